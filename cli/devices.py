@@ -10,7 +10,7 @@ from .console import Console, console_command, format_option
 def command(console: Console, form: str) -> None:
     """List the runtimes and adapters of this machine, and what is missing.
 
-    An adapter is listed if the runtime names it; nothing is run on it.
+    An adapter is listed if the runtime reports it; no model is run on it.
     """
     from graphpass.reports.devices import devices_json, devices_text
     from graphpass.runtime.devices import find_runtimes

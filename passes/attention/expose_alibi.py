@@ -49,7 +49,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
             is_alibi = node.op == "ScaledDotProductAttention" and "alibi" in (meaning.parts or ())
             if not is_alibi or is_exposed(graph, node.input(3)):
                 continue
-            reason = _obstacle(meaning) if mask is not None else "no attention_mask tells the positions"
+            reason = _obstacle(meaning) if mask is not None else "the model has no input attention_mask"
             if reason is None:
                 found.append((node, meaning.slopes or ()))
             else:

@@ -24,6 +24,7 @@ from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
+from graphpass.passes.attention.merged_heads import merged_heads
 from graphpass.passes.attention.step_lengths import StepLengths
 
 _DOMAIN = "com.microsoft"
@@ -371,7 +372,7 @@ class _Fusion:
     def _replace_result(self, write: Writer, one: GroupedQuery, result: Handle) -> None:
         """Let ``[batch, length, heads * head_dim]`` stand for the attention's result, merged heads if possible."""
         output = one.attention.output
-        merged = self._merged(one)
+        merged = merged_heads(self._model, one.attention.output, one.heads * one.value_dim)
         if output.element_type != one.key.past.element_type:
             result = write.op("Convert", result, to=output.element_type, label="widened")
         split = None
@@ -388,19 +389,6 @@ class _Fusion:
             shape = write.op("Concat", [-1], self._lengths.of("length"), [one.value_dim], axis=0, label="shape")
             rows = write.op("Reshape", rows, shape, label="merged")
         self._rewriter.replace(output, rows)
-
-    def _merged(self, one: GroupedQuery) -> Value | None:
-        """Return the result with merged heads, ``[batch, length, heads * head_dim]``."""
-        graph, value = self._rewriter.graph, one.attention.output
-        for op in ("Transpose", "Reshape"):
-            uses = graph.uses(value)
-            if len(uses) != 1 or uses[0].node.op != op or uses[0].port:
-                return None
-            if op == "Transpose" and uses[0].node.attributes.get("order") != (0, 2, 1, 3):
-                return None
-            value = uses[0].node.outputs[0]
-        sizes = self._model.analysis(infer_sizes).shape(value) or ()
-        return value if len(sizes) == 3 and sizes[2].as_int == one.heads * one.value_dim else None
 
 
 def _mask_of_keys(model: OnnxModel, one: GroupedQuery) -> Miss | None:

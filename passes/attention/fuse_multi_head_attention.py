@@ -18,6 +18,7 @@ from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
+from graphpass.passes.attention.merged_heads import merged_heads
 
 _DOMAIN = "com.microsoft"
 
@@ -117,7 +118,8 @@ class _Fusion:
         (result,) = write.outputs(
             "MultiHeadAttention", *operands, count=1, label="MultiHeadAttention", domain=_DOMAIN, **given
         )
-        merged = self._merged(block.output, heads)
+        size = fixed_size(block.output, 3)
+        merged = None if size is None else merged_heads(self._model, block.output, heads * size)
         if merged is not None and block.output.element_type == kind:
             self._rewriter.replace(merged, result)
             return
@@ -125,19 +127,6 @@ class _Fusion:
         by_head = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
         is_same = block.output.element_type == kind
         self._rewriter.replace(block.output, by_head if is_same else write.convert(by_head, block.output.element_type))
-
-    def _merged(self, value: Value, heads: int) -> Value | None:
-        """Return ``value`` with merged heads, ``[batch, length, heads * size]``, if nothing else reads it."""
-        graph, size = self._rewriter.graph, fixed_size(value, 3)
-        for op in ("Transpose", "Reshape"):
-            uses = graph.uses(value)
-            if len(uses) != 1 or uses[0].node.op != op or uses[0].port:
-                return None
-            if op == "Transpose" and uses[0].node.attributes.get("order") != (0, 2, 1, 3):
-                return None
-            value = uses[0].node.outputs[0]
-        shape = self._model.analysis(infer_sizes).shape(value) or ()
-        return value if size is not None and len(shape) == 3 and shape[2].as_int == heads * size else None
 
     def _flat(self, write: Writer, value: Value, axes: tuple[int, ...], kind: str) -> Handle:
         """Return ``[batch, positions, heads * size]``."""

@@ -47,7 +47,7 @@ class InsertReorder(Pass[Model]):
     computed once for all caches, and each is moved and cut by one Gather, after the one of ``beam_idx``.
     ``onnx`` is the same on the past inputs of an ONNX model.
 
-    ``cut`` moves nothing, in either dialect: a caller drops the last positions by feeding a shorter mask. The cut
+    ``cut`` moves no positions, in either dialect: a caller drops the last positions by feeding a shorter mask. The cut
     follows the beam Gather, which stays. GPU plugins crop the cache in place if they know the form; the CPU plugin no
     longer fuses attention with the cache.
 

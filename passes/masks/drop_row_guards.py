@@ -11,12 +11,10 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.constants import fold_scalar, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, CASTS, EXTREMA, NOTS
+from graphpass.ir.operators import ELEMENTWISE
 from graphpass.ir.pattern import Match, op, var
 
 _COUNT = op.ReduceSum(op.Convert(var("mask")), ..., name="sum")
-
-_ELEMENTWISE = ARITHMETIC | CASTS | EXTREMA | NOTS | {"Select"}
 
 #: Replaces rows of a result for which a mask shows less than one key.
 GUARD = op.Select(op.Less(_COUNT, var("least")), var("otherwise"), var("result"))
@@ -26,7 +24,7 @@ GUARD = op.Select(op.Less(_COUNT, var("least")), var("otherwise"), var("result")
 class DropRowGuards(Pass[Model]):
     """Drop the zeros that replace attention of tokens to which the mask shows no key.
 
-    Such tokens are padding before the first token, whose results nothing reads. The guard reads the mask once more, and
+    Such tokens are padding before the first token; no result depends on them. The guard reads the mask once more, and
     runtimes with attention of their own have none: paged attention drops attention_mask.
 
     Before:
@@ -70,7 +68,7 @@ def _hides(graph: Graph, shown: Value, masks: list[Value]) -> bool:
         return True
 
     def inputs(node: Node) -> tuple[Value | None, ...]:
-        return node.inputs if node.op in _ELEMENTWISE and node.outputs[0] != shown else ()
+        return node.inputs if node.op in ELEMENTWISE and node.outputs[0] != shown else ()
 
     reached = graph.backward(masks, inputs)
     return any(shown in node.outputs for node in reached)

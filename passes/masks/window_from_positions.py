@@ -70,7 +70,7 @@ class WindowFromPositions(Pass[OpenVINOModel]):
             return Done(notes=(*reasons, error.message))
         places = Places.of(model)
         if places is None:
-            raise PreconditionError("GP364", "no input tells the new tokens of the model's caches")
+            raise PreconditionError("GP364", "the model has caches but no input input_ids or inputs_embeds")
         rewriter = model.rewriter()
         writer = WindowWriter(rewriter, _positions(rewriter), places.write(rewriter))
         for window in windows:

@@ -34,7 +34,7 @@ class Window:
 
     @property
     def obstacle(self) -> Miss | None:
-        """Return what the mask holds besides a window, the causal condition and padding."""
+        """Return a condition besides a window, the causal condition and padding."""
         found = plain_mask(self.mask)
         return found if isinstance(found, Miss) else None
 

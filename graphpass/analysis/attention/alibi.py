@@ -27,8 +27,7 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
     """Return the slopes ``[heads]`` of lines over positions of keys.
 
     Args:
-        bias: Number added to scores of a batch without padding. What it adds to all keys of a head alike counts for
-            nothing.
+        bias: Number added to scores of a batch without padding. Constants per head are ignored, as Softmax does.
         head: Index of the head.
         key: Index of the key.
     """

@@ -59,7 +59,7 @@ class AttentionMask:
         is_causal: Keys after the query are hidden.
         window: Number of positions that a query sees, itself included; the least of several.
         chunk: Number of positions of a chunk that a query sees to the start of.
-        is_padded: Keys where ``attention_mask`` is 0 are hidden, and nothing else is read from an input.
+        is_padded: Keys where ``attention_mask`` is 0 are hidden; no other input is read.
         has_lengths: Rows have lengths of their own.
         slopes: Slopes of ALiBi, by head, if the bias is that alone.
         residue: Other conditions that a visible key meets.
@@ -369,7 +369,7 @@ def _product_hides(expr: Expr) -> Expr:
 
 
 def shown(root: Expr) -> Expr:
-    """Return an added number where it hides nothing."""
+    """Return an added number at visible keys."""
     known: dict[Expr, Expr] = {}
     for expr in ex.walk(root):
         value = expr.as_number

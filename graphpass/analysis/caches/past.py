@@ -37,6 +37,6 @@ def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def asked_axes(graph: Graph, use: Use) -> set[int]:
-    """Return the entries of a shape of rank 4 that ``use`` takes; all if unknown."""
+    """Return the axes of a shape of rank 4 that ``use`` reads; all if unknown."""
     chosen = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
     return set(range(4)) if chosen is None else {int(axis) % 4 for axis in chosen.flat}

@@ -28,7 +28,7 @@ def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
     Args:
         graph: The graph of both.
         keys: Places of the keys, counted from 0 to the sum of the past's length and another.
-        queries: Places of the queries, counted from the past's length, which a Gather takes, to such a sum.
+        queries: Places of the queries, counted from the past's length, the result of a Gather, to such a sum.
     """
     found = _QUERIES.match(graph, queries)
     return isinstance(found, Match) and isinstance(_KEYS.match(graph, keys, found), Match)

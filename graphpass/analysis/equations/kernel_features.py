@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 #: and key; keep to a window; cap scores; add sinks.
 FusedFeature: TypeAlias = Literal["padding", "mask", "rotation", "window", "softcap", "sinks"]
 
-#: Further abilities: take query, key and value in one; keep caches in integers, with scales of unlike kinds for keys
-#: and values; take the number of new tokens of each row.
+#: Further abilities: accept query, key and value in one tensor; store caches in integers, with scales of different
+#: kinds for keys and values; accept the number of new tokens of each row.
 Feature: TypeAlias = Literal[FusedFeature, "packing", "integers", "unlike scales", "counts"]
 
 _WORDS: dict[Feature, str] = {

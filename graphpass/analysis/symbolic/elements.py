@@ -76,7 +76,7 @@ class Element:
         return self.elements.shape(self.value)
 
     def broadcast(self, port: int) -> Request:
-        """Return the element of input ``port`` that takes part, sizes aligned to the right."""
+        """Return the element of input ``port`` by NumPy's rules of broadcasting."""
         sizes, own = self.shape(port), self.own_shape
         start = len(own) - len(sizes)
         if start < 0:
@@ -204,7 +204,7 @@ class Elements:
         return None if found is None else tuple(map(self.size, found))
 
     def of(self, value: Value, index: Index) -> Expr:
-        """Return the element of ``value`` at ``index``; parts that are not known are opaque."""
+        """Return the element of ``value`` at ``index``; unknown subexpressions are opaque."""
         root = (value, index)
         running: list[tuple[Request, Generator[Request, Expr, Expr]]] = []
         answer: Expr | None = self._known.get(root)

@@ -73,7 +73,7 @@ __all__ = [
 
 
 def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
-    """Return a function of numbers that nothing is known of but its value at numbers."""
+    """Return an uninterpreted function of numbers, computed at constants alone."""
     return make("apply", (function, *operands), sort)
 
 
@@ -367,7 +367,7 @@ def _distributed(function: Callable[[Expr, Expr], Expr], one: Expr, other: Expr)
 
 
 def _choices(expr: Expr) -> int | None:
-    """Return the number of constants that an expression chooses from, if it is nothing else."""
+    """Count the constants that an expression chooses from, if it has no other leaves."""
     count, pending = 0, [expr]
     while pending:
         part = pending.pop()

@@ -117,8 +117,17 @@ def _reshape(element: Element) -> Steps:
     return (yield element.node.source(), _regrouped(element.index, element.own_shape, element.shape(0)))
 
 
-def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
-    """Return an index into ``sizes`` as one into ``targets``, in the same order."""
+def regrouped(index: Index, sizes: Index, targets: Index) -> tuple[list[Expr], list[int], Expr]:
+    """Match equal axes of a Reshape from both ends.
+
+    Args:
+        index: Index of an element.
+        sizes: Sizes that the index is of.
+        targets: Sizes on the other side.
+
+    Returns:
+        The index into ``targets`` on matched axes, the other axes, and the flat index over these.
+    """
     axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
     places = [axis for axis, size in enumerate(targets) if size is not ONE]
     result: list[Expr] = [ZERO] * len(targets)
@@ -126,9 +135,14 @@ def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
         result[places.pop()] = index[axes.pop()]
     while axes and places and sizes[axes[0]] is targets[places[0]]:
         result[places.pop(0)] = index[axes.pop(0)]
+    return result, places, _flat(tuple(index[axis] for axis in axes), tuple(sizes[axis] for axis in axes))
+
+
+def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
+    """Return an index into ``sizes`` as one into ``targets``, in the same order."""
+    result, places, flat = regrouped(index, sizes, targets)
     if not places:
         return tuple(result)
-    flat = _flat(tuple(index[axis] for axis in axes), tuple(sizes[axis] for axis in axes))
     for place, digit in zip(places, _digits(flat, tuple(targets[place] for place in places)), strict=True):
         result[place] = digit
     return tuple(result)
@@ -218,7 +232,7 @@ def _slice(element: Element) -> Steps:
         ):
             places[axis] = ex.subtract(ex.subtract(size, ONE), places[axis])
         else:
-            raise UnknownError("it takes elements backwards")
+            raise UnknownError("its step is negative")
     return (yield node.source(), tuple(places))
 
 
@@ -240,7 +254,7 @@ def _strided_slice(element: Element) -> Steps:
             continue
         size = sizes[len(places)]
         if not (isinstance(step.as_number, int) and step.as_number > 0):
-            raise UnknownError("it takes elements backwards")
+            raise UnknownError("its step is negative")
         first = ZERO if is_set("begin_mask", place) and not is_set("shrink_axis_mask", place) else _start(start, size)
         if is_set("shrink_axis_mask", place):
             places.append(first)
@@ -361,7 +375,7 @@ def _scatter_nd(element: Element) -> Steps:
         found, inside = _solved(spread, _digits(place, radix), _digits(element.index[0], radix))
         where, sizes = tuple(found[one] for one in spread), tuple(one.args[1] for one in spread)
         update = element.elements.graph.producer(node.source(2))
-        # Outside of what is written, its index may be beyond its sizes: nothing divides it into digits.
+        # Outside of the written slice the index may exceed its sizes, and cannot be divided into digits.
         is_flattened = update.op == "Reshape" and element.elements.shape(update.source()) == sizes
         written = yield (update.source(), where) if is_flattened else (node.source(2), (_flat(where, sizes),))
     else:

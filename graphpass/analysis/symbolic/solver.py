@@ -57,7 +57,7 @@ class Example:
 def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
     """Return numbers for which ``condition`` holds; ``never`` if there are none.
 
-    Unknown is what the solver does not decide in time, and what depends on opaque parts.
+    The answer is unknown if the solver reaches its limit, or if it depends on opaque subexpressions.
     """
     parts = list(walk(condition))
     if condition.as_number is False:

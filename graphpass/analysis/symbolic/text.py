@@ -9,7 +9,7 @@ from graphpass.analysis.symbolic.nodes import Expr, walk
 
 
 def text(expr: Expr) -> str:
-    """Return an expression in the notation of Python, parts of one kind joined flat."""
+    """Return an expression in Python's notation."""
     written: dict[Expr, str] = {}
     for part in walk(expr):
         operands = [written[arg] if isinstance(arg, Expr) else arg for arg in part.args] if part.op != "sum" else []

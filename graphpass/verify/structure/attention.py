@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
-from graphpass.analysis.attention.types import OPERATORS, Attention
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.dialects.signature import native_attributes
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import INNER_CACHES, NEW_TOKENS
+from graphpass.ir.operators import NEW_TOKENS
 from graphpass.verify.structure.algebra import digits
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
@@ -250,5 +250,3 @@ RULES: dict[str, Rule] = {
     "RotaryEmbedding": _rotary,
     "ScaledDotProductAttention": _sdpa,
 }
-
-__all__ = ["INNER_CACHES", "OPERATORS", "RULES"]

@@ -27,22 +27,36 @@ _SMALL = 4096
 _LARGEST_TABLE = 1 << 26
 
 
-class Constants:
-    """Large constants by digests of their values; those of one shape and contents are one."""
+class Weights:
+    """Large constants by digests of their values; those of equal shape and contents are equal."""
 
-    def __init__(self, angles: Angles, models: Iterable[Model]) -> None:
+    def __init__(self, models: tuple[Model, Model]) -> None:
         """Begin with weights in one place of a file for both models, which stay unread.
-
-        Args:
-            angles: Frequencies by which positions are multiplied.
-            models: Both models.
 
         Raises:
             ReadError: GP105, as `weights_of`.
         """
-        self._angles = angles
-        self._shared = _shared_weights(tuple(models))
-        self._weights: dict[tuple[int, int], Weight | None] = {}
+        self._known: dict[tuple[int, int], Weight | None] = dict(_shared_weights(models))
+
+    def of(self, graph: Graph, value: Value) -> Weight | None:
+        """Return a constant; ``None`` if it cannot be read."""
+        key = id(graph), value.node
+        if key not in self._known:
+            self._known[key] = _weight_of(graph, value)
+        return self._known[key]
+
+
+class Constants:
+    """Elements of large constants."""
+
+    def __init__(self, angles: Angles, weights: Weights) -> None:
+        """Begin with none.
+
+        Args:
+            angles: Frequencies by which positions are multiplied.
+            weights: Weights of both models.
+        """
+        self._angles, self._weights = angles, weights
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
         """Return an element of a constant; ``None`` if it is small, or cannot be read."""
@@ -52,10 +66,7 @@ class Constants:
         is_table = len(sizes) == 2 and value.element_type in REALS
         if math.prod(sizes) <= _SMALL and not is_table:
             return None
-        key = id(graph), value.node
-        if key not in self._weights:
-            self._weights[key] = self._shared.get(key) or _weight_of(graph, value)
-        found = self._weights[key]
+        found = self._weights.of(graph, value)
         if found is None:
             return None
         if is_table and sizes[1] in self._angles.columns:
@@ -68,7 +79,7 @@ class Constants:
         return read(found, places, "int" if value.element_type in INTEGERS else "real")
 
 
-def _shared_weights(models: tuple[Model, ...]) -> dict[tuple[int, int], Weight]:
+def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], Weight]:
     found = [{weight.holder: weight for weight in weights_of(model, _SMALL)} for model in models]
     places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in found)) - {None}
     held = [

@@ -9,6 +9,7 @@ from functools import reduce
 from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
 from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.operators import regrouped
 from graphpass.dialects.signature import native_attributes
 from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
@@ -300,17 +301,8 @@ def _is_masked(branch: Expr) -> bool:
 
 def _reshape(element: Element) -> Steps:
     """Regroup axes; places that no range divides stay quotients and remainders."""
-    index, sizes, targets = element.index, element.own_shape, element.shape(0)
-    axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
-    places = [axis for axis, size in enumerate(targets) if size is not ONE]
-    result: list[Expr] = [ZERO] * len(targets)
-    while axes and places and sizes[axes[-1]] is targets[places[-1]]:
-        result[places.pop()] = index[axes.pop()]
-    while axes and places and sizes[axes[0]] is targets[places[0]]:
-        result[places.pop(0)] = index[axes.pop(0)]
-    flat: Expr = ZERO
-    for axis in axes:
-        flat = ex.add(ex.multiply(flat, sizes[axis]), index[axis])
+    targets = element.shape(0)
+    result, places, flat = regrouped(element.index, element.own_shape, targets)
     flat = definitions_of(element).algebra.normal(flat)
     while places:
         place = places.pop()

@@ -18,7 +18,7 @@ from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import Angles
 from graphpass.verify.structure.caches import Carried, leaves_of, paired, written
-from graphpass.verify.structure.constants import Constants
+from graphpass.verify.structure.constants import Constants, Weights
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.operators import table
@@ -50,21 +50,23 @@ class Result:
 class Comparer:
     """Both models as expressions."""
 
-    def __init__(self, reference: Model, candidate: Model, outputs: Iterable[str], *, unpadded: bool) -> None:
-        """Name what both have in common.
+    def __init__(
+        self, models: tuple[Model, Model], weights: Weights, outputs: Iterable[str], *, unpadded: bool
+    ) -> None:
+        """Pair inputs, caches and outputs.
 
         Args:
-            reference: The model that is right.
-            candidate: The model in question.
+            models: The model that is right, and the model in question.
+            weights: Their weights.
             outputs: Names of outputs to compare.
             unpadded: Whether to compare for rows without padding alone, whose positions count on from the past.
         """
-        self.models = reference, candidate
+        self.models = reference, candidate = models
         pairs = list(paired(reference, candidate))
         self.angles = Angles()
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
         definitions = Definitions(Algebra(self.angles, limit, _neutral(reference)), KnownMasks())
-        constants = Constants(self.angles, self.models)
+        constants = Constants(self.angles, weights)
         self.sides = tuple(
             self._tensors(side, definitions, constants, leaves_of(model, pairs, side), unpadded=unpadded)
             for side, model in enumerate(self.models)
@@ -192,13 +194,15 @@ def compare_structures(reference: Model, candidate: Model) -> StructureProof | N
 
 
 def _compared(reference: Model, candidate: Model, outputs: list[str]) -> StructureProof:
-    comparer = Comparer(reference, candidate, outputs, unpadded=False)
+    models = reference, candidate
+    weights = Weights(models)
+    comparer = Comparer(models, weights, outputs, unpadded=False)
     total = comparer.operators(comparer.results)
     unequal = comparer.unequal()
     equal = total - comparer.operators(unequal)
     if not unequal:
         return StructureProof(total, equal, equal, rows=comparer.rows)
-    comparer = Comparer(reference, candidate, outputs, unpadded=True)
+    comparer = Comparer(models, weights, outputs, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:
         return StructureProof(total, equal, total, rows=comparer.rows)

@@ -7,6 +7,7 @@ from mutants import triggers  # noqa: F401 - registers its faults
 from mutants.faults import faults
 from support.loaded import converted, exported
 
+from graphpass.verify.structure.constants import Weights
 from graphpass.verify.structure.proof import Comparer, compare_structures
 
 #: Faults that padded rows alone show, which are left to numbers.
@@ -43,7 +44,8 @@ def test_results_are_equal_without_padding(model, target):
 
 
 def unequal(reference, result, *, unpadded):
-    return Comparer(reference, result, ["logits"], unpadded=unpadded).unequal()
+    models = reference, result
+    return Comparer(models, Weights(models), ["logits"], unpadded=unpadded).unequal()
 
 
 @pytest.mark.parametrize(
