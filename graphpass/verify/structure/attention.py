@@ -13,6 +13,7 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.dialects.signature import native_attributes
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS
+from graphpass.ir.values import fixed_size
 from graphpass.verify.structure.algebra import digits
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
@@ -243,7 +244,24 @@ def _sizes(elements: Elements, node: Node, axis: int) -> Expr:
     return ex.add(elements.shape(node.source(3))[2], length) if axis == 2 and node.input(3) is not None else length
 
 
-SIZES = {"GroupQueryAttention": _sizes}
+def _multi_head_sizes(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return a size of MultiHeadAttention's present outputs; the result's width must be fixed."""
+    if axis == 0:
+        return elements.shape(node.source(0))[0]
+    query, key, past = (node.input(port) for port in (0, 1, 6))
+    is_buffer = any(node.input(port) is not None for port in (8, 9))
+    if axis != 2 or is_buffer or query is None or query.rank != 3 or fixed_size(node.outputs[0], 2) is None:
+        return None
+    new = elements.shape(query)[1] if key is None else elements.shape(key)[1 if key.rank == 3 else 2]
+    return new if past is None else ex.add(elements.shape(past)[2], new)
+
+
+def _rows(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the number of rows, which all outputs and the first input have."""
+    return None if axis else elements.shape(node.source(0))[0]
+
+
+SIZES = {"CausalConvWithState": _rows, "GroupQueryAttention": _sizes, "MultiHeadAttention": _multi_head_sizes}
 
 RULES: dict[str, Rule] = {
     "GroupQueryAttention": _group_query,

@@ -11,6 +11,8 @@ from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTabl
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.operators import regrouped
 from graphpass.dialects.signature import native_attributes
+from graphpass.ir.axes import NO_END
+from graphpass.ir.constants import fold
 from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure.algebra import digits
@@ -270,6 +272,7 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
     """Return whether a score is not masked, and its value if it is not."""
     from graphpass.analysis.attention.mask import hides, shown
 
+    body = _without_floor(body)
     terms = body.args if body.op == "real_sum" else (body,)
     visible, kept = TRUE, []
     for term in terms:
@@ -289,6 +292,17 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
         further, again = split_mask(again)
         visible = ex.conjunction(visible, further)
     return visible, again
+
+
+def _without_floor(score: Expr) -> Expr:
+    """Return a score without the lowest number that it is raised to: both are masked."""
+    while score.op == "choose" and score.args[0].op == "at_most":
+        condition, one, other = score.args
+        # `ex.maximum` compares so; the lesser of both would mask every key.
+        if condition.args != (other, one) or _is_masked(one) == _is_masked(other):
+            break
+        score = other if _is_masked(one) else one
+    return score
 
 
 def _is_masked(branch: Expr) -> bool:
@@ -397,6 +411,16 @@ def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
     return elements.shape(node.source(axis))[axis ^ swapped]
 
 
+def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the size of an axis that is reversed as a whole."""
+    steps_port = node.attributes["steps_port"]
+    vectors = [fold(elements.graph, node.input(port)) for port in (1, 2, 7 - steps_port, steps_port)]
+    for start, end, place, step in zip(*(() if held is None else held.flat for held in vectors), strict=False):
+        if place % (node.outputs[0].rank or 1) == axis and step == -1 and end <= -NO_END:
+            return elements.shape(node.source())[axis] if start == -1 or start >= NO_END else None
+    return None
+
+
 def _guarded(rule: Rule) -> Rule:
     """Return ``rule``, or a function of the operands if it knows none."""
 
@@ -414,7 +438,7 @@ def table() -> OperatorTable:
     from graphpass.verify.structure import attention
 
     rules = {op: _guarded(rule) for op, rule in (RULES | attention.RULES).items()}
-    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | {"Gemm": _gemm_size})
+    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | {"Gemm": _gemm_size, "Slice": _slice_size})
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

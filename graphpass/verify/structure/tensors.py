@@ -83,6 +83,31 @@ class Tensors(Elements):
         self.definitions, self.model = definitions, model
         self._constants, self._leaves, self._selectors, self._unpadded = constants, leaves, selectors, unpadded
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
+        self._makers = self._first_makers()
+
+    def _first_makers(self) -> dict[Dimension, Dimension]:
+        """Return the first output of each size whose operator has a rule of sizes.
+
+        Equal sizes are one dimension, named after any of them: a Reshape's after a Gemm downstream.
+        """
+        found: dict[Dimension, Dimension] = {}
+        for node in self.graph.nodes:
+            for value in node.outputs if node.op in self._table.sizes else ():
+                for axis, size in enumerate(self._sizes.shape(value) or ()):
+                    if size.as_dimension is not None:
+                        found.setdefault(size.as_dimension, (node.index, value.port, axis))
+        return found
+
+    def _inferred(self, dimension: Dimension) -> Expr:
+        found = super()._inferred(self._makers.get(dimension, dimension))
+        if found is not None:
+            return found
+        for node in self.graph.parameters.values():
+            for axis, size in enumerate(self._sizes.shape(node) or ()):
+                if size.as_dimension == dimension and node.node not in self._leaves:
+                    return ex.length(f"size {axis} of {self.graph.nodes[node.node].name}")
+        # Dimensions of both graphs are numbered alike, whatever they are.
+        return ex.length(f"dimension {dimension} of {id(self.graph)}")
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 from mutants import triggers  # noqa: F401 - registers its faults
 from mutants.faults import faults
 from support.loaded import converted, exported
 
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.structure.constants import Weights
+from graphpass.verify.structure.operators import split_mask
 from graphpass.verify.structure.proof import Comparer, compare_structures
 
 #: Faults that padded rows alone show, which are left to numbers.
@@ -41,6 +45,31 @@ def test_results_are_equal_without_padding(model, target):
     assert found is not None
     assert found.is_complete
     assert found.regions == ()
+
+
+@pytest.mark.parametrize(
+    ("place", "target"),
+    [
+        ("opt/onnx", "cpu"),
+        ("opt/onnx", "ort"),
+        ("xglm/ov-stateful", "cpu"),
+        ("mamba/ov-stateful", "cpu"),
+        ("lfm2/onnx-genai", "ort"),
+    ],
+)
+def test_flattened_rows_raised_masks_and_states_are_equal(place, target):
+    reference = exported(place)
+    found = compare_structures(reference, converted(reference, target).model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+
+
+def test_scores_raised_to_the_lowest_number_keep_their_mask():
+    lowest, score = ex.number(-3.4e38), ex.read("score", (), "real")
+    assert split_mask(ex.maximum(score, lowest)) == (ex.TRUE, score)
+    assert split_mask(ex.maximum(lowest, score)) == (ex.TRUE, score)
+    assert split_mask(ex.minimum(score, lowest)) != (ex.TRUE, score)
+    assert split_mask(ex.minimum(lowest, score)) != (ex.TRUE, score)
 
 
 def unequal(reference, result, *, unpadded):
@@ -92,3 +121,21 @@ def test_a_variable_that_begins_otherwise_is_not_proven():
     rewriter.redirect(read, 0, write.op("Add", read.source(), write.number(1.0, read.source().element_type)))
     rewriter.finish()
     assert unequal(reference, result, unpadded=True)
+
+
+def counting(counted: str) -> OnnxModel:
+    """Return a model whose result is the number of nonzero elements of one of two inputs."""
+    make, ports = onnx.helper, ["first", "second"]
+    nodes = [
+        make.make_node("NonZero", [counted], ["places"], name="nonzero"),
+        make.make_node("Shape", ["places"], ["count"], name="shape", start=1, end=2),
+        make.make_node("Cast", ["count"], ["logits"], name="cast", to=onnx.TensorProto.FLOAT),
+    ]
+    inputs = [make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch"]) for name in ports]
+    outputs = [make.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, [1])]
+    graph = make.make_graph(nodes, "counting", inputs, outputs)
+    return OnnxModel(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9))
+
+
+def test_sizes_of_data_are_equal_in_no_two_models():
+    assert unequal(counting("first"), counting("second"), unpadded=False)
