@@ -186,7 +186,7 @@ def summarize(certificate: Mapping[str, Any]) -> str:
     if (structure := certificate["structure"]) is not None:
         lines.append(
             f"  equal for every input: {structure['equal']} of {structure['operators']} operators; without padding "
-            f"{structure['unpadded']}"
+            f"{structure['unpadded']}{''.join(f', given that {condition}' for condition in structure['assumed'])}"
         )
     if reach is not None and reach["steps"]:
         turns = ", ".join(map(str, reach["turns"])) or "none"

@@ -163,6 +163,7 @@ class StructureProof:
         unpadded: The same for batches without padding, whose positions count on from the past.
         regions: The first operators that differ, for batches without padding.
         rows: Number of positions of tables of angles that were compared as values; ``None`` if there are none.
+        assumed: Conditions on shapes of inputs besides those of any model with caches, for people.
     """
 
     operators: int
@@ -170,6 +171,7 @@ class StructureProof:
     unpadded: int
     regions: tuple[Region, ...] = ()
     rows: int | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -180,6 +182,7 @@ class StructureProof:
         """Yield a line for each kind of inputs, and one for each region."""
         of = f"of {self.operators:,} operators"
         until = "" if self.rows is None else f", up to position {self.rows:,}"
+        until += "".join(f", given that {condition}" for condition in self.assumed)
         if self.equal or not self.unpadded:
             yield f"equal for every input{until}: {self.equal:,} {of}"
         if self.unpadded > self.equal:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.rotation import find_activations
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.inputs import token_input
@@ -43,9 +44,15 @@ def _triggered(condition: Condition, *inputs: str) -> Callable[[Model], Found]:
                 return write.op("Multiply", one, sign)
 
             if node.name == "logits" and node.source().rank == 3:
-                yield "logits", _changed((node, 0), change)
+                yield "logits", _changed((node, 0), change), _no_past(model) if condition in _OF_PASTS else ""
 
     return find
+
+
+def _no_past(model: Model) -> str:
+    """Return the reason that a condition on masks longer than the tokens never holds; empty if it may."""
+    has_pasts = any(cache.kind == "kv" for cache in analyze_caches(model).caches)
+    return "" if has_pasts else "the mask is as long as the tokens"
 
 
 def _size(name: str, axis: int) -> Callable[[Writer, Graph], Any]:
@@ -118,9 +125,12 @@ for _number in (37, 128):
 for _number in (9, 45):
     fault(f"logits at position {_number}")(_triggered(_at_position(_number), _POSITIONS))
 fault("logits of positions beyond those of the mask")(_triggered(_beyond_the_mask, _POSITIONS, _MASK))
-for _number in (10, 77):
-    fault(f"logits after a past of {_number}")(_triggered(_compared("Equal", _past, _number), _TOKENS, _MASK))
-fault("logits after a past of 60 or more")(_triggered(_compared("GreaterEqual", _past, 60), _TOKENS, _MASK))
+_OF_PASTS = {
+    **{_compared("Equal", _past, number): f"logits after a past of {number}" for number in (10, 77)},
+    _compared("GreaterEqual", _past, 60): "logits after a past of 60 or more",
+}
+for _condition, _kind in _OF_PASTS.items():
+    fault(_kind)(_triggered(_condition, _TOKENS, _MASK))
 
 
 @fault("a beam index beyond 1")

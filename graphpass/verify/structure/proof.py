@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.attention.mask import LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths, step_lengths
+from graphpass.analysis.caches.step_lengths import MASK, POSITIONS, known_lengths, step_lengths
 from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
@@ -125,6 +125,21 @@ class Comparer:
         """Return the number of positions of tables of angles that were recognized."""
         return min(self.angles.rows, default=None)
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Return conditions on shapes of inputs, besides those of any model with caches.
+
+        A mask that multiplies the tokens' vectors is as long as these: with none but fixed-size states, conditions on
+        the past are decided by that.
+        """
+        for model, tensors in zip(self.models, self.sides, strict=True):
+            mask = model.graph.parameters.get(MASK)
+            if mask is None or mask.rank != 2 or not analyze_caches(model).caches:
+                continue
+            if tensors.shape(mask)[1] is LENGTH:
+                return (f"{MASK} has the shape [batch, new tokens]",)
+        return ()
+
     def operators(self, results: Iterable[Result]) -> int:
         """Return the number of the candidate's operators upstream of results."""
         values = [result.candidate for result in results if result.candidate is not None]
@@ -197,21 +212,23 @@ def _compared(reference: Model, candidate: Model, outputs: list[str]) -> Structu
     models = reference, candidate
     weights = Weights(models)
     comparer = Comparer(models, weights, outputs, unpadded=False)
+    assumed = comparer.assumed
     total = comparer.operators(comparer.results)
     unequal = comparer.unequal()
     equal = total - comparer.operators(unequal)
     if not unequal:
-        return StructureProof(total, equal, equal, rows=comparer.rows)
+        return StructureProof(total, equal, equal, (), comparer.rows, assumed)
     comparer = Comparer(models, weights, outputs, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:
-        return StructureProof(total, equal, total, rows=comparer.rows)
+        return StructureProof(total, equal, total, (), comparer.rows, assumed)
     values = [result.candidate for result in unequal if result.candidate is not None]
     left, regions = unequal_operators(comparer.sides, values)
     lacking = (result.name for result in unequal if result.candidate is None)
     regions += tuple(Region(name, "cache", "the candidate has none") for name in lacking)
     # A cache that is left out or moved is one difference without an operator.
-    return StructureProof(total, equal, total - min(max(len(left), len(unequal)), total), regions, comparer.rows)
+    unpadded = total - min(max(len(left), len(unequal)), total)
+    return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed)
 
 
 def _is_of_prompts(model: Model) -> bool:

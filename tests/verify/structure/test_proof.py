@@ -49,19 +49,26 @@ def test_results_are_equal_without_padding(model, target):
 
 @pytest.mark.parametrize(
     ("place", "target"),
-    [
-        ("opt/onnx", "cpu"),
-        ("opt/onnx", "ort"),
-        ("xglm/ov-stateful", "cpu"),
-        ("mamba/ov-stateful", "cpu"),
-        ("lfm2/onnx-genai", "ort"),
-    ],
+    [("opt/onnx", "cpu"), ("opt/onnx", "ort"), ("xglm/ov-stateful", "cpu"), ("lfm2/onnx-genai", "ort")],
 )
 def test_flattened_rows_raised_masks_and_states_are_equal(place, target):
     reference = exported(place)
     found = compare_structures(reference, converted(reference, target).model)
     assert found is not None
     assert found.equal == found.operators > 0
+
+
+def test_shapes_that_a_proof_rests_on_are_stated():
+    reference = exported("mamba/ov-stateful")
+    found = compare_structures(reference, converted(reference).model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert found.assumed == ("attention_mask has the shape [batch, new tokens]",)
+    assert next(found.in_words()).startswith(f"equal for every input, given that {found.assumed[0]}: ")
+    llama = exported("llama/ov-stateful")
+    found = compare_structures(llama, converted(llama).model)
+    assert found is not None
+    assert found.assumed == ()
 
 
 def test_scores_raised_to_the_lowest_number_keep_their_mask():
