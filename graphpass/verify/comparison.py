@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 #: Begins the name of a part that follows the caches of a layer, whose number ends it.
 FEED_FORWARD = "feed-forward"
@@ -90,31 +90,39 @@ class PartProof:
     difference: float | None = None
 
 
+Subject: TypeAlias = Literal["masks", "angles"]
+"""What is compared of each attention."""
+
+
 @dataclass(frozen=True, slots=True)
-class MaskProof:
-    """Counts the attention whose masks are equal for every batch, past and length.
+class LengthProof:
+    """Counts the attention whose masks or angles are equal for every batch, past and length.
 
     Attributes:
-        equal: Number of those equal for any padding.
+        subject: What was compared.
+        equal: Number of those equal for any padding and positions.
         unpadded: Number of those equal for batches without padding; padding was compared by running the models.
-        sampled: The others, whose masks were compared at the steps that were run: attention, reason and node.
+        sampled: The others, which were compared at the steps that were run: attention, reason and node.
     """
 
+    subject: Subject
     equal: int
     unpadded: int
     sampled: tuple[str, ...]
 
     def in_words(self) -> Iterator[str]:
         """Yield one line a verdict."""
+        counted = "masks of {} attention" if self.subject == "masks" else "angles or learned positions of {} nodes"
         if self.equal:
-            yield f"masks of {self.equal} attention equal for every batch, past and length"
+            yield f"{counted.format(self.equal)} equal for every batch, past and length"
         if self.unpadded:
-            yield f"masks of {self.unpadded} attention equal for every batch, past and length without padding"
+            yield f"{counted.format(self.unpadded)} equal for every batch, past and length without padding"
         for name in self.sampled:
-            yield f"masks compared at sampled lengths: {name}"
+            yield f"{self.subject} compared at sampled lengths: {name}"
 
-    def __add__(self, other: MaskProof) -> MaskProof:
-        return MaskProof(self.equal + other.equal, self.unpadded + other.unpadded, self.sampled + other.sampled)
+    def __add__(self, other: LengthProof) -> LengthProof:
+        counts = self.equal + other.equal, self.unpadded + other.unpadded
+        return LengthProof(self.subject, *counts, self.sampled + other.sampled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +131,11 @@ class Reach:
 
     Attributes:
         turns: Lengths at which either graph changes what it does.
-        steps: Numbers of positions before and in each step that masks and angles were computed at.
-        masks: Number of attention whose masks were compared at all of them.
+        steps: Numbers of positions before and in each step that masks and angles were computed at, if some are open.
+        masks: Number of attention whose masks were compared as expressions, or at all steps.
         angles: Number of attention whose query and keys positions turn, compared likewise.
-        swept: Number of positions, from 0 on, whose angles were compared each.
-        proof: The masks that are equal at all steps there are.
+        swept: Number of positions, from 0 on, whose angles were compared as numbers; 0 if none were.
+        proofs: The masks, and the angles, that are equal at all steps there are.
     """
 
     turns: tuple[int, ...]
@@ -135,7 +143,7 @@ class Reach:
     masks: int
     angles: int
     swept: int = 0
-    proof: MaskProof | None = None
+    proofs: tuple[LengthProof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +298,8 @@ class Comparison:
             )
         if self.reach is not None and self.reach.swept:
             lines.append(f"  angles and learned positions: each up to {self.reach.swept}")
-        if self.reach is not None and self.reach.proof is not None:
-            lines.extend(f"  {line}" for line in self.reach.proof.in_words())
+        for proof in () if self.reach is None else self.reach.proofs:
+            lines.extend(f"  {line}" for line in proof.in_words())
         if self.structure is not None:
             lines.extend(f"  {line}" for line in self.structure.in_words())
         lines.extend(f"  not compared: {text}" for text in self.skipped)

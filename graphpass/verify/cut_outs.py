@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.analysis.attention.mask import LENGTH
+from graphpass.analysis.attention.mask import LENGTH, AttentionMask
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.equations.sight import (
-    Sight,
-    columns_at,
-    find_learned_positions,
-    find_sights,
-    step_at,
-    visible_at,
-)
+from graphpass.analysis.equations.angles import Angles, find_angles, find_learned_positions
+from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
+from graphpass.analysis.equations.sight import Sight, find_sights
 from graphpass.analysis.equations.steps import Step
 from graphpass.ir.bodies import inlined
 from graphpass.ir.pattern import MissError
 from graphpass.progress import advance, expect
-from graphpass.verify.comparison import Divergence, MaskProof, Reach
+from graphpass.verify.angles import EqualAngles, OpenAngles, UnlikeAngles, compare_angles, unlike_columns
+from graphpass.verify.comparison import Divergence, LengthProof, Reach, Subject
 from graphpass.verify.masks import EqualMasks, OpenMasks, UnlikeMasks, compare_masks, reads_padding
 from graphpass.verify.numbers import unlike_numbers
 
@@ -46,20 +42,10 @@ _LONGEST_AROUND = 2048
 #: Pasts tried beside the numbers of the graphs, and the largest number's double if that is more.
 _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 
-#: Rounding of an angle in f32, for each position.
-_ANGLE = 4e-7
-
-#: Positions whose angles are computed at once, and the number compared if no table ends.
-_SWEPT, _MOST_SWEPT = 2048, 2**13
-
-#: Numbers that the search for equal columns takes at once.
-_PAIRED = 2**22
-
-#: Numbers of a position that are compared as a set; tables of learned positions have more, and one form.
-_MOST_COLUMNS = 1024
-
 #: Scores of the largest step that an example is computed at.
 _MOST_SCORES = 1 << 24
+
+_OF_PROMPTS = OpenMasks("the keys' sizes are those of prompts without a past")
 
 _BEYOND = "beyond the lengths of whole models"
 
@@ -69,7 +55,8 @@ def compare_cut_outs(
 ) -> Comparison:
     """Compare the positions that each attention sees, and the angles of its query and keys.
 
-    Attention is paired in execution order. Whatever cannot be computed ahead is reported as not compared.
+    Attention is paired in execution order. Masks and angles are compared as expressions, for every batch, past and
+    length; those that expressions do not decide, at sampled lengths.
 
     Args:
         reference: The model that is right.
@@ -85,55 +72,38 @@ def compare_cut_outs(
     models = inlined(reference), inlined(candidate)
     if (unlike := unlike_numbers(*models, tolerance)) is not None:
         return _diverging(comparison, *unlike)
-    sights = [model.analysis(find_sights) for model in models]
-    tables = [model.analysis(find_learned_positions) for model in models]
-    skipped = [
-        f"{name} {_BEYOND}: the reference has {len(left)}, the candidate {len(right)}"
-        for name, (left, right) in (("masks of attention", sights), ("tables of positions", tables))
-        if len(left) != len(right)
-    ]
-    alike: dict[object, _Pair] = {}
-    for left, right in zip(*sights, strict=True) if len(sights[0]) == len(sights[1]) else ():
-        alike.setdefault((left.signature, right.signature), _Pair(left, right)).count += 1
-    pairs = list(alike.values())
-    if len(tables[0]) == len(tables[1]):
-        pairs += [_Pair(left, right, 1, sees=False) for left, right in zip(*tables, strict=True)]
-    proof = _proof_of_masks(*models)
-    if isinstance(proof, UnlikeMasks) and proof.needs_padding:
-        return _diverging(comparison, _place(proof.step, f"attention {proof.attention}"), proof.reason)
+    pairs, skipped = _pairs(*models, tolerance)
+    padding = next((pair for pair in pairs if isinstance(pair.seen, UnlikeMasks) and pair.seen.needs_padding), None)
+    if padding is not None:
+        assert isinstance(padding.seen, UnlikeMasks)
+        return _diverging(comparison, _place(padding.seen.step, padding.called), padding.seen.reason)
     pasts = [bool(analyze_caches(model).of_kind("kv")) for model in (reference, candidate)]
+    for pair in pairs:
+        for step in pair.examples():
+            sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
+            if words := pair.confirm(sides[0], sides[1], step, tolerance):
+                return _diverging(comparison, _place(step, pair.called), words)
     # A model without caches computes the whole square of each length.
     longest = None if all(pasts) else _LONGEST_PROMPT
-    steps = _steps(turns, len(comparison.sequences[0].prompt_ids), longest) if pairs else []
-    if isinstance(proof, UnlikeMasks) and proof.step.batch * proof.step.length * proof.step.total <= _MOST_SCORES:
-        steps.insert(0, proof.step)
+    open_pairs = [pair for pair in pairs if pair.is_open]
+    steps = _steps(turns, len(comparison.sequences[0].prompt_ids), longest) if open_pairs else []
     expect(len(steps), "lengths")
     for step in steps:
         sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
-        for pair in pairs:
+        for pair in open_pairs:
             words = pair.compare(sides[0], sides[1], step, tolerance)
             if words is not None:
                 return _diverging(comparison, _place(step, pair.called), words)
         advance()
-    if isinstance(proof, UnlikeMasks):
-        if proof.step not in steps:
-            return _diverging(comparison, _place(proof.step, f"attention {proof.attention}"), proof.reason)
-        proof = MaskProof(0, 0, (f"attention {proof.attention}: numbers do not confirm that {proof.reason}",))
-    swept: list[int] = []
-    for pair in pairs:
-        if pair.has_angles:
-            count, words = _sweep(pair, models, turns, tolerance)
-            if words is not None:
-                return _diverging(comparison, f"position {count} and later ones, {pair.called}", words)
-            swept.append(count)
     skipped += [words for pair in pairs for words in pair.skipped()]
+    turned = [pair.turned for pair in pairs if isinstance(pair.turned, EqualAngles | OpenAngles)]
     reach = Reach(
         tuple(sorted({turn.length for turn in turns})),
         tuple((step.past, step.length) for step in steps),
-        sum(pair.count for pair in pairs if pair.sees and pair.mask_miss is None),
-        sum(pair.count for pair in pairs if pair.sees and pair.has_angles),
-        min(swept, default=0),
-        proof,
+        sum(pair.count for pair in pairs if pair.seen is not None and pair.mask_miss is None),
+        sum(pair.count for pair in pairs if pair.seen is not None and pair.has_angles),
+        min((verdict.rows for verdict in turned if verdict.rows), default=0),
+        (_proof("masks", pairs), _proof("angles", pairs)),
     )
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
 
@@ -142,30 +112,64 @@ def _place(step: Step, called: str) -> str:
     return f"{step.length} new positions after {step.past}, {called}"
 
 
-def _proof_of_masks(reference: Model, candidate: Model) -> MaskProof | UnlikeMasks:
-    """Compare the masks of all attention for every step; equal pairs once."""
-    masks = [model.analysis(find_masks) for model in (reference, candidate)]
-    if len(masks[0]) != len(masks[1]):
-        return MaskProof(0, 0, ())
-    padded = all(any(map(reads_padding, side)) for side in masks)
+def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[list[_Pair], list[str]]:
+    """Return attention and sums of learned positions of both models in pairs, equal ones once."""
+    views = [_views(model) for model in (reference, candidate)]
+    learned = [model.analysis(find_learned_positions) for model in (reference, candidate)]
+    skipped = [
+        f"{name} {_BEYOND}: the reference has {len(left)}, the candidate {len(right)}"
+        for name, (left, right) in (("masks of attention", views), ("tables of positions", learned))
+        if len(left) != len(right)
+    ]
+    padded = all(any(reads_padding(view.mask) for view in side) for side in views)
     grows = any(cache.kind == "kv" for cache in reference.analysis(analyze_caches).caches)
-    known: dict[object, EqualMasks | UnlikeMasks | OpenMasks] = {}
+    alike: dict[object, _Pair] = {}
+    for left, right in zip(*views, strict=True) if len(views[0]) == len(views[1]) else ():
+        key = left.key, right.key
+        if key not in alike:
+            of_prompts = grows and any(view.mask.scope.key.args[1] is LENGTH for view in (left, right))
+            seen = _OF_PROMPTS if of_prompts else compare_masks(left.mask, right.mask, padded=padded)
+            turned = compare_angles(left.angles, right.angles, tolerance)
+            alike[key] = _Pair(left.angles, right.angles, turned, (left.sight, right.sight), seen)
+        alike[key].count += 1
+    pairs = list(alike.values())
+    for one, other in zip(*learned, strict=True) if len(learned[0]) == len(learned[1]) else ():
+        pairs.append(_Pair(one, other, compare_angles(one, other, tolerance), count=1))
+    return pairs, skipped
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One attention of a model."""
+
+    sight: Sight
+    mask: AttentionMask
+    angles: Angles
+
+    @property
+    def key(self) -> object:
+        mask, angles = self.mask, self.angles
+        return mask.visible, mask.bias, mask.scope, mask.misses, angles.forms, angles.misses
+
+
+def _views(model: Model) -> list[_View]:
+    found = (model.analysis(find) for find in (find_sights, find_masks, find_angles))
+    return [_View(*one) for one in zip(*found, strict=True)]
+
+
+def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
+    """Count the pairs that are equal for every batch, past and length."""
     counts: Counter[str] = Counter()
     sampled: list[str] = []
-    for left, right in zip(*masks, strict=True):
-        key = (left.visible, left.bias, left.scope, right.visible, right.bias, right.scope, left.misses, right.misses)
-        if key not in known and any(grows and mask.scope.key.args[1] is LENGTH for mask in (left, right)):
-            known[key] = OpenMasks("the keys' sizes are those of prompts without a past")
-        elif key not in known:
-            known[key] = compare_masks(left, right, padded=padded)
-        found = known[key]
-        if isinstance(found, UnlikeMasks):
-            return found
-        if isinstance(found, EqualMasks):
-            counts[found.inputs] += 1
-        else:
-            sampled.append(f"attention {left.node.name}: {found.reason}")
-    return MaskProof(counts["any"], counts["unpadded"], tuple(sampled))
+    for pair in pairs:
+        verdict = pair.seen if subject == "masks" else pair.turned
+        if isinstance(verdict, EqualMasks | EqualAngles):
+            counts[verdict.inputs] += pair.count
+        elif verdict is not None:
+            more = f" and {pair.count - 1} more" if pair.count > 1 else ""
+            unconfirmed = "numbers do not confirm that " if isinstance(verdict, UnlikeMasks | UnlikeAngles) else ""
+            sampled.append(f"{pair.called}{more}: {unconfirmed}{verdict.reason}")
+    return LengthProof(subject, counts["any"], counts["unpadded"], tuple(sampled))
 
 
 def _diverging(comparison: Comparison, place: str, words: str) -> Comparison:
@@ -183,41 +187,77 @@ class _Side:
 
 @dataclass(slots=True)
 class _Pair:
-    reference: Sight
-    candidate: Sight
+    """Attention, or sums of learned positions, of both models."""
+
+    reference: Angles
+    candidate: Angles
+    turned: EqualAngles | UnlikeAngles | OpenAngles | None
+    sights: tuple[Sight, Sight] | None = None
+    seen: EqualMasks | UnlikeMasks | OpenMasks | None = None
     count: int = 0
-    sees: bool = True
     mask_miss: str | None = None
     angle_miss: str | None = None
-    has_angles: bool = False
 
     @property
     def called(self) -> str:
-        return f"{'attention' if self.sees else 'sum'} {self.reference.node.name}"
+        return f"{'attention' if self.sights else 'sum'} {self.reference.node.name}"
+
+    @property
+    def has_angles(self) -> bool:
+        return self.turned is not None and self.angle_miss is None
+
+    @property
+    def is_open(self) -> bool:
+        return self._sees_open or self._turns_open
+
+    @property
+    def _sees_open(self) -> bool:
+        return isinstance(self.seen, OpenMasks | UnlikeMasks) and self.mask_miss is None
+
+    @property
+    def _turns_open(self) -> bool:
+        return isinstance(self.turned, OpenAngles | UnlikeAngles) and self.angle_miss is None
+
+    def examples(self) -> Iterator[Step]:
+        """Yield steps at which expressions differ."""
+        if isinstance(self.seen, UnlikeMasks):
+            yield self.seen.step
+        if isinstance(self.turned, UnlikeAngles):
+            yield Step(1, self.turned.first, self.turned.count)
+
+    def confirm(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
+        """Return how the two differ at an example, by the expressions alone if numbers are too many."""
+        if isinstance(self.seen, UnlikeMasks) and step == self.seen.step:
+            if step.batch * step.length * step.total > _MOST_SCORES:
+                return self.seen.reason
+            return self._compare_masks(left, right, step, tolerance)
+        assert isinstance(self.turned, UnlikeAngles)
+        return self.turned.reason if self._compare_angles(left, right, step, tolerance) is not None else None
 
     def compare(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
-        """Return how the two differ at one step."""
-        sides = ((self.reference, left), (self.candidate, right))
-        if self.sees and self.mask_miss is None:
-            try:
-                seen = [visible_at(sight, side.step, side.evaluation)[..., -step.length :, :] for sight, side in sides]
-                if words := _unlike_masks(seen[0], seen[1], step, tolerance):
-                    return words
-            except MissError as error:
-                self.mask_miss = f"{_at(step)}: {error.miss}"
-        return self.compare_angles(left, right, step, tolerance) if self.angle_miss is None else None
+        """Return how the two differ at one step, where expressions do not tell."""
+        words = self._compare_masks(left, right, step, tolerance) if self._sees_open else None
+        return words or (self._compare_angles(left, right, step, tolerance) if self._turns_open else None)
 
-    def compare_angles(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
-        """Return how the numbers differ that positions give query and keys at one step."""
+    def _compare_masks(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
+        assert self.sights is not None
+        sides = zip(self.sights, (left, right), strict=True)
+        try:
+            seen = [visible_at(sight, side.step, side.evaluation)[..., -step.length :, :] for sight, side in sides]
+        except MissError as error:
+            self.mask_miss = f"{_at(step)}: {error.miss}"
+            return None
+        return _unlike_masks(seen[0], seen[1], step, tolerance)
+
+    def _compare_angles(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
         sides = ((self.reference, left), (self.candidate, right))
         try:
-            columns = [columns_at(sight, side.step, side.evaluation)[-step.length :] for sight, side in sides]
+            columns = [columns_at(angles, side.step, side.evaluation)[-step.length :] for angles, side in sides]
         except MissError as error:
             self.angle_miss = f"{_at(step)}: {error.miss}"
             return None
         if all(one.shape[1] for one in columns):
-            self.has_angles = True
-            return _unlike_columns(columns[0], columns[1], step, tolerance)
+            return unlike_columns(columns[0], columns[1], step.past, tolerance)
         if any(one.shape[1] for one in columns):
             name = "reference" if columns[0].shape[1] else "candidate"
             self.angle_miss = f"only those of the {name} are found"
@@ -249,28 +289,6 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     return sorted(found, key=lambda step: (step.total, step.length))
 
 
-def _sweep(pair: _Pair, models: tuple[Model, Model], turns: list[Turn], tolerance: Tolerance) -> tuple[int, str | None]:
-    """Compare the angles of each position up to the end of a table.
-
-    Returns:
-        The number of positions that agree, and how the next ones differ.
-    """
-    alone = replace(pair, angle_miss=None)
-    end = min((turn.length for turn in turns if turn.ends), default=_MOST_SWEPT)
-    past, size = 0, _SWEPT
-    while past < end and size:
-        step = Step(1, past, min(size, end - past))
-        left, right = (_Side(model, step, has_past=True) for model in models)
-        words = alone.compare_angles(left, right, step, tolerance)
-        if words is not None:
-            return past, words
-        if alone.angle_miss is None:
-            past = step.total
-        else:  # a table ends among these positions
-            alone.angle_miss, size = None, size // 2
-    return past, None
-
-
 def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance) -> str | None:
     """Return the first query that sees other positions, in words."""
     try:
@@ -300,41 +318,3 @@ def _seen(row: Array) -> str:
         return "no position"
     where = f"from {places[0]} to {places[-1]}"
     return f"{len(places)} positions {where}"
-
-
-def _unlike_columns(reference: Array, candidate: Array, step: Step, tolerance: Tolerance) -> str | None:
-    """Return how numbers of positions differ as sets: halves may be written twice or negated."""
-    allowed = max(tolerance.absolute, _ANGLE * step.total)
-    if reference.shape == candidate.shape and np.allclose(reference, candidate, rtol=0, atol=allowed):
-        return None
-    if max(reference.shape[1], candidate.shape[1]) > _MOST_COLUMNS:
-        return f"what positions from {step.past} on add or multiply differs"
-    left, right = (np.unique(one.round(12), axis=1) for one in (reference, candidate))
-    for name, one, other in (("reference", left, right), ("candidate", right, left)):
-        column = _unmatched(one, other, allowed)
-        if column is not None:
-            numbers = " ".join(f"{number:.6g}" for number in column[:3])
-            return f"the {name} alone multiplies query or keys at positions from {step.past} on by {numbers}"
-    return None
-
-
-def _unmatched(columns: Array, others: Array, allowed: float) -> Array | None:
-    """Return the first of ``columns`` that is none of ``others``, whatever their signs."""
-    count = max(1, min(len(columns), _PAIRED // max(columns.shape[1] * others.shape[1], 1)))
-    # A few rows choose the likeliest column, all rows decide.
-    some = np.linspace(0, len(columns) - 1, count).astype(int)
-    nearest = np.minimum(*_distances(columns[some], others[some])).argmin(axis=1)
-    apart = np.minimum(*(np.abs(columns - sign * others[:, nearest]).max(axis=0) for sign in (1, -1)))
-    for place in np.flatnonzero(apart > allowed):
-        column = columns[:, [place]]
-        if np.minimum(*(np.abs(column - sign * others).max(axis=0) for sign in (1, -1))).min() > allowed:
-            return column[:, 0]
-    return None
-
-
-def _distances(left: Array, right: Array) -> tuple[Array, Array]:
-    """Return the largest distances of each column to each other, and to each negated."""
-    return (
-        np.abs(left[:, :, None] - right[:, None]).max(axis=0),
-        np.abs(left[:, :, None] + right[:, None]).max(axis=0),
-    )

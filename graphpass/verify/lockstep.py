@@ -206,7 +206,8 @@ def _compare(
         reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
         raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
     widen = without_bf16 if candidate.analysis(is_in_f16) and not exactly else in_f32
-    given, reference, candidate = reference, reference.analysis(widen), candidate.analysis(without_bf16)
+    given = reference, candidate
+    reference, candidate = reference.analysis(widen), candidate.analysis(without_bf16)
     sessions = opened(reference), opened(candidate, device=device, properties=properties)
     let_take_ids(reference, *sessions)
     both = reference, candidate
@@ -253,8 +254,12 @@ def _compare(
         if rounds_rows_together(reference.graph):
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
-            comparison = compare_cut_outs(reference, candidate, turns, tolerance, comparison)
-        if reference is not given:
+            # No runtime is needed, so that types stay; a reference may compute in f32, too.
+            found = compare_cut_outs(*given, turns, tolerance, comparison)
+            if not found.passed and reference is not given[0]:
+                found = compare_cut_outs(reference, given[1], turns, tolerance, comparison)
+            comparison = found
+        if reference is not given[0]:
             comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))
         return lockstep.examined(comparison, reference) if examine else comparison
     except UsageError as error:

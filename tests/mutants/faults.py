@@ -19,6 +19,7 @@ from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.softmax import weighing_product
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.equations.angles import find_angles
 from graphpass.analysis.equations.rotation import find_activations
 from graphpass.analysis.equations.sight import find_sights
 from graphpass.analysis.lengths.turns import find_turns
@@ -317,13 +318,9 @@ def _(model: Model) -> Found:
 
 def _ends_before(model: Model, count: int) -> bool:
     """Return whether a table of positions ends first, so that a fault from ``count`` on is none."""
-    return any(turn.ends and turn.length <= count for turn in find_turns(model))
-
-
-#: Prompts of more tokens at once are not proven, see docs/verification.md.
-_LONGEST_PROMPT = 512
-
-_OUT_OF_WINDOW = "the window has left the first position behind, but for prompts of that many tokens at once"
+    ends = [turn.length for turn in find_turns(model) if turn.ends]
+    ends += [angles.rows for angles in model.analysis(find_angles) if angles.rows is not None]
+    return any(end <= count for end in ends)
 
 
 def _hidden_from(count: int) -> Callable[[Model], Found]:
@@ -332,7 +329,6 @@ def _hidden_from(count: int) -> Callable[[Model], Found]:
     def find(model: Model) -> Found:
         if _ends_before(model, count):
             return
-        windows = {detail.node: detail.window for detail in graphpass.analyze_caches(model).attention}
         for name, node, port, mask in _mask_readers(model):
             if (mask.rank or 0) < 2 or fixed_size(mask, -1) is not None:
                 continue
@@ -353,8 +349,7 @@ def _hidden_from(count: int) -> Callable[[Model], Found]:
                 low = write.op("Select", seen, write.number(0.0, kind), write.number(MASKED / 2, kind))
                 return write.op("Add", one, low)
 
-            is_hidden = count > _LONGEST_PROMPT and (windows.get(name) or count + 1) <= count
-            yield name, _changed((node, port), change), _OUT_OF_WINDOW if is_hidden else ""
+            yield name, _changed((node, port), change)
 
     return find
 
@@ -368,8 +363,8 @@ for _count in (8, 100, 3000, 20000):
 
 def _angle_readers(model: Model) -> Iterator[tuple[str, Node, int, Value]]:
     graph, data = model.graph, model.analysis(find_activations)
-    for sight in model.analysis(find_sights):
-        for table in sight.tables:
+    for angles in model.analysis(find_angles):
+        for table in angles.tables:
             for use in graph.uses(table.value) if table.axis is not None else ():
                 if use.node.op == "Multiply" and use.node.index in data:
                     yield use.node.name, use.node, use.port, table.value
@@ -413,25 +408,59 @@ for _count in (100, 3000, 20000):
     fault(f"angles changed from {_count} on")(_angles_from(_count))
 
 
-@fault("position + 1 after a past")
-def _(model: Model) -> Found:
-    graph = model.graph
-    positions, mask, tokens = (
-        graph.parameters.get("position_ids"),
-        graph.parameters.get("attention_mask"),
-        token_input(graph),
-    )
-    if positions is None or mask is None or tokens is None or positions.element_type not in {"i32", "i64"}:
-        return
+def _moved(change: Callable[[Writer, Graph, Value], Value], least: int = 1) -> Callable[[Model], Found]:
+    """Change positions of ``least`` and more, if the model takes any."""
 
-    def edit(rewriter: Rewriter, write: Writer, graph: Graph) -> None:
-        own, mask, tokens = graph.parameters["position_ids"], graph.parameters["attention_mask"], token_input(graph)
-        past = write.op("Subtract", write.size(mask, 1), write.size(tokens, 1))
-        moved = write.op("Add", own, write.convert(write.op("Minimum", past, [1]), own.element_type))
-        rewriter.redirect_uses(own, moved, lambda use: use.node.op != "ShapeOf")
+    def find(model: Model) -> Found:
+        positions = model.graph.parameters.get("position_ids")
+        if positions is None or positions.element_type not in {"i32", "i64"} or _ends_before(model, least):
+            return
 
-    if any(use.node.op != "ShapeOf" for use in graph.uses(positions)):
-        yield "position_ids", edit
+        def edit(rewriter: Rewriter, write: Writer, graph: Graph) -> None:
+            own = graph.parameters["position_ids"]
+            rewriter.redirect_uses(own, change(write, graph, own), lambda use: use.node.op != "ShapeOf")
+
+        if any(use.node.op != "ShapeOf" for use in model.graph.uses(positions)):
+            yield "position_ids", edit
+
+    return find
+
+
+def _by_past(write: Writer, graph: Graph, own: Value) -> Value:
+    past = write.op("Subtract", write.size(graph.parameters["attention_mask"], 1), write.size(token_input(graph), 1))
+    return write.op("Add", own, write.convert(write.op("Minimum", past, [1]), own.element_type))
+
+
+def _late_by_one(write: Writer, _: Graph, own: Value) -> Value:
+    late, early = (write.op(op, own, write.number(end, own.element_type)) for op, end in _LATE)
+    return write.op("Add", own, write.convert(write.op("LogicalAnd", late, early), own.element_type))
+
+
+#: Positions that are one more.
+_LATE = ("GreaterEqual", 3000), ("Less", 3900)
+
+
+def _clamped(write: Writer, _: Graph, own: Value) -> Value:
+    return write.op("Minimum", own, write.number(40_000, own.element_type))
+
+
+def _rounded_to(element_type: str) -> Callable[[Writer, Graph, Value], Value]:
+    def rounded(write: Writer, _: Graph, own: Value) -> Value:
+        # Conversions between integers and f16 may be folded; those of f32 are kept.
+        real = write.convert(write.convert(write.convert(own, "f32"), element_type), "f32")
+        return write.convert(real, own.element_type)
+
+    return rounded
+
+
+for _kind, _change, _least in (
+    ("position + 1 after a past", _by_past, 1),
+    ("positions from 3000 to 3899 one more", _late_by_one, 3000),
+    ("positions clamped at 40000", _clamped, 40_000),
+    ("positions rounded to f16", _rounded_to("f16"), 2049),
+    ("positions rounded to bf16", _rounded_to("bf16"), 257),
+):
+    fault(_kind)(_moved(_change, _least))
 
 
 # --- caches

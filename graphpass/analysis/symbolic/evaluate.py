@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import numpy
@@ -29,33 +30,80 @@ def value_at(root: Expr, given: Mapping[Expr, int], read: Read) -> int | float |
         KeyError: It depends on an index, length or operator that is not known.
         IndexError: A table ends before a place that is read.
     """
+
+    def element(part: Expr, source: object, index: list[Any]) -> Any:
+        if isinstance(source, Table):
+            return _row(source, index)
+        return read(part, tuple(int(place) for place in index))
+
     known: dict[Expr, Any] = dict(given)
     for part in walk(root):
         is_leaf = part.op in {"index", "length", "running_sum"}
         if part not in known and not is_leaf and all(arg in known for arg in part.operands):
-            known[part] = _computed(part, known, read)
+            known[part] = _computed(part, known, element, _OPERATORS)
         elif part.op == "running_sum" and part.args[2] in known:
             body, bound, upper = part.args
             known[part] = sum(int(value_at(body, {**given, bound: place}, read)) for place in range(known[upper] + 1))
     return known[root]  # type: ignore[no-any-return]
 
 
-def _computed(part: Expr, known: Mapping[Expr, Any], read: Read) -> Any:
+def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
+    """Compute ``root``, which reads no inputs, at many places at once; masked where a table has ended.
+
+    Args:
+        root: The expression.
+        given: Numbers of its indices and lengths, of shapes that broadcast.
+
+    Raises:
+        KeyError: It depends on an input, or on an index, length or operator that is not known.
+    """
+    known: dict[Expr, Any] = dict(given)
+    for part in walk(root):
+        is_leaf = part.op in {"index", "length", "running_sum"}
+        if part not in known and not is_leaf and all(arg in known for arg in part.operands):
+            known[part] = _computed(part, known, _rows, _ON_ARRAYS)
+    return numpy.ma.asarray(known[root])
+
+
+def _computed(
+    part: Expr,
+    known: Mapping[Expr, Any],
+    element: Callable[[Expr, object, list[Any]], Any],
+    operators: Mapping[str, Callable[..., Any]],
+) -> Any:
     values = [known[arg] if isinstance(arg, Expr) else arg for arg in part.args] if part.op != "sum" else []
     if part.op == "read":
-        source, *index = values
-        places = tuple(int(place) for place in index)
-        if isinstance(source, Table):
-            if any(not 0 <= place < size for place, size in zip(places, source.elements.shape, strict=True)):
-                raise IndexError(f"a table of {source.elements.shape} elements has none at {places}")
-            return source.elements[places].item()
-        return read(part, places)
+        return element(part, values[0], values[1:])
     if part.op == "sum":
         return sum(factor * _product(known[atom] for atom in monomial) for monomial, factor in part.args)
     if part.op == "apply":
         function, *operands = values
         return FUNCTIONS[function](*operands)
-    return _OPERATORS[part.op](*values)
+    return operators[part.op](*values)
+
+
+def _row(table: Table, index: list[Any]) -> Any:
+    places = tuple(map(int, index))
+    for place, size in zip(places, table.elements.shape, strict=True):
+        if not 0 <= place < size:
+            raise IndexError(f"a table of {table.elements.shape} elements has none at {place}")
+    return table.elements[places].item()
+
+
+def _rows(part: Expr, source: object, index: list[Any]) -> Any:
+    if not isinstance(source, Table):
+        raise KeyError(part)
+    sizes = source.elements.shape
+    places = [numpy.ma.asarray(place) for place in index]
+    beyond = reduce(
+        numpy.logical_or,
+        (
+            numpy.ma.getmaskarray(place) | (place.data < 0) | (place.data >= size)
+            for place, size in zip(places, sizes, strict=True)
+        ),
+    )
+    within = (numpy.clip(place.data, 0, size - 1).astype("int64") for place, size in zip(places, sizes, strict=True))
+    return numpy.ma.array(source.elements[tuple(within)], mask=beyond)
 
 
 def _product(factors: Any) -> Any:
@@ -73,11 +121,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": numpy.floor,
     "log": numpy.log,
     "power": numpy.power,
-    "round_bf16": lambda value: rounded("bf16", float(value)),
-    "round_f16": lambda value: rounded("f16", float(value)),
+    "round_bf16": partial(rounded, "bf16"),
+    "round_f16": partial(rounded, "f16"),
     "sin": numpy.sin,
     "sqrt": numpy.sqrt,
-    "truncate": lambda value: int(numpy.trunc(value)),
+    "truncate": lambda value: numpy.trunc(value) if isinstance(value, numpy.ndarray) else int(numpy.trunc(value)),
 }
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
@@ -95,4 +143,15 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "and": lambda *values: all(values),
     "or": lambda *values: any(values),
     "choose": lambda condition, one, other: one if condition else other,
+}
+
+_ON_ARRAYS: dict[str, Callable[..., Any]] = _OPERATORS | {
+    "at_most": lambda one, other: one <= other,
+    "not_positive": lambda value: value <= 0,
+    "equal": lambda one, other: one == other,
+    "zero": lambda value: value == 0,
+    "not": numpy.ma.logical_not,
+    "and": lambda *values: reduce(numpy.ma.logical_and, values),
+    "or": lambda *values: reduce(numpy.ma.logical_or, values),
+    "choose": numpy.ma.where,
 }

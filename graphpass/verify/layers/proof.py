@@ -16,7 +16,7 @@ from graphpass.progress import stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
-from graphpass.verify.comparison import FEED_FORWARD, Comparison, MaskProof, PartProof, Reach
+from graphpass.verify.comparison import FEED_FORWARD, Comparison, LengthProof, PartProof, Reach, Subject
 from graphpass.verify.layers.budget import Budget
 from graphpass.verify.layers.channels import find_channels, with_channels
 from graphpass.verify.layers.extract import extract
@@ -210,9 +210,10 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
     turns = {length for one in found for length in one.turns}
     steps = {step for one in found for step in one.steps}
     counts = sum(one.masks for one in found), sum(one.angles for one in found), max(one.swept for one in found)
-    proofs = [one.proof for one in found if one.proof is not None]
-    proof = sum(proofs, MaskProof(0, 0, ())) if proofs else None
-    return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts, proof)
+    totals: dict[Subject, LengthProof] = {}
+    for proof in (proof for one in found for proof in one.proofs):
+        totals[proof.subject] = totals[proof.subject] + proof if proof.subject in totals else proof
+    return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts, tuple(totals.values()))
 
 
 def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:

@@ -1,0 +1,263 @@
+"""Write the numbers that positions give query and keys as expressions: cosines, sines, learned vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
+from graphpass.analysis.attention.operands import scores_product
+from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.equations.rotation import find_activations
+from graphpass.analysis.equations.sight import find_sights, operator_lengths
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.constants import Table
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
+from graphpass.ir.pattern import Miss
+from graphpass.ir.values import REALS
+
+#: Row and new position of an angle, and its position without padding.
+ROW, QUERY, POSITION = ex.index("row", BATCH), ex.index("query", LENGTH), ex.length("position")
+
+#: Channels of the widest table that is written channel by channel: learned positions have more, and one form.
+_MOST_CHANNELS = 1024
+
+#: Lie between projections and scores.
+_ON_THE_WAY = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative"}
+
+#: Operators that rotate by tables of cosines and sines.
+_ROTARY = frozenset({"RotaryEmbedding", "com.microsoft.RotaryEmbedding", "GroupQueryAttention"})
+
+#: GroupQueryAttention's positions, cosines and sines.
+_GROUPED = 9, 7, 8
+
+
+@dataclass(frozen=True, slots=True)
+class PositionTable:
+    """Numbers of each new position.
+
+    Attributes:
+        reader: The node that reads them.
+        value: The numbers, or a table with a row for each position there is.
+        axis: Axis of the new positions in ``value``, if it has one.
+        positions: Input that chooses rows; without it and ``axis`` positions are places in the cache.
+    """
+
+    reader: Node
+    value: Value
+    axis: int | None = None
+    positions: Value | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Angles:
+    """The numbers that positions give query and keys of one attention, or hidden states.
+
+    Attributes:
+        node: The attention, or the sum.
+        tables: The tables that hold them.
+        forms: The element of each table at `ROW`, `QUERY` and indices of its channels, or of each channel.
+        elements: Elements of the graph.
+        misses: Parts that are not known, with node and reason.
+    """
+
+    node: Node
+    tables: tuple[PositionTable, ...]
+    forms: tuple[Expr, ...]
+    elements: Elements
+    misses: tuple[Miss, ...]
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows of the shortest table; further positions have none."""
+        sizes = [self.elements.shape(table.value)[0].as_number for table in self.tables if table.axis is None]
+        reads = (part.args for part in ex.walk(*self.forms) if part.op == "read")
+        sizes += [
+            source.elements.shape[0]
+            for source, *index in reads
+            if isinstance(source, Table) and QUERY in set(ex.walk(index[0]))
+        ]
+        return min((size for size in sizes if isinstance(size, int)), default=None)
+
+    def channels(self) -> frozenset[Expr]:
+        """Return the element of each channel, where tables are not too wide."""
+        return frozenset(form for table in self.tables for form in _by_channel(self.elements, table))
+
+
+def find_angles(model: Model) -> tuple[Angles, ...]:
+    """Return the angles of each attention that `find_attention` finds, in order, for `Model.analysis`."""
+    elements = model.analysis(find_elements)
+    return tuple(
+        _angles(elements, attention.node, tuple(dict.fromkeys(_tables(model, attention))))
+        for attention in model.analysis(find_attention)
+    )
+
+
+def find_learned_positions(model: Model) -> tuple[Angles, ...]:
+    """Return the numbers that are added to hidden states by position, in order, for `Model.analysis`."""
+    graph, data = model.graph, model.analysis(find_activations)
+    elements = model.analysis(find_elements)
+    masks = {mask.value for sight in model.analysis(find_sights) for mask in sight.masks}
+    found = []
+    for node in graph.of_op("Add"):
+        for value in node.inputs if node.index in data else ():
+            if value is None or value.node in data or value in masks:
+                continue
+            lookup = graph.producer(graph.look_through(value, LAYOUT))
+            table = lookup.input(0) if lookup.op in GATHERS else None
+            if table is not None and table.rank == 2 and graph.producer(table).op == "Constant":
+                axis = _axis_of_positions(elements, value)
+                if axis is not None:
+                    found.append(_angles(elements, node, (PositionTable(node, value, axis),)))
+    return tuple(found)
+
+
+def at_position(expr: Expr) -> Expr:
+    """Return an angle of a batch without padding as a function of `POSITION`, if it is one."""
+    plain = unpadded(expr)
+    parts = set(ex.walk(plain))
+    return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})
+
+
+def _angles(elements: Elements, node: Node, tables: tuple[PositionTable, ...]) -> Angles:
+    forms: list[Expr] = []
+    misses: list[Miss] = []
+    for table in tables:
+        try:
+            own = [_element(elements, table, _indices(elements, table))]
+            if _opaque(elements, own):
+                # Pairs of channels are regrouped by numbers alone.
+                own = list(_by_channel(elements, table))
+        except UnknownError as error:
+            misses.append(Miss(table.reader, str(error)))
+            continue
+        forms += own
+        misses += _opaque(elements, own)
+    return Angles(node, tables, tuple(dict.fromkeys(forms)), elements, tuple(dict.fromkeys(misses)))
+
+
+def _opaque(elements: Elements, forms: list[Expr]) -> list[Miss]:
+    return [elements.misses[part] for part in ex.walk(*forms) if part in elements.misses]
+
+
+def _by_channel(elements: Elements, table: PositionTable) -> Iterator[Expr]:
+    """Yield the element of each channel; of tables with very many, one with their indices."""
+    sizes = [size.as_number for size in _channels(elements, table)]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes) or math.prod(known) > _MOST_CHANNELS:
+        yield _element(elements, table, _indices(elements, table))
+        return
+    for places in product(*map(range, known)):
+        yield _element(elements, table, tuple(map(number, places)))
+
+
+def _element(elements: Elements, table: PositionTable, channels: tuple[Expr, ...]) -> Expr:
+    """Return the element of a table at `ROW`, `QUERY` and channels."""
+    sizes, rest = elements.shape(table.value), iter(channels)
+    first = _row_of(elements, table) if table.axis is None else QUERY
+    place = tuple(
+        first
+        if axis == (table.axis or 0)
+        else ZERO
+        if size is ONE
+        else ROW
+        if _is_batch(table, axis, size)
+        else next(rest)
+        for axis, size in enumerate(sizes)
+    )
+    return elements.of(table.value, place)
+
+
+def _is_batch(table: PositionTable, axis: int, size: Expr) -> bool:
+    return table.axis is not None and axis != table.axis and size is BATCH
+
+
+def _channels(elements: Elements, table: PositionTable) -> list[Expr]:
+    """Return the sizes of the axes of ``table`` that are neither rows nor positions."""
+    return [
+        size
+        for axis, size in enumerate(elements.shape(table.value))
+        if axis != (table.axis or 0) and size is not ONE and not _is_batch(table, axis, size)
+    ]
+
+
+def _indices(elements: Elements, table: PositionTable) -> tuple[Expr, ...]:
+    return tuple(ex.index(f"channel {axis}", size) for axis, size in enumerate(_channels(elements, table)))
+
+
+def _row_of(elements: Elements, table: PositionTable) -> Expr:
+    """Return the row of a table that the query at `ROW`, `QUERY` reads."""
+    if table.positions is not None:
+        sizes = elements.shape(table.positions)
+        if len(sizes) == 2:
+            return elements.of(table.positions, (ZERO if sizes[0] is ONE else ROW, QUERY))
+        # A single number is the first new position, see com.microsoft.RotaryEmbedding.
+        return ex.add(elements.of(table.positions, (ZERO,) * len(sizes)), QUERY)
+    lengths = operator_lengths(table.reader)
+    if not lengths:
+        return ex.add(PAST, QUERY)
+    sizes = elements.shape(lengths[0])
+    last = elements.of(lengths[0], tuple(ZERO if size is ONE else ROW for size in sizes))
+    # The lengths of rows less one, see docs/ContribOperators.md of ONNX Runtime.
+    return ex.add(ex.subtract(ex.add(last, ONE), LENGTH), QUERY)
+
+
+def _tables(model: Model, attention: Attention) -> Iterator[PositionTable]:
+    """Yield numbers on the way from projections to the scores that depend on positions."""
+    graph, data = model.graph, model.analysis(find_activations)
+    elements = model.analysis(find_elements)
+    starts = [attention.query, attention.key]
+    if attention.miss is not None:
+        scores = scores_product(graph, attention.node)
+        starts = [] if scores is None else list(scores.inputs)
+
+    def operands(node: Node) -> tuple[Value | None, ...]:
+        if node.op in _ROTARY:
+            return node.inputs[:1]
+        return (
+            tuple(one for one in node.inputs if one is not None and one.node in data) if node.op in _ON_THE_WAY else ()
+        )
+
+    seen: set[Value] = set()
+    if attention.node.op == "GroupQueryAttention":
+        yield from _looked_up(attention.node)
+    for node in graph.backward(starts, operands):
+        if node.index not in data:
+            continue
+        if node.op in _ROTARY:
+            yield from _looked_up(node)
+        for value in node.inputs if node.op in ARITHMETIC else ():
+            if value is None or value.node in data or value.element_type not in REALS or value in seen:
+                continue
+            seen.add(value)
+            if graph.producer(value).op != "Constant":
+                axis = _axis_of_positions(elements, value)
+                if axis is not None:
+                    yield PositionTable(node, value, axis)
+
+
+def _axis_of_positions(elements: Elements, value: Value) -> int | None:
+    try:
+        sizes = elements.shape(value)
+    except UnknownError:
+        # Its element is asked for again, and the reason reported.
+        return 0
+    return sizes.index(LENGTH) if LENGTH in sizes else None
+
+
+def _looked_up(node: Node) -> Iterator[PositionTable]:
+    given = [node.input(port) for port in _GROUPED] if node.op == "GroupQueryAttention" else list(node.inputs[1:])
+    present = [value for value in given if value is not None]
+    positions = next((value for value in present if value.element_type not in REALS), None)
+    for value in present:
+        if value.element_type in REALS:
+            # Without positions, tables have a row for each new one.
+            yield PositionTable(node, value, 1 if value.rank == 3 else None, positions)

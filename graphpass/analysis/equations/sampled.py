@@ -1,0 +1,152 @@
+"""Compute masks and angles of one step in numbers, where expressions do not decide.
+
+Computing them takes no activations, so that lengths cost little at which a whole model takes gigabytes.
+"""
+
+from __future__ import annotations
+
+import numpy
+
+from graphpass.analysis.attention.operators import operator_window
+from graphpass.analysis.attention.types import OPERATORS, Mask
+from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
+from graphpass.analysis.equations.angles import Angles, PositionTable
+from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.equations.operators import Array
+from graphpass.analysis.equations.sight import Sight, operator_lengths
+from graphpass.analysis.equations.steps import Step, evaluation_at
+from graphpass.ir.constants import fold_scalar
+from graphpass.ir.folding import DTYPES
+from graphpass.ir.graph import Node
+from graphpass.ir.inputs import PAST_LENGTH
+from graphpass.ir.model import Model
+from graphpass.ir.operators import NEW_TOKENS
+from graphpass.ir.pattern import MissError
+from graphpass.ir.values import MASKED_BELOW
+
+
+def step_at(model: Model, step: Step) -> Evaluation:
+    """Return the tensors of one step without padding."""
+    inputs = model.graph.parameters
+    # Text has the same position along each axis, if tokens have several.
+    shape = inputs[POSITIONS].shape or () if POSITIONS in inputs else ()
+    axes = tuple(size for size in shape[:-2] if isinstance(size, int))
+    made = {
+        MASK: numpy.ones((step.batch, step.total)),
+        POSITIONS: numpy.broadcast_to(numpy.arange(step.past, step.total), (*axes, step.batch, step.length)),
+        "cache_position": numpy.arange(step.past, step.total),
+        PAST_LENGTH: numpy.array([step.past]),
+    }
+    given = {
+        inputs[name]: array.astype(DTYPES[inputs[name].element_type])
+        for name, array in made.items()
+        if name in inputs and inputs[name].rank == array.ndim
+    }
+    return evaluation_at(model, step, given)
+
+
+def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
+    """Compute the numbers added to scores, -inf for hidden positions.
+
+    Args:
+        sight: The attention.
+        step: The lengths of ``evaluation``.
+        evaluation: Computes tensors of the step.
+
+    Returns:
+        ``[batch or 1, heads or 1, length, total]``; each row is 0 at its last visible position, since Softmax ignores a
+        number added to all.
+
+    Raises:
+        MissError: A mask cannot be computed, or holds other positions than those of the step.
+    """
+    if sight.miss is not None:
+        raise MissError(sight.miss.node, sight.miss.reason)
+    added = _by_attributes(sight.node, step, evaluation)
+    for mask in sight.masks:
+        one = _added(mask, step, evaluation)
+        if one.ndim > 4 or any(
+            size not in {1, full} for size, full in zip(one.shape[::-1], (step.total, step.length), strict=False)
+        ):
+            raise MissError(sight.node, f"its mask is {list(one.shape)} for {step.length} of {step.total} positions")
+        added = added + one
+    added = numpy.where(added < MASKED_BELOW, -numpy.inf, added)
+    last = step.total - 1 - numpy.argmax(numpy.isfinite(added)[..., ::-1], axis=-1)
+    anchor = numpy.take_along_axis(added, last[..., None], axis=-1)
+    return added - numpy.where(numpy.isfinite(anchor), anchor, 0)
+
+
+def columns_at(angles: Angles, step: Step, evaluation: Evaluation) -> Array:
+    """Compute the numbers that positions give query and keys, ``[length, numbers]``.
+
+    Raises:
+        MissError: They cannot be computed.
+    """
+    found = [_rows(table, step, evaluation) for table in angles.tables]
+    return numpy.concatenate([numpy.zeros((step.length, 0)), *found], axis=1)
+
+
+def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
+    """Return 0 at positions that an operator sees by itself, -inf at others, ``[batch or 1, 1, length, total]``."""
+    keys: Array = numpy.arange(step.total)
+    queries: Array = numpy.arange(step.past, step.total)[:, None]
+    seen = numpy.ones((1, 1, step.length, step.total), bool)
+    if node.op not in OPERATORS:
+        return numpy.where(seen, 0.0, -numpy.inf)
+    is_causal = OPERATORS[node.op].hides_later(node)
+    if is_causal and node.op == "ScaledDotProductAttention" and step.past:
+        raise MissError(node, "kernels disagree on causal attention after a past")
+    for value in operator_lengths(node):
+        counted = evaluation.of(value).reshape(-1, 1, 1, 1)
+        # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
+        counted = counted + 1 if node.op == "GroupQueryAttention" else counted
+        seen = seen & (keys < counted)
+        queries = numpy.arange(step.length)[:, None] + (counted - _new_tokens(node, step, evaluation))
+    if is_causal:
+        seen = seen & (keys <= queries)
+    window = operator_window(node)
+    if window is not None:
+        seen = seen & (keys > queries - window)
+    return numpy.where(seen, 0.0, -numpy.inf)
+
+
+def _new_tokens(node: Node, step: Step, evaluation: Evaluation) -> Array | int:
+    """Return the number of new tokens of each row, ``[batch, 1, 1, 1]`` if they differ."""
+    told = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
+    return step.length if told is None else evaluation.of(told).reshape(-1, 1, 1, 1)
+
+
+def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:
+    held = evaluation.of(mask.value)
+    if mask.merges_heads:
+        held = held.reshape(step.batch, -1, *held.shape[1:])
+    if mask.keeps is not None:
+        return numpy.where(held.astype(bool) == mask.keeps, 0.0, -numpy.inf)
+    added = (-held if mask.is_subtracted else held).astype(numpy.float64)
+    for scale in mask.scales:
+        factor = fold_scalar(evaluation.graph, scale.value)
+        if not factor:
+            raise MissError(evaluation.graph.producer(mask.value), f"its scale {scale.value.name} is computed")
+        added = numpy.where(added < MASKED_BELOW, added, added / factor if scale.divides else added * factor)
+    return added
+
+
+def _rows(table: PositionTable, step: Step, evaluation: Evaluation) -> Array:
+    held = evaluation.of(table.value)
+    if table.axis is None:
+        places = numpy.arange(step.past, step.total) if table.positions is None else evaluation.of(table.positions)
+        # A single number is the first new position, see com.microsoft.RotaryEmbedding.
+        places = places.reshape(-1) + (numpy.arange(step.length) if places.size == 1 else 0)
+        if held.ndim > 2:
+            raise MissError(evaluation.graph.producer(table.value), "its table has rows for each sequence")
+        if int(places.max()) >= len(held):
+            raise MissError(evaluation.graph.producer(table.value), f"its table ends at {len(held)} positions")
+        held, axis = held[places], 0
+    else:
+        axis = table.axis
+        if held.shape[axis : axis + 1] != (step.length,):
+            raise MissError(
+                evaluation.graph.producer(table.value), f"it has {list(held.shape)} for {step.length} positions"
+            )
+    found: Array = numpy.moveaxis(held, axis, 0).reshape(step.length, -1).astype(numpy.float64)
+    return found

@@ -1,0 +1,273 @@
+"""Compare the angles of two models' query and keys for every position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from graphpass.analysis.equations.angles import POSITION, Angles, at_position
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.constants import Table
+from graphpass.analysis.symbolic.evaluate import arrays_at
+from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.solver import example_of
+
+if TYPE_CHECKING:
+    from graphpass.verify.difference import Tolerance
+    from graphpass.verify.masks import Inputs
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+#: Rounding of an angle in f32, for each position.
+_ANGLE = 4e-7
+
+#: Positions whose angles are computed at once, and the least number that is compared.
+_SWEPT, _MOST_SWEPT = 2048, 2**13
+
+#: Numbers that the search for equal columns takes at once.
+_PAIRED = 2**22
+
+#: Numbers of a position that are compared as a set; tables of learned positions have more, and one form.
+_MOST_COLUMNS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EqualAngles:
+    """Angles are equal at every position that both models have.
+
+    Attributes:
+        inputs: The inputs for which they are.
+        rows: Number of rows of the shortest table, beyond which positions have none; 0 without tables.
+    """
+
+    inputs: Inputs
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnlikeAngles:
+    """Angles differ at some of a few positions.
+
+    Attributes:
+        first: The first position.
+        count: Number of positions.
+        reason: The difference there.
+    """
+
+    first: int
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAngles:
+    """Angles are not decided for every position.
+
+    Attributes:
+        reason: The part that is not known, with its node.
+        rows: Number of positions, from 0 on, at which they are equal.
+    """
+
+    reason: str
+    rows: int = 0
+
+
+def compare_angles(
+    reference: Angles, candidate: Angles, tolerance: Tolerance
+) -> EqualAngles | UnlikeAngles | OpenAngles | None:
+    """Compare the numbers that positions give, as sets: halves may be written twice or negated.
+
+    Returns:
+        The verdict; ``None`` if neither model has any.
+    """
+    found = _compared(reference, candidate, tolerance)
+    if not isinstance(found, EqualAngles):
+        return found
+    ends = [angles.rows for angles in (reference, candidate)]
+    return replace(found, rows=min((rows for rows in ends if rows is not None), default=0))
+
+
+def _compared(
+    reference: Angles, candidate: Angles, tolerance: Tolerance
+) -> EqualAngles | UnlikeAngles | OpenAngles | None:
+    sides = ("reference", reference), ("candidate", candidate)
+    for name, angles in sides:
+        if angles.misses:
+            return OpenAngles(f"the {name}'s angles: {angles.misses[0]}")
+    if not reference.forms and not candidate.forms:
+        return None
+    if _positive(reference.forms) == _positive(candidate.forms):
+        return EqualAngles("any")
+    channels = [angles.channels() for _, angles in sides]
+    if _positive(channels[0]) == _positive(channels[1]):
+        return EqualAngles("any")
+    turned = [_positive(_turning(one)) for one in channels]
+    if turned[0] == turned[1]:
+        return EqualAngles("unpadded")
+    if any(any(not _follows(one) for one in side) for side in turned):
+        return OpenAngles("angles are written differently, and follow from more than positions")
+    for (name, _), side in zip(sides, turned, strict=True):
+        if not side:
+            return OpenAngles(f"only those of the {'candidate' if name == 'reference' else 'reference'} are found")
+    ends = [angles.rows or 0 for _, angles in sides]
+    most = max(_MOST_SWEPT, max(ends) + 1)
+    return _positions(turned) or _swept([_turning(angles.forms) for _, angles in sides], most, tolerance)
+
+
+def _positive(exprs: Iterable[Expr]) -> frozenset[Expr]:
+    """Return numbers without their signs."""
+
+    def positive(expr: Expr) -> Expr:
+        factors = [arg.as_number for arg in expr.args] if expr.op == "product" else []
+        return ex.negative(expr) if any(factor is not None and factor < 0 for factor in factors) else expr
+
+    return frozenset(map(positive, exprs))
+
+
+def _turning(exprs: Iterable[Expr]) -> list[Expr]:
+    """Return numbers that follow from a position as functions of it."""
+    found = [at_position(expr) for expr in exprs]
+    return [expr for expr in found if any(part is POSITION or part.op == "read" for part in ex.walk(expr))]
+
+
+def _follows(expr: Expr) -> bool:
+    return all(
+        part is POSITION
+        or (
+            part.op not in {"length", "opaque", "running_sum"}
+            and (part.op != "index" or str(part.args[0]).startswith("channel"))
+            and (part.op != "read" or isinstance(part.args[0], Table))
+        )
+        for part in ex.walk(expr)
+    )
+
+
+def _positions(sides: list[frozenset[Expr]]) -> EqualAngles | UnlikeAngles | None:
+    """Compare which position each function is of; ``None`` if the functions differ, or nothing is decided."""
+    found = [_factored(side) for side in sides]
+    if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
+        return None
+    places = found[0][0], found[1][0]
+    answer = example_of(ex.negate(ex.equal(*places)))
+    if isinstance(answer, str):
+        return EqualAngles("unpadded") if answer == "never" else None
+    position = answer.values.get(POSITION, 0)
+    numbers = [int(arrays_at(place, {POSITION: np.array(position)})) for place in places]
+    words = f"position {position} has the angles of {numbers[0]}, the candidate's those of {numbers[1]}"
+    return UnlikeAngles(position, 1, words)
+
+
+def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
+    """Return the one integer that numbers are functions of, and the functions."""
+    places: dict[Expr, None] = {}
+    for expr in side:
+        depends = set()
+        pending = [expr]
+        for part in ex.walk(expr):
+            if part is POSITION or any(one in depends for one in part.operands):
+                depends.add(part)
+        while pending:
+            part = pending.pop()
+            if part in depends and part.sort == "int":
+                places[part] = None
+            elif part in depends:
+                pending += part.operands
+    if len(places) != 1:
+        return None
+    place = next(iter(places))
+    return place, frozenset(ex.substitute(expr, {place: POSITION}) for expr in side)
+
+
+def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> EqualAngles | UnlikeAngles | OpenAngles:
+    """Compare numbers at each of ``most`` positions, or up to the end of a table."""
+    for past in range(0, most, _SWEPT):
+        columns = [_columns(side, np.arange(past, min(past + _SWEPT, most))) for side in sides]
+        ends = np.any([np.ma.getmaskarray(side).any(axis=1) for side in columns], axis=0)
+        size = int(ends.argmax()) if ends.any() else len(ends)
+        unlike = _first_unlike(columns[0].data[:size], columns[1].data[:size], past, tolerance) if size else None
+        if unlike is not None:
+            return unlike
+        if size < len(ends):
+            rows = past + size
+            return EqualAngles("unpadded") if rows else OpenAngles("tables have no row for position 0")
+    return OpenAngles(f"formulas are written differently, and agree at the first {most} positions", most)
+
+
+def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> UnlikeAngles | None:
+    """Return the least number of positions from ``first`` on that have other numbers."""
+    words = unlike_columns(reference, candidate, first, tolerance)
+    if words is None:
+        return None
+    alike, unlike = 0, len(reference)
+    while unlike - alike > 1:
+        middle = (alike + unlike) // 2
+        if unlike_columns(reference[:middle], candidate[:middle], first, tolerance) is None:
+            alike = middle
+        else:
+            unlike = middle
+    return UnlikeAngles(first, unlike, f"{words}, up to {first + unlike - 1}")
+
+
+def _columns(forms: list[Expr], places: Array) -> np.ma.MaskedArray[Any, Any]:
+    """Return numbers ``[positions, columns]``, masked where a table has ended."""
+    found = []
+    for form in forms:
+        channels = sorted({part for part in ex.walk(form) if part.op == "index"}, key=lambda part: str(part.args[0]))
+        given = {POSITION: places.reshape(-1, *[1] * len(channels))}
+        for axis, channel in enumerate(channels):
+            count = channel.args[1].as_number
+            given[channel] = np.arange(count).reshape([-1 if axis == own else 1 for own in range(len(channels))])
+        with np.errstate(all="ignore"):
+            held = arrays_at(form, given).astype(np.float64)
+        shape = np.broadcast_shapes(held.shape, given[POSITION].shape)
+        found.append(np.broadcast_to(held, shape, subok=True).reshape(len(places), -1))
+    masks = np.concatenate([np.ma.getmaskarray(one) for one in found], axis=1)
+    return np.ma.array(np.concatenate([one.data for one in found], axis=1), mask=masks)
+
+
+def unlike_columns(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> str | None:
+    """Return how numbers ``[positions, columns]`` differ as sets: halves may be written twice or negated.
+
+    Args:
+        reference: Those that are right.
+        candidate: Those in question.
+        first: The first position.
+        tolerance: Differences that count as equal.
+    """
+    allowed = max(tolerance.absolute, _ANGLE * (first + len(reference)))
+    if reference.shape == candidate.shape and np.allclose(reference, candidate, rtol=0, atol=allowed):
+        return None
+    if max(reference.shape[1], candidate.shape[1]) > _MOST_COLUMNS:
+        return f"what positions from {first} on add or multiply differs"
+    left, right = (np.unique(one.round(12), axis=1) for one in (reference, candidate))
+    for name, one, other in (("reference", left, right), ("candidate", right, left)):
+        column = _unmatched(one, other, allowed)
+        if column is not None:
+            numbers = " ".join(f"{number:.6g}" for number in column[:3])
+            return f"the {name} alone multiplies query or keys at positions from {first} on by {numbers}"
+    return None
+
+
+def _unmatched(columns: Array, others: Array, allowed: float) -> Array | None:
+    """Return the first of ``columns`` that is none of ``others``, whatever their signs."""
+    count = max(1, min(len(columns), _PAIRED // max(columns.shape[1] * others.shape[1], 1)))
+    # A few rows choose the likeliest column, all rows decide.
+    some = np.linspace(0, len(columns) - 1, count).astype(int)
+    nearest = np.minimum(*_distances(columns[some], others[some])).argmin(axis=1)
+    apart = np.minimum(*(np.abs(columns - sign * others[:, nearest]).max(axis=0) for sign in (1, -1)))
+    for place in np.flatnonzero(apart > allowed):
+        column = columns[:, [place]]
+        if np.minimum(*(np.abs(column - sign * others).max(axis=0) for sign in (1, -1))).min() > allowed:
+            return column[:, 0]
+    return None
+
+
+def _distances(left: Array, right: Array) -> tuple[Array, Array]:
+    """Return the largest distances of each column to each other, and to each negated."""
+    return (
+        np.abs(left[:, :, None] - right[:, None]).max(axis=0),
+        np.abs(left[:, :, None] + right[:, None]).max(axis=0),
+    )
