@@ -188,12 +188,13 @@ def summarize(certificate: Mapping[str, Any]) -> str:
             f"  equal for every input: {structure['equal']} of {structure['operators']} operators; without padding "
             f"{structure['unpadded']}{''.join(f', given that {condition}' for condition in structure['assumed'])}"
         )
-    if reach is not None and reach["steps"]:
-        turns = ", ".join(map(str, reach["turns"])) or "none"
-        lines.append(
-            f"  masks of {reach['masks']} and angles of {reach['angles']} attention: up to "
-            f"{max(map(sum, reach['steps']))} positions; lengths of the graphs: {turns}"
-        )
+    if reach is not None:
+        lines += [
+            f"  {proof['subject']} equal for every batch, past and length: {proof['equal']}; without padding "
+            f"{proof['unpadded']}; at sampled lengths {len(proof['sampled'])}"
+            for proof in reach["proofs"]
+        ]
+        lines.append(f"  lengths of the graphs: {', '.join(map(str, reach['turns'])) or 'none'}")
     lines += [
         f"  shared with other models, compared up to the bytes that it had: {name}" for name in certificate["shared"]
     ]

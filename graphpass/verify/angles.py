@@ -146,7 +146,7 @@ def _follows(expr: Expr) -> bool:
 
 
 def _positions(sides: list[frozenset[Expr]]) -> EqualAngles | UnlikeAngles | None:
-    """Compare which position each function is of; ``None`` if the functions differ, or nothing is decided."""
+    """Compare the positions of equal functions; ``None`` if this is not decided."""
     found = [_factored(side) for side in sides]
     if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
         return None

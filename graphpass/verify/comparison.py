@@ -99,7 +99,7 @@ class LengthProof:
     """Counts the attention whose masks or angles are equal for every batch, past and length.
 
     Attributes:
-        subject: What was compared.
+        subject: Masks or angles.
         equal: Number of those equal for any padding and positions.
         unpadded: Number of those equal for batches without padding; padding was compared by running the models.
         sampled: The others, which were compared at the steps that were run: attention, reason and node.

@@ -226,7 +226,7 @@ class _Pair:
             yield Step(1, self.turned.first, self.turned.count)
 
     def confirm(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
-        """Return how the two differ at an example, by the expressions alone if numbers are too many."""
+        """Return how the two differ at an example, by expressions if numbers are too many."""
         if isinstance(self.seen, UnlikeMasks) and step == self.seen.step:
             if step.batch * step.length * step.total > _MOST_SCORES:
                 return self.seen.reason

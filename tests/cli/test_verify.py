@@ -101,6 +101,7 @@ def test_a_certificate_holds_as_long_as_its_files_are_the_same(capfd, tmp_path):
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("certificate holds: ")
     assert "rows selected" in done.out
+    assert "masks equal for every batch, past and length: 2; without padding 0" in done.out
     assert "lengths of the graphs: 8" in done.out
     found = json.loads(in_process(capfd, *check, "--format", "json").out)
     assert found["reach"]["masks"] == 2

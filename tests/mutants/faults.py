@@ -30,7 +30,7 @@ from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPARISONS, LAYOUT, SHAPE_READERS
 from graphpass.ir.rewriter import Rewriter, Writer
-from graphpass.ir.values import MASKED, REALS, fixed_size
+from graphpass.ir.values import REALS, fixed_size
 
 Edit: TypeAlias = Callable[[Rewriter, Writer, Graph], None]
 Found: TypeAlias = "Iterator[tuple[str, Edit] | tuple[str, Edit, str]]"
@@ -321,41 +321,6 @@ def _ends_before(model: Model, count: int) -> bool:
     ends = [turn.length for turn in find_turns(model) if turn.ends]
     ends += [angles.rows for angles in model.analysis(find_angles) if angles.rows is not None]
     return any(end <= count for end in ends)
-
-
-def _hidden_from(count: int) -> Callable[[Model], Found]:
-    """Hide the first position in one layer once there are more than ``count``."""
-
-    def find(model: Model) -> Found:
-        if _ends_before(model, count):
-            return
-        for name, node, port, mask in _mask_readers(model):
-            if (mask.rank or 0) < 2 or fixed_size(mask, -1) is not None:
-                continue
-            is_condition = mask.element_type == "boolean"
-            keeps = not (node.op == "Select" and _fills_if_true(model.graph, node))
-
-            def change(write: Writer, one: Value, is_condition: bool = is_condition, keeps: bool = keeps) -> Any:
-                total = write.size(one, (one.rank or 0) - 1)
-                places = write.op("Range", 0, write.op("Squeeze", total, axes=[0]), 1)
-                seen = write.op("LogicalOr", write.op("Greater", places, 0), write.op("LessEqual", total, count))
-                if is_condition:
-                    return (
-                        write.op("LogicalAnd", one, seen)
-                        if keeps
-                        else write.op("LogicalOr", one, write.op("LogicalNot", seen))
-                    )
-                kind = one.element_type
-                low = write.op("Select", seen, write.number(0.0, kind), write.number(MASKED / 2, kind))
-                return write.op("Add", one, low)
-
-            yield name, _changed((node, port), change)
-
-    return find
-
-
-for _count in (8, 100, 3000, 20000):
-    fault(f"first position hidden from {_count} on")(_hidden_from(_count))
 
 
 # --- angles

@@ -5,8 +5,12 @@ import pytest
 from mutants.faults import faults
 from mutants.score import PAIRS, converted, judged
 
-#: What no run of both models triggers.
-UNSEEN = {"logits of positions beyond those of the mask", "logits of 128 new tokens"}
+#: What no run of both models triggers, and the report does not call proven.
+UNSEEN = {
+    "logits of positions beyond those of the mask",
+    "logits of 128 new tokens",
+    "first position hidden in rows with more than 8 pads",
+}
 
 
 @pytest.mark.slow

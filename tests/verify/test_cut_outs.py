@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import mutants.hidden  # noqa: F401 - registers its faults
 import pytest
 from mutants.faults import faults
 from support.loaded import onnx_model

@@ -121,7 +121,7 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
 
 
 def at_position(expr: Expr) -> Expr:
-    """Return an angle of a batch without padding as a function of `POSITION`, if it is one."""
+    """Return an angle without padding as a function of `POSITION`, if it is one."""
     plain = unpadded(expr)
     parts = set(ex.walk(plain))
     return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})

@@ -16,7 +16,7 @@ _KNOWN = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "S
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one attention sees.
+    """Lists the masks of one attention.
 
     Attributes:
         node: The operator, or the Softmax.

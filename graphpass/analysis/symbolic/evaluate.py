@@ -48,14 +48,14 @@ def value_at(root: Expr, given: Mapping[Expr, int], read: Read) -> int | float |
 
 
 def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
-    """Compute ``root``, which reads no inputs, at many places at once; masked where a table has ended.
+    """Compute ``root`` at many places at once, masked where a table has ended.
 
     Args:
         root: The expression.
         given: Numbers of its indices and lengths, of shapes that broadcast.
 
     Raises:
-        KeyError: It depends on an input, or on an index, length or operator that is not known.
+        KeyError: It reads an input, or depends on an index, length or operator that is not known.
     """
     known: dict[Expr, Any] = dict(given)
     for part in walk(root):
