@@ -256,12 +256,24 @@ def _multi_head_sizes(elements: Elements, node: Node, axis: int) -> Expr | None:
     return new if past is None else ex.add(elements.shape(past)[2], new)
 
 
+def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    query, key, value = (elements.shape(node.source(port)) for port in range(3))
+    if len(query) != 4 or axis == len(query) - 1:
+        return value[-1] if axis == len(query) - 1 else None
+    return query[axis] if axis == 2 or query[axis] is key[axis] is value[axis] else None
+
+
 def _rows(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the number of rows, which all outputs and the first input have."""
     return None if axis else elements.shape(node.source(0))[0]
 
 
-SIZES = {"CausalConvWithState": _rows, "GroupQueryAttention": _sizes, "MultiHeadAttention": _multi_head_sizes}
+SIZES = {
+    "CausalConvWithState": _rows,
+    "GroupQueryAttention": _sizes,
+    "MultiHeadAttention": _multi_head_sizes,
+    "ScaledDotProductAttention": _sdpa_size,
+}
 
 RULES: dict[str, Rule] = {
     "GroupQueryAttention": _group_query,

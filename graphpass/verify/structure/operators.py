@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
+from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.operators import regrouped
@@ -411,14 +412,31 @@ def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
     return elements.shape(node.source(axis))[axis ^ swapped]
 
 
+def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
+    if axis != node.attributes["axis"] % (node.outputs[0].rank or 1):
+        return elements.shape(node.source())[axis]
+    return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
+
+
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that is reversed as a whole."""
-    steps_port = node.attributes["steps_port"]
-    vectors = [fold(elements.graph, node.input(port)) for port in (1, 2, 7 - steps_port, steps_port)]
-    for start, end, place, step in zip(*(() if held is None else held.flat for held in vectors), strict=False):
-        if place % (node.outputs[0].rank or 1) == axis and step == -1 and end <= -NO_END:
-            return elements.shape(node.source())[axis] if start == -1 or start >= NO_END else None
-    return None
+    """Return the size of an axis that is reversed as a whole, or cut to its first elements."""
+    size, steps_port = elements.shape(node.source())[axis], node.attributes["steps_port"]
+    axes, steps = (fold(elements.graph, node.input(port)) for port in (7 - steps_port, steps_port))
+    axes = node.attributes.get("axes", range(node.outputs[0].rank or 0) if axes is None else axes.tolist())
+    places = {one % (node.outputs[0].rank or 1): place for place, one in enumerate(axes)}
+    if axis not in places:
+        return size
+    place = places[axis]
+    start, end = (elements.of(node.source(port), (number(place),)) for port in (1, 2))
+    step = 1 if steps is None else steps.flat[place]
+    if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
+        is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
+        return size if is_last else None
+    is_within = is_natural(end) and is_natural(ex.subtract(size, end))
+    return end if step == 1 and start is ZERO and is_within else None
+
+
+SIZES = {"Concat": _concat_size, "Gemm": _gemm_size, "Slice": _slice_size}
 
 
 def _guarded(rule: Rule) -> Rule:
@@ -438,7 +456,7 @@ def table() -> OperatorTable:
     from graphpass.verify.structure import attention
 
     rules = {op: _guarded(rule) for op, rule in (RULES | attention.RULES).items()}
-    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | {"Gemm": _gemm_size, "Slice": _slice_size})
+    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | SIZES)
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

@@ -20,7 +20,9 @@ from graphpass.verify.structure.angles import Angles
 from graphpass.verify.structure.caches import Carried, leaves_of, paired, written
 from graphpass.verify.structure.constants import Constants, Weights
 from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.lengths import input_lengths, moved_caches
 from graphpass.verify.structure.masks import KnownMasks
+from graphpass.verify.structure.moves import NEW_SLOTS, SOURCES_OF_SLOTS, Move, begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.regions import operators_of, unequal_operators
 from graphpass.verify.structure.tensors import Leaf, Tensors
@@ -78,7 +80,13 @@ class Comparer:
     ) -> Tensors:
         model, other = self.models[side], self.models[1 - side]
         inventory, parameters = analyze_caches(model).caches, model.graph.parameters
-        lengths, bits = known_lengths(model, inventory)
+        sizes = model.analysis(infer_sizes)
+        lengths, bits = input_lengths(model, inventory)
+        moves: dict[int, Move] = {}
+        if moves_slots(model):
+            lengths, moves = moved_caches(model, inventory, lengths, _SELECTORS)
+            growing = {model.graph.reads[cache.read].index for cache in inventory if cache.kind == "kv"}
+            leaves = {node: leaf for node, leaf in leaves.items() if node in moves or node not in growing}
         selectors = _SELECTORS & parameters.keys() - other.graph.parameters.keys()
         known: dict[int, Expr] = {}
         if unpadded:
@@ -86,8 +94,8 @@ class Comparer:
             positions = parameters.get(POSITIONS)
             if positions is not None and positions.rank == 2:
                 known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
-        sizes = model.analysis(infer_sizes)
-        return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, selectors, known)
+        cuts = {move.after.node: move.before for move in moves.values()}
+        return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, selectors, known, cuts)
 
     def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
         for name in names:
@@ -132,13 +140,18 @@ class Comparer:
         A mask that multiplies the tokens' vectors is as long as these: with none but fixed-size states, conditions on
         the past are decided by that.
         """
+        found: dict[str, None] = {}
         for model, tensors in zip(self.models, self.sides, strict=True):
             mask = model.graph.parameters.get(MASK)
             if mask is None or mask.rank != 2 or not analyze_caches(model).caches:
                 continue
             if tensors.shape(mask)[1] is LENGTH:
-                return (f"{MASK} has the shape [batch, new tokens]",)
-        return ()
+                found[f"{MASK} has the shape [batch, new tokens]"] = None
+            if moves_slots(model):
+                found[f"{SOURCES_OF_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
+            if begins_at_1(model):
+                found["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
+        return tuple(found)
 
     def operators(self, results: Iterable[Result]) -> int:
         """Return the number of the candidate's operators upstream of results."""

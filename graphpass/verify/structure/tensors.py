@@ -63,6 +63,7 @@ class Tensors(Elements):
         leaves: Mapping[int, Leaf],
         selectors: frozenset[str],
         unpadded: Mapping[int, Expr],
+        moves: Mapping[int, Value],
     ) -> None:
         """Begin with none.
 
@@ -78,10 +79,12 @@ class Tensors(Elements):
             selectors: Inputs with the row that each row continues, which the other model lacks: it has caches whose
                 rows were selected before the step.
             unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
+            moves: Caches by the node that cuts them after their slots were moved: they are leaves from there on.
         """
         super().__init__(model.graph, sizes, table, lengths, bits)
         self.definitions, self.model = definitions, model
         self._constants, self._leaves, self._selectors, self._unpadded = constants, leaves, selectors, unpadded
+        self._moves = moves
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
         self._makers = self._first_makers()
 
@@ -111,6 +114,8 @@ class Tensors(Elements):
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
+        if node.index in self._moves:
+            return _same_place(self._moves[node.index], index)
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
             return _done(self._leaf(leaf, index, _sort(value)))
@@ -126,7 +131,8 @@ class Tensors(Elements):
                 index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
             else:
                 name = f"{name}, rows not selected"
-        return ex.read(name, leaf.place(index), sort)
+        # An input of one name is another thing if it is no cache that was paired.
+        return ex.read(("cache", name), leaf.place(index), sort)
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
         if (known := self._unpadded.get(node.index)) is not None:
@@ -209,6 +215,10 @@ def definitions_of(element: Element) -> Definitions:
 
 def _sort(value: Value) -> ex.Sort:
     return "real" if value.element_type in REALS else "int" if value.element_type in INTEGERS else "bool"
+
+
+def _same_place(value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+    return (yield value, index)
 
 
 def _done(expr: Expr) -> Generator[Request, Expr, Expr]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from mutants import triggers  # noqa: F401 - registers its faults
+from mutants import moves, triggers  # noqa: F401 - registers their faults
 from mutants.faults import faults
 from support.loaded import converted, exported
 
@@ -69,6 +69,29 @@ def test_shapes_that_a_proof_rests_on_are_stated():
     found = compare_structures(llama, converted(llama).model)
     assert found is not None
     assert found.assumed == ()
+
+
+MOVED = ("cpu{cache=reorder}", "gpu{cache=reorder}", "gpu{cache=reorder,trim=begin-one}", "ort{cache=reorder}")
+
+
+@pytest.mark.parametrize("target", MOVED)
+@pytest.mark.parametrize("model", ["llama", "gpt2", "bloom"])
+def test_models_that_move_slots_are_equal_to_those_whose_caches_were_moved(model, target):
+    reference = exported(f"{model}/onnx")
+    found = compare_structures(reference, converted(reference, target).model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert found.assumed[0] == "src_idx and dst_idx moved slots of the caches before"
+    assert ("slot 0" in str(found.assumed)) == ("begin-one" in target)
+
+
+@pytest.mark.parametrize("target", MOVED)
+def test_no_fault_of_moves_is_proven(target):
+    reference = exported("llama/onnx")
+    result = converted(reference, target).model
+    found = [fault for fault in faults(result) if "slots" in fault.kind and "move" in fault.kind]
+    assert len(found) >= 3
+    assert [fault.kind for fault in found if not unequal(reference, fault.put_into(result), unpadded=True)] == []
 
 
 def test_scores_raised_to_the_lowest_number_keep_their_mask():

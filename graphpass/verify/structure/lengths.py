@@ -1,0 +1,52 @@
+"""Lengths of the step that both models are compared in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.caches.step_lengths import known_lengths
+from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.expressions import Expr, number
+from graphpass.analysis.symbolic.table import TABLE
+from graphpass.ir.cache import Cache
+from graphpass.verify.structure.moves import Move, find_move
+
+if TYPE_CHECKING:
+    from graphpass.analysis.shapes.linear_size import Dimension
+    from graphpass.ir.model import Model
+
+
+def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Dimension, Expr], frozenset[int]]:
+    """Return `known_lengths` of inputs and caches: sizes that operators make follow from these, or are not known."""
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    lengths, bits = known_lengths(model, caches)
+    sources = [*graph.parameters.values(), *(node.outputs[0] for node in graph.reads.values())]
+    own = {dimension for value in sources for size in sizes.shape(value) or () for dimension, _ in size.dimensions}
+    return {dimension: length for dimension, length in lengths.items() if dimension in own}, bits
+
+
+def moved_caches(
+    model: Model, caches: Collection[Cache], lengths: Mapping[Dimension, Expr], selectors: frozenset[str]
+) -> tuple[dict[Dimension, Expr], dict[int, Move]]:
+    """Return lengths if caches hold any number of slots until they are cut, and moves by the node that reads a cache.
+
+    A cache that grows and is not cut to the positions before the step has none.
+    """
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    growing = [cache for cache in caches if cache.kind == "kv"]
+    axes = [(graph.reads[cache.read].outputs[0], cache.axes.sequence) for cache in growing]
+    slots = {shape[axis].as_dimension for value, axis in axes if axis is not None and (shape := sizes.shape(value))}
+    known = {dimension: length for dimension, length in lengths.items() if dimension not in slots}
+    elements, found = Elements(graph, sizes, TABLE, known), dict[int, Move]()
+    for cache in growing:
+        move = find_move(model, cache, selectors)
+        if move is None or elements.of(move.end, (number(move.place),)) is not PAST:
+            continue
+        found[graph.reads[cache.read].index] = move
+        shape, axis = sizes.shape(move.after), cache.axes.sequence
+        if shape is not None and axis is not None and (own := shape[axis].as_dimension) is not None:
+            known[own] = PAST
+    return known, found

@@ -1,0 +1,165 @@
+"""Caches whose slots inputs move and cut before the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphpass.ir.cache import TRIM_NOTE, Cache
+from graphpass.ir.constants import fold
+from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.operators import CASTS, SHAPE_READERS
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+#: Old and new places of slots, as `insert-reorder` defines them; the second may have one input for each layout.
+SOURCES_OF_SLOTS, NEW_SLOTS = "src_idx", "dst_idx"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Slots of a cache that are moved, then cut to the positions before the step.
+
+    Attributes:
+        before: The cache as the model reads it.
+        after: The cache that everything else reads.
+        end: The vector that has the number of slots kept.
+        place: Its place there.
+    """
+
+    before: Value
+    after: Value
+    end: Value
+    place: int
+
+
+def moves_slots(model: Model) -> bool:
+    """Return whether inputs move slots of caches before a step."""
+    return SOURCES_OF_SLOTS in model.graph.parameters
+
+
+def begins_at_1(model: Model) -> bool:
+    """Return whether cuts begin at 1 and mean 0, as GPU plugins read the form that they fuse."""
+    return model.read_note(TRIM_NOTE) == "begin-one"
+
+
+def find_move(model: Model, cache: Cache, selectors: frozenset[str]) -> Move | None:
+    """Return the move that stands before all users of a cache; ``None`` if any reads it otherwise.
+
+    Args:
+        model: The model.
+        cache: A cache that grows.
+        selectors: Inputs that select its rows, which may stand before the move.
+    """
+    graph, axis = model.graph, cache.axes.sequence
+    if cache.read not in graph.reads or axis is None:
+        return None
+    before, uses = graph.reads[cache.read].outputs[0], list[Use]()
+    pending = [before]
+    while pending:
+        value = pending.pop()
+        for use in graph.uses(value):
+            if use.node.op in SHAPE_READERS:
+                continue
+            if _passes(graph, use, cache, selectors):
+                pending += use.node.outputs
+            elif uses and use.node.inputs[use.port] is not uses[0].node.inputs[uses[0].port]:
+                return None
+            else:
+                uses.append(use)
+    nodes = list(dict.fromkeys(use.node for use in uses))
+    return _moved_by_index(graph, nodes, axis) or _moved_by_writes(graph, nodes, axis, begins_at_1(model))
+
+
+def _passes(graph: Graph, use: Use, cache: Cache, selectors: frozenset[str]) -> bool:
+    """Return whether a user leaves slots where they are."""
+    node = use.node
+    if node.op in CASTS:
+        return True
+    is_gather = node.op == "Gather" and use.port == 0 and node.attributes.get("axis") == cache.axes.batch
+    return is_gather and _input_name(graph, node.source(1)) in selectors
+
+
+def _input_name(graph: Graph, value: Value) -> str:
+    node = graph.producer(graph.look_through(value, CASTS))
+    return node.name if node.op == "Parameter" else ""
+
+
+def _moved_by_index(graph: Graph, nodes: list[Node], axis: int) -> Move | None:
+    """Match ``Gather(past, ScatterElements(Range(0, slots), dst_idx, src_idx)[:past])``."""
+    if len(nodes) != 1 or nodes[0].op != "Gather" or nodes[0].attributes.get("axis") != axis:
+        return None
+    cut = graph.producer(nodes[0].source(1))
+    end = _cut_from_0(graph, cut, 0)
+    order = None if end is None else graph.producer(cut.source())
+    if end is None or order is None or not _writes(graph, order, 0):
+        return None
+    slots = graph.producer(order.source())
+    if slots.op != "Range" or not _is(graph, slots.input(0), 0) or not _is(graph, slots.input(2), 1):
+        return None
+    if _input_name(graph, order.source(2)) != SOURCES_OF_SLOTS:
+        return None
+    return Move(nodes[0].source(), nodes[0].outputs[0], *end)
+
+
+def _moved_by_writes(graph: Graph, nodes: list[Node], axis: int, from_1: bool) -> Move | None:
+    """Match ``ScatterElementsUpdate(past, dst_idx, Gather(past, src_idx))[:past]``."""
+    by_op = {node.op: node for node in nodes}
+    if len(nodes) != 2 or by_op.keys() != {"Gather", "ScatterElementsUpdate"}:
+        return None
+    moved, order = by_op["Gather"], by_op["ScatterElementsUpdate"]
+    is_match = (
+        moved.attributes.get("axis") == axis
+        and _input_name(graph, moved.source(1)) == SOURCES_OF_SLOTS
+        and _writes(graph, order, axis)
+        and order.source(2) is moved.outputs[0]
+        and order.source(0) is moved.source(0)
+    )
+    uses = [use for use in graph.uses(order.outputs[0]) if use.node.op not in SHAPE_READERS]
+    others = [use for use in graph.uses(moved.outputs[0]) if use.node is not order]
+    if not is_match or len(uses) != 1 or others:
+        return None
+    end = (_strided if from_1 else _cut_from_0)(graph, uses[0].node, axis)
+    return None if end is None else Move(moved.source(), uses[0].node.outputs[0], *end)
+
+
+def _writes(graph: Graph, node: Node, axis: int) -> bool:
+    """Return whether a node replaces slots at ``dst_idx``."""
+    given = node.attributes
+    is_plain = node.op == "ScatterElementsUpdate" and given.get("reduction", "none") in {"none", b"none"}
+    return is_plain and given.get("axis", 0) == axis and _input_name(graph, node.source(1)).startswith(NEW_SLOTS)
+
+
+def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
+    """Return the vector that has the end of a slice from 0 along ``axis`` alone, and its place there."""
+    if node.op != "Slice":
+        return None
+    starts = fold(graph, node.input(1))
+    if starts is None or starts.any():
+        return None
+    port = node.attributes["steps_port"]
+    steps, axes = (None if node.input(one) is None else fold(graph, node.input(one)) for one in (port, 7 - port))
+    axes = node.attributes.get("axes", None if axes is None else tuple(axes.tolist()))
+    is_plain = node.input(port) is None or (steps is not None and (steps == 1).all())
+    return (node.source(2), 0) if is_plain and axes is not None and tuple(axes) == (axis,) else None
+
+
+def _strided(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
+    """Match the cut that GPU plugins fuse (`begins_at_1`), as `_cut_from_0`."""
+    if node.op != "StridedSlice":
+        return None
+    given = node.attributes
+    starts, steps = (fold(graph, node.input(port)) for port in (1, 3))
+    if starts is None or (starts != 1).any() or steps is None or (steps != 1).any():
+        return None
+    if any(any(given[mask]) for mask in ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")):
+        return None
+    ends = [bool(one) for one in given["end_mask"]]
+    is_cut_here_alone = len(ends) == axis + 1 and not ends[axis] and all(ends[:axis])
+    return (node.source(2), axis) if is_cut_here_alone else None
+
+
+def _is(graph: Graph, value: Value | None, wanted: int) -> bool:
+    found = fold(graph, value)
+    return found is not None and found.size == 1 and int(found.item()) == wanted
