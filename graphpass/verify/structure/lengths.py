@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Dimension, Expr], frozenset[int]]:
-    """Return `known_lengths` of inputs and caches: sizes that operators make follow from these, or are not known."""
+    """Return `known_lengths` of inputs and caches alone.
+
+    Sizes that operators make follow from these, or are not known.
+    """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     lengths, bits = known_lengths(model, caches)
     sources = [*graph.parameters.values(), *(node.outputs[0] for node in graph.reads.values())]
@@ -31,9 +34,9 @@ def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Dimensi
 def moved_caches(
     model: Model, caches: Collection[Cache], lengths: Mapping[Dimension, Expr], selectors: frozenset[str]
 ) -> tuple[dict[Dimension, Expr], dict[int, Move]]:
-    """Return lengths if caches hold any number of slots until they are cut, and moves by the node that reads a cache.
+    """Return lengths, and moves by the node that reads a cache.
 
-    A cache that grows and is not cut to the positions before the step has none.
+    Caches hold any number of slots until they are cut. One that is not cut to the positions before the step has no move.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     growing = [cache for cache in caches if cache.kind == "kv"]

@@ -40,12 +40,15 @@ def moves_slots(model: Model) -> bool:
 
 
 def begins_at_1(model: Model) -> bool:
-    """Return whether cuts begin at 1 and mean 0, as GPU plugins read the form that they fuse."""
+    """Return whether cuts begin at 1 and mean 0.
+
+    GPU plugins read the form that they fuse so.
+    """
     return model.read_note(TRIM_NOTE) == "begin-one"
 
 
 def find_move(model: Model, cache: Cache, selectors: frozenset[str]) -> Move | None:
-    """Return the move that stands before all users of a cache; ``None`` if any reads it otherwise.
+    """Return the move before all users of a cache; ``None`` if any precedes it.
 
     Args:
         model: The model.
@@ -132,7 +135,10 @@ def _writes(graph: Graph, node: Node, axis: int) -> bool:
 
 
 def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
-    """Return the vector that has the end of a slice from 0 along ``axis`` alone, and its place there."""
+    """Return the vector with the end of a slice from 0, and its place there.
+
+    Other axes are kept whole.
+    """
     if node.op != "Slice":
         return None
     starts = fold(graph, node.input(1))
