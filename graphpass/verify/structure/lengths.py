@@ -36,7 +36,7 @@ def moved_caches(
 ) -> tuple[dict[Dimension, Expr], dict[int, Move]]:
     """Return lengths, and moves by the node that reads a cache.
 
-    Caches hold any number of slots until they are cut. One that is not cut to the positions before the step has no move.
+    Caches hold any number of slots until they are cut. One that is not cut to the past has no move.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     growing = [cache for cache in caches if cache.kind == "kv"]
