@@ -10,8 +10,11 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy
+
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided
+from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.verify.structure.angles import Angles
@@ -49,6 +52,7 @@ class Algebra:
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
         self._conditions: set[Expr] = set()
+        self._tables: dict[tuple[int, ...], list[Table]] = {}
 
     def normal(self, root: Expr) -> Expr:
         """Return the normal form of ``root``."""
@@ -69,6 +73,8 @@ class Algebra:
         known = {operand: self._known[operand] for operand in operands}
         if part.op == "number":
             return self._snapped(part)
+        if reads_table(part):
+            return self._scaled_table(part.args[0], [known[place] for place in part.args[1:]])
         if part.op == "apply" and part.args[0] in self.neutral:
             return known[part.args[1]]
         is_real = part.sort == "real" or any(operand.sort == "real" for operand in known.values())
@@ -100,6 +106,25 @@ class Algebra:
             return number(round(value))
         insort(self._numbers, value)
         return part
+
+    def _scaled_table(self, table: Table, places: Sequence[Expr]) -> Expr:
+        """Return an element of a table by the first that it is a multiple of.
+
+        Of tables that are joined the part is taken that the index stays in.
+        """
+        table, places = _part_of(table, places)
+        held = numpy.asarray(table.elements, numpy.float64)
+        lead = float(held.flat[numpy.abs(held).argmax()])
+        if not numpy.isfinite(held).all() or lead == 0:
+            return ex.read(table, places, "real")
+        known = self._tables.setdefault(held.shape, [])
+        for one in known:
+            first = numpy.asarray(one.elements, numpy.float64)
+            factor = lead / float(first.flat[numpy.abs(held).argmax()] or numpy.nan)
+            if numpy.allclose(held, factor * first, rtol=_ROUNDING, atol=0.0):
+                return self.times(self._snapped(number(factor)), ex.read(one, places, "real"))
+        known.append(table)
+        return ex.read(table, places, "real")
 
     def _product(self, part: Expr, known: dict[Expr, Expr]) -> Expr:
         if part.op == "quotient":
@@ -247,13 +272,37 @@ class Algebra:
         return ex.choose(first, *sides)
 
     def _within(self, side: Expr, limit: dict[Expr, Expr]) -> Expr:
-        """Return a case with quotients and remainders that its bounds decide."""
-        if not any(part.op in {"floor_quotient", "modulo"} for part in ex.walk(side)):
+        """Return a case with quotients, remainders and parts of tables that its bounds decide."""
+        if all(shifted.op == "number" for shifted in limit.values()):
+            return self.normal(ex.substitute(side, limit))
+        if not any(part.op in {"floor_quotient", "modulo"} or reads_table(part) for part in ex.walk(side)):
             return side
         ((one, shifted),) = limit.items()
         inner = next(part for part in ex.walk(shifted) if part.op == "index")
         found = self.normal(ex.substitute(side, limit))
         return self.normal(ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))}))
+
+
+def reads_table(part: Expr) -> bool:
+    """Return whether an expression is an element of a table of real numbers."""
+    return part.op == "read" and part.sort == "real" and isinstance(part.args[0], Table)
+
+
+def _part_of(table: Table, places: Sequence[Expr]) -> tuple[Table, Sequence[Expr]]:
+    """Return the columns that an index is within, and the index there."""
+    *rows, last = places
+    terms = ex.polynomial(last)
+    first = most = terms.pop((), 0)
+    for monomial, factor in terms.items():
+        size = monomial[0].args[1].as_number if len(monomial) == 1 and monomial[0].op == "index" else None
+        if not isinstance(size, int) or factor < 0:
+            return table, places
+        most += factor * (size - 1)
+    columns = table.elements.shape[-1]
+    if not terms or not 0 <= first <= most < columns or most - first + 1 == columns:
+        return table, places
+    held = numpy.ascontiguousarray(table.elements[..., first : most + 1])
+    return Table(f"{table.digest}[{first}:{most + 1}]", held), (*rows, ex.subtract(last, number(first)))
 
 
 def _oriented(condition: Expr) -> Expr:
@@ -273,7 +322,7 @@ def _order(condition: Expr) -> tuple[int, int]:
 
 
 def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
-    """Return a bounded index as its least value plus another index."""
+    """Return a bounded index as its least value plus another index, if any."""
     if condition.op != "not_positive":
         return None
     terms = ex.polynomial(condition.args[0])
@@ -293,6 +342,8 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     least, end = max(least, 0), min(end, size)
     if not (0 <= least < end <= size) or is_upper != (least == 0):
         return None
+    if end - least == 1:
+        return {one: number(least)}
     return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
 
 

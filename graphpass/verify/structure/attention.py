@@ -111,7 +111,7 @@ def _rotated(element: Element, tables: tuple[int, int], interleaved: bool, at, c
         cos, sin = (yield factor(tables[0], column)), (yield factor(tables[1], column))
         lower = ex.subtract(ex.multiply(one, cos), ex.multiply(other, sin))
         upper = ex.add(ex.multiply(other, cos), ex.multiply(one, sin))
-        turned = ex.choose(ex.equal(odd, ZERO), lower, upper)
+        turned = ex.choose(ex.less(odd, ONE), lower, upper)
     else:
         below = ex.less(channel, half)
         after, before = ex.add(channel, half), ex.subtract(channel, half)

@@ -74,9 +74,11 @@ class Definitions:
                 continue
             # Parts of joined weights are sums of their own, counted from 0.
             ((one, shifted),) = limit.items()
-            inner = next(part for part in ex.walk(shifted) if part.op == "index")
             found = self._branches(self.algebra.normal(ex.substitute(branch, limit)), bounds, apart)
-            sides.append(ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))}))
+            if shifted.op != "number":
+                inner = next(part for part in ex.walk(shifted) if part.op == "index")
+                found = ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))})
+            sides.append(found)
         return ex.choose(body.args[0], *sides)
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
@@ -120,7 +122,8 @@ class Definitions:
         """
         bodies, bounds, arguments = self._split(bodies, bounds)
         # Cases that never hold read elements, too.
-        bodies = [self.algebra.cases(body) for body in bodies]
+        # A case decides others, which are conditions of fewer indices then.
+        bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]
         order = variables(bodies[:1])
         order += [one for one in variables(bodies) if one not in order]
         places, given = dict[Expr, Expr](), list[Expr]()

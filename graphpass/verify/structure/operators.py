@@ -419,7 +419,7 @@ def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
 
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that is reversed as a whole, or cut to its first elements."""
+    """Return the size of an axis that is reversed, or cut to its first elements."""
     size, steps_port = elements.shape(node.source())[axis], node.attributes["steps_port"]
     axes, steps = (fold(elements.graph, node.input(port)) for port in (7 - steps_port, steps_port))
     axes = node.attributes.get("axes", range(node.outputs[0].rank or 0) if axes is None else axes.tolist())

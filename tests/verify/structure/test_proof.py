@@ -51,7 +51,7 @@ def test_results_are_equal_without_padding(model, target):
     ("place", "target"),
     [("opt/onnx", "cpu"), ("opt/onnx", "ort"), ("xglm/ov-stateful", "cpu"), ("lfm2/onnx-genai", "ort")],
 )
-def test_flattened_rows_raised_masks_and_states_are_equal(place, target):
+def test_rewritten_tables_masks_and_states_are_equal(place, target):
     reference = exported(place)
     found = compare_structures(reference, converted(reference, target).model)
     assert found is not None
@@ -69,6 +69,22 @@ def test_shapes_that_a_proof_rests_on_are_stated():
     found = compare_structures(llama, converted(llama).model)
     assert found is not None
     assert found.assumed == ()
+
+
+@pytest.mark.parametrize(("place", "target"), [("falcon_alibi/onnx", "cpu"), ("gptj/onnx", "ort")])
+def test_a_changed_table_is_not_equal(place, target):
+    reference = exported(place)
+    result = converted(reference, target).model
+    tables = [node for node in result.graph.of_op("Constant") if "slopes" in node.name or "cos_cache" in node.name]
+    assert tables
+    for node in tables:
+        mutant = result.clone()
+        held = mutant.graph.constant(node.outputs[0]).copy()
+        held.flat[held.size - 1] += 0.01
+        rewriter = mutant.rewriter()
+        rewriter.redirect_uses(node.outputs[0], rewriter.under("fault").constant(held, element_type="f32"))
+        rewriter.finish()
+        assert unequal(reference, mutant, unpadded=True)
 
 
 MOVED = ("cpu{cache=reorder}", "gpu{cache=reorder}", "gpu{cache=reorder,trim=begin-one}", "ort{cache=reorder}")
