@@ -23,11 +23,13 @@ class Places:
         past: The past of a cache, which may be reordered by beams.
         axis: Its axis of positions.
         tokens: The new tokens ``[batch, length, ..]``.
+        mask: The padding mask ``[batch, past + length]`` if slots are moved and cut: the past has any number then.
     """
 
     past: Value
     axis: int
     tokens: Value
+    mask: Value | None = None
 
     @classmethod
     def of(cls, model: OpenVINOModel) -> Places | None:
@@ -35,8 +37,9 @@ class Places:
         caches, tokens = analyze_caches(model).of_kind("kv"), token_input(model.graph)
         if not caches or tokens is None:
             return None
-        read = model.graph.reads[caches[0].read]
-        return cls(past_of(model.graph, read), caches[0].axes.sequence or 0, tokens)
+        read, parameters = model.graph.reads[caches[0].read], model.graph.parameters
+        mask = parameters.get("attention_mask") if "src_idx" in parameters else None
+        return cls(past_of(model.graph, read), caches[0].axes.sequence or 0, tokens, mask)
 
     def write(self, rewriter: Rewriter) -> tuple[Handle, Handle]:
         """Make places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]``, as NPUW knows them.
@@ -45,10 +48,12 @@ class Places:
         for each axis.
         """
         write = rewriter.under("window")
-        past, new = (
+        counted = (self.past, self.axis, "past") if self.mask is None else (self.mask, 1, "total")
+        count, new = (
             write.op("Gather", write.op("ShapeOf", value), axis, axis=0, label=label)
-            for value, axis, label in ((self.past, self.axis, "past"), (self.tokens, 1, "new"))
+            for value, axis, label in (counted, (self.tokens, 1, "new"))
         )
+        past = count if self.mask is None else write.op("Subtract", count, new, label="past")
         whole = write.op("Add", past, new, label="whole")
         made = []
         for start, axes, label in ((0, (0, 1, 2), "keys"), (past, (0, 1, 3), "queries")):
