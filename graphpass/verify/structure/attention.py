@@ -260,7 +260,9 @@ def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     query, key, value = (elements.shape(node.source(port)) for port in range(3))
     if len(query) != 4 or axis == len(query) - 1:
         return value[-1] if axis == len(query) - 1 else None
-    return query[axis] if axis == 2 or query[axis] is key[axis] is value[axis] else None
+    if axis == 2 or query[axis] is key[axis]:
+        return query[axis]
+    return key[axis] if query[axis] is ONE else ex.choose(ex.equal(query[axis], ONE), key[axis], query[axis])
 
 
 def _rows(elements: Elements, node: Node, axis: int) -> Expr | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.cache import Cache
 from graphpass.ir.constants import fold_elements
-from graphpass.ir.graph import Node, Value
+from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.tensors import Leaf
 
@@ -67,22 +67,40 @@ def _in_order(own: Iterable[Cache], others: Iterable[Cache]) -> list[Cache]:
     return sorted(names.values(), key=lambda cache: (cache.index or 0, cache.name))
 
 
-def leaves_of(model: Model, pairs: Iterable[Carried], side: int) -> dict[int, Leaf]:
+def leaves_of(models: tuple[Model, Model], pairs: Iterable[Carried], side: int) -> dict[int, Leaf]:
     """Return the leaves of one side's model by the node that reads them."""
-    reads, found = model.graph.reads, {}
+    reads, found = models[side].graph.reads, {}
     for pair in pairs:
         cache = pair.candidate if side else pair.reference
-        if cache.read in reads and _starts_empty(model, reads[cache.read]):
-            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], cache.axes.batch)
+        if cache.read in reads and (starts(models, pair) is not None or not any(_first_values(models, pair))):
+            # The caller feeds the rows of an input that no step writes as it selected them.
+            is_fed = cache.write is None and reads[cache.read].op == "Parameter"
+            rows = None if is_fed else cache.axes.batch
+            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], rows)
     return found
 
 
-def _starts_empty(model: Model, read: Node) -> bool:
-    """Return whether a variable begins as zeros or empty, as pasts do."""
-    if read.op != "ReadValue" or not read.inputs:
-        return True
-    found = fold_elements(model.graph, read.source())
-    return found is not None and not found.any()
+def starts(models: tuple[Model, Model], pair: Carried) -> tuple[Value, Value] | None:
+    """Return the first values of both models' variables; ``None`` if one has none.
+
+    Variables of states of an encoder begin with these: they are one leaf if they are equal then, and after each step.
+    """
+    first, second = _first_values(models, pair)
+    return None if first is None or second is None else (first, second)
+
+
+def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | None]:
+    """Return the first values of both models' variables.
+
+    Zeros and nothing, which pasts begin with, are ``None``, and so are inputs.
+    """
+    found: list[Value | None] = []
+    for model, cache in zip(models, (pair.reference, pair.candidate), strict=True):
+        read = model.graph.reads.get(cache.read)
+        value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
+        held = None if value is None else fold_elements(model.graph, value)
+        found.append(None if held is not None and not held.any() else value)
+    return found
 
 
 def written(model: Model, cache: Cache) -> Value | None:

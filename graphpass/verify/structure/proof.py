@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.mask import LENGTH, PAST
@@ -17,7 +17,7 @@ from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import Angles
-from graphpass.verify.structure.caches import Carried, leaves_of, paired, written
+from graphpass.verify.structure.caches import Carried, leaves_of, paired, starts, written
 from graphpass.verify.structure.constants import Constants, Weights
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.lengths import input_lengths, moved_caches
@@ -70,8 +70,8 @@ class Comparer:
         definitions = Definitions(Algebra(self.angles, limit, _neutral(reference)), KnownMasks())
         constants = Constants(self.angles, weights)
         self.sides = tuple(
-            self._tensors(side, definitions, constants, leaves_of(model, pairs, side), unpadded=unpadded)
-            for side, model in enumerate(self.models)
+            self._tensors(side, definitions, constants, leaves_of(self.models, pairs, side), unpadded=unpadded)
+            for side in range(len(self.models))
         )
         self.results = [*self._outputs(outputs), *self._written(pairs)]
 
@@ -86,7 +86,11 @@ class Comparer:
         if moves_slots(model):
             lengths, moves = moved_caches(model, inventory, lengths, _SELECTORS)
             growing = {model.graph.reads[cache.read].index for cache in inventory if cache.kind == "kv"}
-            leaves = {node: leaf for node, leaf in leaves.items() if node in moves or node not in growing}
+            leaves = {
+                node: replace(leaf, is_cut=node in moves)
+                for node, leaf in leaves.items()
+                if node in moves or node not in growing
+            }
         selectors = _SELECTORS & parameters.keys() - other.graph.parameters.keys()
         known: dict[int, Expr] = {}
         if unpadded:
@@ -105,7 +109,7 @@ class Comparer:
                 rank = tuple(range(left.rank or 0))
                 yield Result(name, left, right, (rank, rank))
 
-    def _written(self, pairs: Iterable[Carried]) -> Iterable[Result]:
+    def _written(self, pairs: Collection[Carried]) -> Iterable[Result]:
         found = {pair.name: pair for pair in pairs}
         for cache in analyze_caches(self.models[0]).caches:
             value = written(self.models[0], cache)
@@ -116,6 +120,10 @@ class Comparer:
                 yield Result(cache.name, value, None, ((), ()))
             else:
                 yield Result(cache.name, value, written(self.models[1], pair.candidate), pair.orders())
+        for pair in pairs:
+            first = starts(self.models, pair)
+            if first is not None:
+                yield Result(f"{pair.name} before the first step", *first, pair.orders())
 
     def expression(self, side: int, value: Value, order: tuple[int, ...] | None = None) -> Expr:
         """Return a value as a function of its indices, in the order of ``order``."""

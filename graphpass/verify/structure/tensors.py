@@ -32,11 +32,13 @@ class Leaf:
         name: Its name in both.
         order: Axes of the tensor, in the order of the common form.
         batch: Axis of the rows; ``None`` if it has none.
+        is_cut: Whether slots are moved and cut before anything else reads them: it may have had any number.
     """
 
     name: str
     order: tuple[int, ...]
     batch: int | None
+    is_cut: bool = False
 
     def place(self, index: Index) -> Index:
         """Return an index into the tensor as one into the common form."""
@@ -105,10 +107,17 @@ class Tensors(Elements):
         found = super()._inferred(self._makers.get(dimension, dimension))
         if found is not None:
             return found
-        for node in self.graph.parameters.values():
-            for axis, size in enumerate(self._sizes.shape(node) or ()):
-                if size.as_dimension == dimension and node.node not in self._leaves:
-                    return ex.length(f"size {axis} of {self.graph.nodes[node.node].name}")
+        nodes = [self.graph.nodes[value.node] for value in self.graph.parameters.values()]
+        nodes += [self.graph.nodes[place] for place in self._leaves]
+        names = [
+            f"size {axis} of {node.name}" if leaf is None else f"size {leaf.order.index(axis)} of {leaf.name}"
+            for node in nodes
+            if not ((leaf := self._leaves.get(node.index)) and leaf.is_cut)
+            for axis, size in enumerate(self._sizes.shape(node.outputs[0]) or ())
+            if size.as_dimension == dimension
+        ]
+        if names:
+            return ex.length(min(names))
         # Dimensions of both graphs are numbered alike, whatever they are.
         return ex.length(f"dimension {dimension} of {id(self.graph)}")
 
