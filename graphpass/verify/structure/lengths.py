@@ -12,6 +12,7 @@ from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import Expr, number
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
+from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.verify.structure.moves import Move, find_move
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ def moved_caches(
     elements, found = Elements(graph, sizes, TABLE, known), dict[int, Move]()
     for cache in growing:
         move = find_move(model, cache, selectors)
-        if move is None or elements.of(move.end, (number(move.place),)) is not PAST:
+        if move is None:
+            continue
+        end = elements.of(move.end, (number(move.place),))
+        if end is not PAST and not (end.op == "read" and end.args[0] == PAST_LENGTH):
             continue
         found[graph.reads[cache.read].index] = move
         shape, axis = sizes.shape(move.after), cache.axes.sequence

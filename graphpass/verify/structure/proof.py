@@ -13,6 +13,7 @@ from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
@@ -98,6 +99,8 @@ class Comparer:
             positions = parameters.get(POSITIONS)
             if positions is not None and positions.rank == 2:
                 known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
+        if moves and PAST_LENGTH in parameters:
+            known[parameters[PAST_LENGTH].node] = PAST
         cuts = {move.after.node: move.before for move in moves.values()}
         return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, selectors, known, cuts)
 
@@ -151,12 +154,13 @@ class Comparer:
         found: dict[str, None] = {}
         for model, tensors in zip(self.models, self.sides, strict=True):
             mask = model.graph.parameters.get(MASK)
-            if mask is None or mask.rank != 2 or not analyze_caches(model).caches:
-                continue
-            if tensors.shape(mask)[1] is LENGTH:
+            has_mask = mask is not None and mask.rank == 2 and bool(analyze_caches(model).caches)
+            if mask is not None and has_mask and tensors.shape(mask)[1] is LENGTH:
                 found[f"{MASK} has the shape [batch, new tokens]"] = None
             if moves_slots(model):
                 found[f"{SOURCES_OF_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
+            if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
+                found[f"{PAST_LENGTH} is the number of positions before the step"] = None
             if begins_at_1(model):
                 found["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
         return tuple(found)

@@ -101,6 +101,14 @@ def test_models_that_move_slots_are_equal_to_those_whose_caches_were_moved(model
     assert ("slot 0" in str(found.assumed)) == ("begin-one" in target)
 
 
+def test_an_input_with_the_past_is_that_of_the_step():
+    reference = exported("whisper/onnx/decoder_with_past_model.onnx")
+    found = compare_structures(reference, converted(reference, "cpu{cache=reorder}").model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert "past_len is the number of positions before the step" in found.assumed
+
+
 @pytest.mark.parametrize("target", MOVED)
 def test_no_fault_of_moves_is_proven(target):
     reference = exported("llama/onnx")
