@@ -104,6 +104,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "json.md": json_page(),
         "masks.md": masks_page(),
+        "proofs.md": proofs_page(),
     }
     return {name: re.sub(r"\n{3,}", "\n\n", f"{MARK}\n\n{text.rstrip()}\n") for name, text in found.items()}
 
@@ -440,6 +441,52 @@ def masks_page() -> str:
         *_table(("export", "attention", "operator and reason"), ((*found, markdown(miss)) for *found, miss in misses)),
     ]
     return "\n".join(lines)
+
+
+def proofs_page() -> str:
+    """Return the page on recorded results that are equal to their reference for every input."""
+    held = json.loads((FOLDER.parent / "tests" / "golden" / "structure.json").read_text("utf-8"))
+    by_export: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    left: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, row in held.items():
+        export, _, target = name.partition(":")
+        by_export[export][target] = row
+        if row["operators"] != row["unpadded"] or not row["operators"]:
+            left[export, row["left"][0]].append(_code(target))
+    targets = sorted({target for rows in by_export.values() for target in rows})
+    whole = [row for row in held.values() if row["operators"] == row["unpadded"] > 0]
+    padded = [row for row in whole if row["equal"] == row["operators"]]
+    lines = [
+        "# Results that are equal for every input",
+        "",
+        f"Of {len(held)} results of the fixtures {len(padded)} are equal to their model for every input by",
+        f"[structure](verification.md#for-every-input), and {len(whole) - len(padded)} more for every input without",
+        "padding. Numbers are operators that are equal without padding, of all.",
+        "",
+        *_table(
+            ("export", *map(_code, targets)),
+            ((name, *(_proven(rows.get(target)) for target in targets)) for name, rows in sorted(by_export.items())),
+        ),
+        "",
+        "## Left to numbers",
+        "",
+        "The first operator whose value the reference does not have; both models were run to compare what follows.",
+        "",
+        *_table(
+            ("export", "targets", "operator and reason"),
+            ((name, ", ".join(found), markdown(first)) for (name, first), found in sorted(left.items())),
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _proven(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    if row["operators"] and row["operators"] == row["equal"]:
+        return "equal"
+    is_complete = row["operators"] and row["operators"] == row["unpadded"]
+    return "without padding" if is_complete else f"{row['unpadded']} of {row['operators']}"
 
 
 if __name__ == "__main__":

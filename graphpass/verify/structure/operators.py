@@ -418,6 +418,23 @@ def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
     return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
 
 
+def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the number of rows, or of places of a kernel that moves by 1."""
+    data, weight, given = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
+    if axis < 2:
+        return data[0] if axis == 0 else None
+    place, count = axis - 2, len(data) - 2
+    auto = given.get("auto_pad", "explicit")
+    padding = str(auto.decode() if isinstance(auto, bytes) else auto).lower()
+    if padding not in {"explicit", "notset", "valid"}:
+        return None
+    strides, dilations = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
+    pads = list(given.get("pads") or [*given.get("pads_begin", [0] * count), *given.get("pads_end", [0] * count)])
+    padded = 0 if padding == "valid" else int(pads[place]) + int(pads[count + place])
+    reach = ex.multiply(number(int(dilations[place])), ex.subtract(weight[axis - len(data)], ONE))
+    return ex.subtract(ex.add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
+
+
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the size of an axis that is reversed, or cut to its first elements."""
     size, steps_port = elements.shape(node.source())[axis], node.attributes["steps_port"]
@@ -436,7 +453,12 @@ def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return end if step == 1 and start is ZERO and is_within else None
 
 
-SIZES = {"Concat": _concat_size, "Gemm": _gemm_size, "Slice": _slice_size}
+SIZES = {
+    **dict.fromkeys(("Conv", "Convolution", "GroupConvolution"), _convolution_size),
+    "Concat": _concat_size,
+    "Gemm": _gemm_size,
+    "Slice": _slice_size,
+}
 
 
 def _guarded(rule: Rule) -> Rule:
