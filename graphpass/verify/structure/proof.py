@@ -74,7 +74,8 @@ class Comparer:
             self._tensors(side, definitions, constants, leaves_of(self.models, pairs, side), unpadded=unpadded)
             for side in range(len(self.models))
         )
-        self.results = [*self._outputs(outputs), *self._written(pairs)]
+        # Layer by layer, as the number of elements that one value is made of at once is limited.
+        self.results = [*self._written(pairs), *self._outputs(outputs)]
 
     def _tensors(
         self, side: int, definitions: Definitions, constants: Constants, leaves: dict[int, Leaf], *, unpadded: bool
