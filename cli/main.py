@@ -22,6 +22,7 @@ from .console import Console, talk_options
 #: Every command with the first line of its help, so that listing them imports none.
 COMMANDS = {
     "inspect": "Report inputs, outputs, caches and attention of a model.",
+    "print": "Print the graph of a model as text, an operator a line.",
     "why": "Explain the kind and role of a cache.",
     "check": "Predict how a target's runtime treats a model, and try it.",
     "convert": "Make a model fit for a target, and prove that it computes the same.",

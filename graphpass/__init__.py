@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from graphpass.api.inspect import Inspection as Inspection, inspect as inspect
     from graphpass.api.run_matrix import Matrix as Matrix, run_matrix as run_matrix
     from graphpass.api.split import split as split
+    from graphpass.api.text import text as text
     from graphpass.engine.instrumentation import Instrumentation as Instrumentation
     from graphpass.engine.manager import (
         PassManager as PassManager,
@@ -79,6 +80,7 @@ _NAMES = {
     "graphpass.api.inspect": "Inspection inspect",
     "graphpass.api.run_matrix": "Matrix run_matrix",
     "graphpass.api.split": "split",
+    "graphpass.api.text": "text",
     "graphpass.engine.instrumentation": "Instrumentation",
     "graphpass.engine.manager": "PassManager PassRecord PipelineResult",
     "graphpass.engine.passes": "Condition Done Pass PassResult Skipped",

@@ -151,6 +151,11 @@ GP267 A session whose caches have a fixed capacity was given more tokens than th
 GP268 graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.
 GP269 A result without a certificate was to be checked: it was written with --no-verify, or by something else. Convert
   the model again, with verification.
+GP270 The text of a graph has a line that is not a statement, names a value that no line above makes, states a type
+  that the operator does not have, or asks for an operator that the dialect lacks. The message has the line.
+  `graphpass print` shows the form.
+GP271 No node has this name or ends with it, or several do. `graphpass print MODEL` lists the nodes.
+GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is

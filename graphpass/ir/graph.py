@@ -95,18 +95,41 @@ class Use:
     port: int
 
 
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Hold the arguments of `graphpass.ir.rewriter.Rewriter.make` that make an operator.
+
+    Attributes:
+        kind: The neutral name. An operator without one has its own after a dialect's prefix: ``onnx.Pad``,
+            ``com.microsoft.GroupQueryAttention``, ``opset1.Gather``.
+        inputs: The operands, without those that are attributes in the neutral form.
+        attributes: Neutral ones first, then the operator's own; defaults of `make` are left out.
+    """
+
+    kind: str
+    inputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any]
+
+
 class Graph:
     """Nodes in topological order, and the uses of their outputs."""
 
-    def __init__(self, nodes: tuple[Node, ...], read_constant: Callable[[Node], numpy.ndarray | None]) -> None:
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        read_constant: Callable[[Node], numpy.ndarray | None],
+        spell: Callable[[Graph, Node], Spelling],
+    ) -> None:
         """Create a view.
 
         Args:
             nodes: In topological order; ``nodes[i].index == i``.
             read_constant: Returns the value of a ``Constant`` node; ``None`` if nothing can read it.
+            spell: Returns the spelling of an operator.
         """
         self.nodes = nodes
         self._read_constant = read_constant
+        self._spell = spell
         #: Values that `graphpass.ir.constants` folded so far.
         self.folds: dict[Value, Any] = {}
 
@@ -213,6 +236,10 @@ class Graph:
         sizes = [size for size in value.shape if isinstance(size, int)]
         is_small = len(sizes) == len(value.shape) and math.prod(sizes) <= limit
         return self._read_constant(node) if is_small else None
+
+    def spelling(self, node: Node) -> Spelling:
+        """Return the arguments of `Rewriter.make` that make ``node``."""
+        return self._spell(self, node)
 
     @cached_property
     def edges(self) -> networkx.DiGraph:

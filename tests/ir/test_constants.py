@@ -169,7 +169,7 @@ def test_a_constant_beside_what_is_not_known_is_not_read():
         raise AssertionError(node.name)
 
     graph, value = upstream(ops.multiply(ints(2), ops.convert(tensor(1), "i64")).output(0))
-    assert fold_scalar(Graph(graph.nodes, read), value) is None
+    assert fold_scalar(Graph(graph.nodes, read, graph.spelling), value) is None
 
 
 def _cuts(node: openvino.Node) -> list[tuple[object, ...]]:

@@ -15,8 +15,9 @@ from onnx import numpy_helper
 
 from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
 from graphpass.dialects.onnx.shapes import kept_outputs, outputs_of
+from graphpass.dialects.onnx.spelling import spelled
 from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shape_of
-from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred, opset_of
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.operators import STATE_OPERATORS
@@ -179,7 +180,8 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
     for info in graph.output:
         if info.name in builder.values:
             builder.add(info.name, "Result", (builder.values[info.name],), [], info)
-    return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=path))
+    spell = functools.partial(spelled, opset=opset_of(proto))
+    return Graph(tuple(builder.nodes), functools.partial(_read_constant, model_file=path), spell)
 
 
 def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from graphpass.dialects.onnx.tensors import element_code
 from graphpass.errors import UnsupportedError
+from graphpass.ir.operators import REDUCTIONS
 from graphpass.ir.rewriter import Handle, Rewriter
 
 #: ONNX operators that the neutral vocabulary calls by another name.
@@ -36,7 +37,7 @@ _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()} |
 }
 
 #: Operators that read their axes from an input, since opset 13, and from which version on.
-_AXES_INPUTS = {"CumSum": 11, "ReduceMax": 18, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
+AXES_INPUTS = dict.fromkeys(REDUCTIONS, 18) | {"CumSum": 11, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 
 #: Outputs that are left out: kernels for inference do not compute mean and deviation.
 LEFT_OUT = {"SkipLayerNormalization": (1, 2), "SkipSimplifiedLayerNormalization": (1, 2)}
@@ -46,7 +47,7 @@ _FIRST_OPSET = 13
 
 #: The first version with Swish. Before it QuickGelu of ONNX Runtime (1.31) is the same; OpenVINO's frontend (2026.4.1)
 #: reads that in f32 alone.
-_SWISH = 24
+SWISH = 24
 
 
 def why_too_old(opset: int) -> str | None:
@@ -82,7 +83,7 @@ def translated(
 
     if "keep" in given:
         given["keepdims"] = int(given.pop("keep"))
-    elif op in {"ReduceSum", "ReduceMax"}:
+    elif op in REDUCTIONS:
         given["keepdims"] = 0
     if kind == "Convert":
         given["to"] = element_code(given["to"])
@@ -101,9 +102,9 @@ def translated(
     elif kind == "Pad":
         before, after, *value = inputs[1:]
         inputs = [inputs[0], rewriter.make("Concat", [before, after], f"{name}/pads", 1, {"axis": 0})[0], *value]
-    elif kind == "Swish" and opset < _SWISH:
+    elif kind == "Swish" and opset < SWISH:
         return "QuickGelu", "com.microsoft", inputs, {"alpha": 1.0}
-    elif opset >= _AXES_INPUTS.get(op, opset + 1):
+    elif opset >= AXES_INPUTS.get(op, opset + 1):
         held = given.pop("axis") if "axis" in given else list(given.pop("axes"))
         inputs = [*inputs, constant(held, "axes")]
     return op, None, inputs, given

@@ -74,6 +74,9 @@ class OnnxRewriter(Rewriter):
         check_opset(self.opset, name)
         handles = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
         op, domain, sources, attributes = translated(self, self.opset, kind, handles, name, dict(given))
+        for key, value in attributes.items():
+            if isinstance(value, numpy.ndarray):
+                attributes[key] = gs.Constant("", Weights(numpy_helper.from_array(value), None))
         return self._add(
             op, [gs.Variable.empty() if one is None else one for one in sources], name, count, attributes, domain
         )

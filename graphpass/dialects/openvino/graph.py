@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from graphpass.dialects.openvino.ports import port_name, shape_of
+from graphpass.dialects.openvino.spelling import spelled
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
             stack += builder.add_loop(op)
         else:
             builder.add(op)
-    return Graph(tuple(builder.nodes), _read_constant)
+    return Graph(tuple(builder.nodes), _read_constant, spelled)
 
 
 @dataclass

@@ -14,15 +14,15 @@ from openvino.utils.node_factory import NodeFactory
 
 from graphpass.dialects.openvino.ports import port_name
 from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.operators import REDUCTIONS
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.ir.types import Dimension
 
 #: Inputs that hold what the neutral form has as an attribute: operator -> (input, attribute, whether it is one number).
-_CONSTANT_INPUTS = {
+CONSTANT_INPUTS = {
     "CumSum": (1, "axis", True),
     "Gather": (2, "axis", True),
-    "ReduceMax": (1, "axes", False),
-    "ReduceSum": (1, "axes", False),
+    **dict.fromkeys(REDUCTIONS, (1, "axes", False)),
     "ScatterElementsUpdate": (3, "axis", True),
     "ScatterUpdate": (3, "axis", True),
     "Slice": (4, "axes", False),
@@ -34,23 +34,23 @@ _CONSTANT_INPUTS = {
 }
 
 #: Names of attributes that the neutral form calls otherwise.
-_NATIVE_NAMES = {"to": "destination_type", "keep": "keep_dims", "zero_keeps": "special_zero"}
+NATIVE_NAMES = {"to": "destination_type", "keep": "keep_dims", "zero_keeps": "special_zero"}
 
 _BINARY = frozenset(
     {"Add", "BitwiseAnd", "BitwiseOr", "Divide", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd"}
     | {"LogicalOr", "Maximum", "Minimum", "Multiply", "NotEqual", "Power", "Select", "Subtract"}
 )
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, dict[str, Any]] = {
     **{kind: {"auto_broadcast": "NUMPY"} for kind in _BINARY},
     "Broadcast": {"mode": "NUMPY"},
     "CumSum": {"exclusive": False, "reverse": False},
+    "Divide": {"auto_broadcast": "NUMPY", "m_pythondiv": True},
     "Gather": {"batch_dims": 0},
     "MatMul": {"transpose_a": False, "transpose_b": False},
     "Pad": {"pad_mode": "constant"},
     "Range": {"output_type": "i64"},
-    "ReduceMax": {"keep_dims": False},
-    "ReduceSum": {"keep_dims": False},
+    **{kind: {"keep_dims": False} for kind in REDUCTIONS},
     "Reshape": {"special_zero": True},
     "ScaledDotProductAttention": {"causal": False},
     "ScatterElementsUpdate": {"reduction": "none", "use_init_val": True},
@@ -88,19 +88,19 @@ class OpenVINORewriter(Rewriter):
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
     ) -> list[Handle]:
         """See `Rewriter.make`; the attribute ``opset`` asks for the operator of an older set than 13."""
-        attributes = {_NATIVE_NAMES.get(key, key): value for key, value in given.items()}
+        attributes = {NATIVE_NAMES.get(key, key): value for key, value in given.items()}
         opset = attributes.pop("opset", 13)
         sources = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
         if kind == "Slice" and len(sources) == 3:
             steps = [1] * len(attributes["axes"])
             sources.append(self.constant(steps, "i64", f"{name}/step"))
-        port, key, single = _CONSTANT_INPUTS.get(kind, (0, "", False))
+        port, key, single = CONSTANT_INPUTS.get(kind, (0, "", False))
         if key in attributes:
             held = attributes.pop(key)
             sources.insert(port, self.constant(int(held) if single else list(held), "i64", f"{name}/{key}"))
         if "mode" in attributes and kind == "Broadcast":
             attributes["mode"] = attributes["mode"].upper()
-        defaults = _DEFAULTS.get(kind, {}) if opset == 13 else {}
+        defaults = DEFAULTS.get(kind, {}) if opset == 13 else {}
         factory = self._factories.setdefault(opset, NodeFactory(f"opset{opset}"))
         node = factory.create(kind, sources, defaults | attributes)
         node.set_friendly_name(name)
@@ -158,8 +158,8 @@ class OpenVINORewriter(Rewriter):
         sources = dict(enumerate(node.native.input_values()))
         sources |= {port: self.handle(one, f"{name}/input_{port}") for port, one in inputs.items()}
         attributes = node.native.get_attributes()
-        if axes is not None and node.op in _CONSTANT_INPUTS:
-            sources[_CONSTANT_INPUTS[node.op][0]] = self._axes_input(node, axes, name)
+        if axes is not None and node.op in CONSTANT_INPUTS:
+            sources[CONSTANT_INPUTS[node.op][0]] = self._axes_input(node, axes, name)
         elif axes is not None:
             attributes["axis"] = _signed(node, axes[0], len(sources[0].get_partial_shape()))
         made = NodeFactory("opset13").create(node.native.get_type_name(), list(sources.values()), attributes)
@@ -304,8 +304,8 @@ class OpenVINORewriter(Rewriter):
 
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
         self._changed = True
-        if node.op in _CONSTANT_INPUTS:
-            port = _CONSTANT_INPUTS[node.op][0]
+        if node.op in CONSTANT_INPUTS:
+            port = CONSTANT_INPUTS[node.op][0]
             node.native.input(port).replace_source_output(self._axes_input(node, axes, node.name))
         else:
             node.native.set_attribute("axis", _signed(node, axes[0], len(node.native.get_input_partial_shape(0))))
@@ -355,7 +355,7 @@ class OpenVINORewriter(Rewriter):
         return self._changed
 
     def _axes_input(self, node: Node, axes: Sequence[int], name: str) -> Handle:
-        single = node.native.get_input_partial_shape(_CONSTANT_INPUTS[node.op][0]).rank.get_length() == 0
+        single = node.native.get_input_partial_shape(CONSTANT_INPUTS[node.op][0]).rank.get_length() == 0
         return self.constant(axes[0] if single else list(axes), "i64", f"{name}/axes")
 
 

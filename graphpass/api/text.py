@@ -1,0 +1,32 @@
+"""Print a model in the text form."""
+
+from __future__ import annotations
+
+from graphpass.jobs.watch import Watch
+from graphpass.progress import stage
+
+from .reading import Given, read
+
+
+def text(
+    model: Given, *, around: str | None = None, distance: int = 3, layer: int | None = None, watch: Watch | None = None
+) -> str:
+    """Return the text form of a model, with effective masks as comments.
+
+    Args:
+        model: A file, a folder that holds one model, or a model.
+        around: A node to print the surroundings of: its name, or the end of it.
+        distance: Number of edges from that node.
+        layer: A layer to print.
+        watch: Chooses one of several models of a folder.
+
+    Raises:
+        ReadError: The model cannot be read.
+        UsageError: GP201, a folder holds several models; GP271 there is no such node, or there are several; GP272 there
+            is no such layer.
+    """
+    loaded = read(model, (), watch)
+    with stage("printing"):
+        from graphpass.reports.text_form import in_text_form
+
+        return "\n".join(map(str, in_text_form(loaded, around=around, distance=distance, layer=layer)))

@@ -1,0 +1,95 @@
+"""Spell ONNX operators as `Rewriter.make` takes them: the inverse of `graphpass.dialects.onnx.operators.translated`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+from onnx import numpy_helper
+
+from graphpass.dialects.onnx.operators import AXES_INPUTS, SWISH
+from graphpass.dialects.onnx.tensors import element_type
+from graphpass.dialects.onnx.walk import ONNX_DOMAINS
+from graphpass.ir.graph import Graph, Node, Spelling, Value, positive_axis
+from graphpass.ir.operators import REDUCTIONS
+
+#: Operators whose axis the neutral form counts from 0, and states if it is the default.
+_WITH_AXIS = frozenset(
+    {"Concat", "Gather", "GatherElements", "LogSoftmax", "OneHot", "ScatterElementsUpdate", "Softmax"}
+)
+_WITH_AXIS |= {"TopK", "VariadicSplit"}
+
+
+def spelled(graph: Graph, node: Node, *, opset: int) -> Spelling:
+    """Return the spelling of an operator.
+
+    One that `make` cannot express is native, with the prefix ``onnx.``.
+
+    Args:
+        graph: The view that the node is of.
+        node: The operator.
+        opset: Version of ONNX's own operators that the model imports.
+    """
+    native = node.native
+    if not isinstance(native, onnx.NodeProto) or node.op in {"Carried", "Final", "Iteration", "Sliced", "Stacked"}:
+        return Spelling(node.op, node.inputs, node.attributes)
+    given = {one.name: _plain(onnx.helper.get_attribute_value(one)) for one in native.attribute}
+    if native.domain not in ONNX_DOMAINS:
+        if native.op_type == "QuickGelu" and given == {"alpha": 1.0} and opset < SWISH:
+            return Spelling("Swish", node.inputs, {})
+        return Spelling(f"{native.domain}.{native.op_type}", node.inputs, given)
+    found = _neutral(graph, node, given, opset)
+    return found or Spelling(f"onnx.{native.op_type}", node.inputs, given)
+
+
+def _neutral(graph: Graph, node: Node, given: dict[str, Any], opset: int) -> Spelling | None:
+    op, inputs = node.op, node.inputs
+    if op in _WITH_AXIS:
+        given = {"axis": node.attributes["axis"]} | {name: value for name, value in given.items() if name != "axis"}
+    if op in AXES_INPUTS:
+        return _with_axes(graph, node, given, opset)
+    if op == "Convert":
+        return Spelling(op, inputs, given | {"to": element_type(given["to"])})
+    if op == "Transpose":
+        return Spelling(op, inputs, {"order": node.attributes["order"]}) if "order" in node.attributes else None
+    if op == "Reshape":
+        return Spelling(op, inputs, {"zero_keeps": False} if given.get("allowzero") else {})
+    if op == "Slice":
+        return _slice(graph, node)
+    # `make` writes no other form of these.
+    is_odd = op == "Pad" or (op == "VariadicSplit" and len(inputs) < 2) or "reduction" in given
+    return None if is_odd else Spelling(op, inputs, given)
+
+
+def _with_axes(graph: Graph, node: Node, given: dict[str, Any], opset: int) -> Spelling | None:
+    single = node.op == "CumSum"
+    keep = given.pop("keepdims", 1)
+    axes = given.pop("axes", None)
+    if opset >= AXES_INPUTS[node.op]:
+        held = graph.constant(node.input(1))
+        axes = None if held is None else held.reshape(-1).tolist()
+    if axes is None or given.get("noop_with_empty_axes"):
+        return None
+    axes = node.attributes.get("axes", [positive_axis(axis, node.source().rank) for axis in axes])
+    found: dict[str, Any] = {"axis": axes[0]} if single else {"axes": tuple(axes)}
+    if node.op in REDUCTIONS and keep:
+        found["keep"] = True
+    return Spelling(node.op, node.inputs[:1], found | given)
+
+
+def _slice(graph: Graph, node: Node) -> Spelling | None:
+    if len(node.inputs) < 4 or "axes" not in node.attributes or node.native.attribute:
+        return None
+    bounds: tuple[Value | None, ...] = node.inputs[:3]
+    steps = graph.constant(node.input(4))
+    if node.input(4) is not None and (steps is None or (steps != 1).any()):
+        bounds = (*bounds, node.input(4))
+    return Spelling(node.op, bounds, {"axes": node.attributes["axes"]})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, onnx.GraphProto):
+        return f"graph of {len(value.node)} nodes"
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value

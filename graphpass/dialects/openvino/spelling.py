@@ -1,0 +1,58 @@
+"""Spell OpenVINO operators as `Rewriter.make` takes them: the inverse of `OpenVINORewriter.make`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from openvino import opset13
+
+from graphpass.dialects.openvino.rewriter import CONSTANT_INPUTS, DEFAULTS, NATIVE_NAMES
+from graphpass.ir.graph import Graph, Node, Spelling, positive_axis
+
+_NEUTRAL_NAMES = {native: neutral for neutral, native in NATIVE_NAMES.items()}
+
+
+def spelled(graph: Graph, node: Node) -> Spelling:
+    """Return the spelling of an operator; another opset than `make` writes is a prefix."""
+    kind, inputs = node.op, list(node.inputs)
+    if kind == "Parameter":
+        names = node.attributes["names"]
+        return Spelling(kind, (), {} if names == (node.name,) else {"names": names})
+    if kind != node.native.get_type_name() or kind in {"Constant", "Result", "ReadValue", "Assign"}:
+        return Spelling(kind, node.inputs, node.attributes)
+    version = node.native.get_type_info().version_id
+    if version != _usual_opset(kind):
+        return Spelling(f"{version}.{kind}", node.inputs, node.native.get_attributes())
+    usual = DEFAULTS.get(kind, {})
+    own = {name: value for name, value in node.native.get_attributes().items() if not _is(value, usual.get(name))}
+    given: dict[str, Any] = {_NEUTRAL_NAMES.get(name, name): value for name, value in own.items()}
+    if "axis" in given and "axis" in node.attributes:
+        given["axis"] = node.attributes["axis"]
+    port, name, single = CONSTANT_INPUTS.get(kind, (0, "", False))
+    held = graph.constant(inputs[port]) if name and port < len(inputs) else None
+    if held is not None:
+        rank = node.source().rank
+        axes = node.attributes.get(name, [positive_axis(axis, rank) for axis in held.reshape(-1).tolist()])
+        given = {name: (axes if isinstance(axes, int) else axes[0]) if single else tuple(axes)} | given
+        del inputs[port]
+    if kind == "Slice" and name in given and (steps := graph.constant(inputs[3])) is not None and (steps == 1).all():
+        del inputs[3]
+    return Spelling(kind, tuple(inputs), given)
+
+
+def _is(value: Any, usual: Any) -> bool:
+    return bool(str(value).lower() == str(usual).lower())
+
+
+@functools.cache
+def _usual_opset(kind: str) -> str | None:
+    """Return the version of an operator in opset 13, by the modules of Python's functions."""
+    return _opsets().get(kind.lower())
+
+
+@functools.cache
+def _opsets() -> dict[str, str]:
+    functions = {name.replace("_", ""): getattr(opset13, name) for name in dir(opset13)}
+    modules = {name: getattr(one, "__module__", "") for name, one in functions.items() if callable(one)}
+    return {name: module.split(".")[1] for name, module in modules.items() if module.startswith("openvino.opset")}

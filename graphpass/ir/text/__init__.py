@@ -1,0 +1,1 @@
+"""Write graphs of both dialects as text, an operator a line."""

@@ -1,0 +1,56 @@
+"""Bring texts of one graph to one form, whatever their names and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from graphpass.errors import UsageError
+from graphpass.ir.text.statements import Statement
+
+#: Attributes of ports that tell them apart.
+_NAMES = ("name", "variable")
+
+
+def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[Statement, ...]:
+    """Order statements as they read one another, and drop those that nothing needs.
+
+    Values are numbered; Parameters keep their names. Comments and digests go.
+
+    Args:
+        statements: A graph.
+        types: Whether stated types stay.
+
+    Raises:
+        UsageError: GP270, a value has no statement.
+    """
+    listed = list(statements)
+    makers = {result: statement for statement in listed for result in statement.results}
+    ends = sorted((one for one in listed if not one.results), key=lambda one: (one.kind, *_name_of(one)))
+    inputs = sorted((one for one in listed if one.kind == "Parameter"), key=lambda one: one.results)
+    ordered: dict[int, Statement] = {}
+    for end in (*inputs, *ends):
+        pending = [(end, False)]
+        while pending:
+            statement, is_ready = pending.pop()
+            if id(statement) in ordered:
+                continue
+            if is_ready:
+                ordered[id(statement)] = statement
+                continue
+            pending.append((statement, True))
+            for operand in reversed(statement.operands):
+                if isinstance(operand, str):
+                    if operand not in makers:
+                        raise UsageError("GP270", f"{statement}: %{operand} has no statement above", "name a result")
+                    pending.append((makers[operand], False))
+    names: dict[str, str] = {}
+    for statement in ordered.values():
+        for result in statement.results:
+            names[result] = result if statement.kind == "Parameter" else str(len(names) - len(inputs))
+    plain = (replace(one, digest="", remarks=(), types=one.types if types else ()) for one in ordered.values())
+    return tuple(one.renamed(names) for one in plain)
+
+
+def _name_of(statement: Statement) -> tuple[str, ...]:
+    return tuple(str(statement.attributes[name]) for name in _NAMES if name in statement.attributes)

@@ -1,0 +1,109 @@
+"""Print a model, a layer, or the surroundings of a node as text."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from graphpass.analysis.caches.chain import find_chain
+from graphpass.analysis.caches.masks import find_masks
+from graphpass.errors import UsageError
+from graphpass.ir.bodies import inlined
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.model import Model
+from graphpass.ir.operators import NO_DATA
+from graphpass.ir.text.printer import statements_of
+from graphpass.ir.text.statements import Statement
+from graphpass.reports.attention import mask_in_words
+
+
+def in_text_form(
+    model: Model, *, around: str | None = None, distance: int = 3, layer: int | None = None
+) -> tuple[Statement, ...]:
+    """Return the statements of a model; attention has its effective mask as a comment.
+
+    Args:
+        model: The model; nodes in bodies stand beside the others, see `graphpass.ir.bodies`.
+        around: A node to print the surroundings of: its name, or the end of it.
+        distance: Number of edges from that node.
+        layer: A layer to print.
+
+    Raises:
+        UsageError: GP271 there is no such node, or there are several; GP272 there is no such layer.
+    """
+    view = inlined(model)
+    graph = view.graph
+    nodes: set[int] | None = None
+    if around is not None:
+        nodes = _around(graph, _named(graph, around), distance)
+    if layer is not None:
+        inside = _layer(model, layer)
+        nodes = inside if nodes is None else nodes & inside
+    wanted = [node for node in graph.nodes if nodes is None or node.index in nodes]
+    masks = {mask.node.index: mask for mask in view.analysis(find_masks)}
+    remarks = {node.index: tuple(mask_in_words(masks[node.index])) for node in wanted if node.index in masks}
+    return statements_of(graph, wanted, remarks)
+
+
+def _named(graph: Graph, name: str) -> Node:
+    nodes = [node for node in graph.nodes if node.op != "Constant"]
+    found = [node for node in nodes if node.name == name] or [node for node in nodes if node.name.endswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(node.name for node in found[:3])
+        raise UsageError("GP271", f"{len(found)} nodes are called {name}: {listed} ...", "give more of the name")
+    near = difflib.get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
+    raise UsageError("GP271", f"there is no node {name}", f"near it: {', '.join(near)}" if near else None)
+
+
+def _around(graph: Graph, node: Node, distance: int) -> set[int]:
+    found, ring = {node.index}, [node]
+    for _ in range(distance):
+        above = [graph.producer(value) for one in ring for value in one.inputs if value is not None]
+        below = [
+            use.node for one in ring if one.op != "Parameter" for value in one.outputs for use in graph.uses(value)
+        ]
+        ring = [one for one in {one.index: one for one in (*above, *below)}.values() if one.index not in found]
+        ring = [one for one in ring if one.op not in {"Constant", "Parameter"}]
+        found |= {one.index for one in ring}
+    return found
+
+
+def _layer(model: Model, layer: int) -> set[int]:
+    """Return the nodes from the start of a layer to that of the next, or to the logits."""
+    chain = find_chain(model)
+    if isinstance(chain, str):
+        raise UsageError("GP272", f"the layers of the model are not known: {chain}", "print --around a node")
+    starts: dict[int, int] = {}
+    for cache in chain.caches:
+        if cache.layer is not None and cache.name in chain.homes:
+            starts[cache.layer] = min(chain.homes[cache.name], starts.get(cache.layer, len(chain.cuts)))
+    if layer not in starts:
+        raise UsageError("GP272", f"there is no layer {layer}", f"layers with caches: {', '.join(map(str, starts))}")
+    graph, ends = chain.graph, [cut.node for cut in chain.cuts]
+    last = min((start for start in starts.values() if start > starts[layer]), default=len(ends))
+    own = {cache.write for cache in chain.caches if cache.layer == layer}
+    found = {index for index in chain.deep if starts[layer] <= bisect_left(ends, index) < last}
+    writes = [graph.writes[name] for name in own if name in graph.writes]
+    found |= {node.index for node in _owned(graph, [*map(graph.nodes.__getitem__, sorted(found)), *writes], chain.deep)}
+    return found | {node.index for node in writes}
+
+
+def _owned(graph: Graph, nodes: Iterable[Node], deep: set[int]) -> list[Node]:
+    """Return nodes upstream that these alone read."""
+    listed = list(nodes)
+    upstream = {
+        node.index: node
+        for node in graph.backward(
+            [value for node in listed for value in node.inputs],
+            lambda node: () if node.index in deep or node.op in NO_DATA else node.inputs,
+        )
+        if node.index not in deep and node.op != "Constant"
+    }
+    inside = {node.index for node in listed} | upstream.keys()
+    for index in sorted(upstream, reverse=True):
+        if any(use.node.index not in inside for value in upstream[index].outputs for use in graph.uses(value)):
+            inside.discard(index)
+    return [node for index, node in upstream.items() if index in inside]

@@ -1,0 +1,202 @@
+"""Make models of the text form."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from graphpass.errors import UsageError
+from graphpass.ir.element_types import ELEMENT_TYPES
+from graphpass.ir.model import Model
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS
+from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.text.parser import parse_text
+from graphpass.ir.text.statements import Literal, Statement, TensorType
+from graphpass.ir.types import Dialect
+
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "TensorIterator"}) | LOOP_ENTRIES | LOOP_EXITS
+
+
+def parse(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
+    """Make a model of a graph's text.
+
+    A Constant without elements gets noise that its name and digest decide. Stated types of computed values are checked.
+
+    Args:
+        text: The graph, as `graphpass print` writes it.
+        dialect: The dialect of the model.
+        opset: Version of ONNX's own operators.
+
+    Raises:
+        UsageError: GP270, the text is not a graph, or an operator is not one of the dialect.
+    """
+    statements = parse_text(text)
+    model = _empty(dialect, opset)
+    rewriter = model.rewriter()
+    builder = _Builder(rewriter, dialect)
+    for statement in statements:
+        builder.add(statement)
+    rewriter.finish()
+    if dialect == "onnx":
+        _infer_outputs(model, builder.untyped)
+    model.validate()
+    _check_types(model, statements)
+    return model
+
+
+def noise(element_type: str, shape: tuple[int, ...], seed: str) -> numpy.ndarray:
+    """Return random elements that ``seed`` decides; columns have a norm of about 1."""
+    random = numpy.random.default_rng(zlib.crc32(seed.encode()))
+    dtype = numpy.dtype(ELEMENT_TYPES[element_type].dtype or "float32")
+    if dtype.kind == "b":
+        return numpy.asarray(random.random(shape) < 0.5)
+    if dtype.kind in "iu":
+        return numpy.asarray(random.integers(0, 4, shape), dtype)
+    return numpy.asarray(random.standard_normal(shape) * max(shape[:1] or (1,)) ** -0.5, dtype)
+
+
+def _empty(dialect: Dialect, opset: int) -> Model:
+    if dialect == "onnx":
+        import onnx
+
+        from graphpass.dialects.onnx.model import OnnxModel
+
+        imports = [onnx.helper.make_opsetid("", opset), onnx.helper.make_opsetid("com.microsoft", 1)]
+        graph = onnx.helper.make_graph([], "parsed", [], [])
+        return OnnxModel(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10))
+    import openvino
+
+    from graphpass.dialects.openvino.model import OpenVINOModel
+
+    return OpenVINOModel(openvino.Model([], [], "parsed"))
+
+
+class _Builder:
+    """Adds statements to a model.
+
+    Attributes:
+        untyped: Outputs whose types are not stated.
+    """
+
+    def __init__(self, rewriter: Rewriter, dialect: Dialect) -> None:
+        self._rewriter: Any = rewriter
+        self._dialect = dialect
+        self._values: dict[str, Handle] = {}
+        self._types: dict[str, TensorType] = {}
+        self.untyped: set[str] = set()
+
+    def add(self, statement: Statement) -> None:
+        try:
+            self._add(statement)
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UsageError("GP270", f"{statement}: {reason}", f"see the operators of {self._dialect}") from error
+
+    def _add(self, statement: Statement) -> None:
+        name = _name_of(statement)
+        sources = [self._operand(one, f"{name}/input_{port}") for port, one in enumerate(statement.operands)]
+        contents = statement.attributes.items()
+        given: dict[str, Any] = {key: one.values if isinstance(one, Literal) else one for key, one in contents}
+        if statement.kind == "Result":
+            if statement.operands[0] not in self._types:
+                self.untyped.add(given["name"])
+            stated = self._types.get(str(statement.operands[0]), TensorType("f32", None))
+            self._rewriter.output(given["name"], sources[0], stated.element_type, stated.shape or ())
+            return
+        if statement.kind == "Assign":
+            self._rewriter.add_assign(given["variable"], sources[0], f"{given['variable']}/write")
+            return
+        made = self._made(statement, name, sources, given)
+        self._values |= zip(statement.results, made, strict=True)
+        self._types |= zip(statement.results, statement.types, strict=False)
+
+    def _operand(self, operand: str | Literal | None, name: str) -> Handle:
+        if isinstance(operand, Literal):
+            return self._constant(operand.values, operand.element_type, name)
+        if operand is not None and operand not in self._values:
+            raise ValueError(f"%{operand} has no statement above")
+        return operand if operand is None else self._values[operand]
+
+    def _constant(self, values: numpy.ndarray, element_type: str, name: str) -> Handle:
+        has_dtype = ELEMENT_TYPES[element_type].dtype is not None
+        return self._rewriter.constant(values if has_dtype else values.tolist(), element_type, name)
+
+    def _made(self, statement: Statement, name: str, sources: list[Handle], given: dict[str, Any]) -> list[Handle]:
+        kind, rewriter = statement.kind, self._rewriter
+        if kind in {"Constant", "Parameter", "ReadValue"}:
+            (type_,) = statement.types
+            element_type, shape = type_.element_type, type_.shape
+        prefix, _, own = kind.rpartition(".")
+        if own in _WITH_BODIES:
+            raise ValueError("the text form has no bodies")
+        if kind == "Constant":
+            sizes = tuple(size for size in shape or () if isinstance(size, int))
+            values = noise(element_type, sizes, name + statement.digest)
+            return sources or [self._weights(values, element_type, name)]
+        if kind == "Parameter":
+            made = rewriter.input(name, element_type, shape)
+            if "names" in given and self._dialect == "openvino":
+                made.set_names(set(given["names"]))
+            return [made]
+        if kind == "ReadValue":
+            initial = sources[0] if sources else None
+            return [rewriter.add_variable(given["variable"], element_type, shape, initial, name)]
+        if prefix:
+            given |= {"opset": int(prefix.removeprefix("opset"))} if self._dialect == "openvino" else _domain(prefix)
+        made = rewriter.make(own, sources, name, len(statement.results), given)
+        return list(made)
+
+    def _weights(self, values: numpy.ndarray, element_type: str, name: str) -> Handle:
+        if self._dialect == "onnx" and ELEMENT_TYPES[element_type].dtype is not None:
+            return self._rewriter.declared(values, values.shape, name)
+        return self._constant(values, element_type, name)
+
+
+def _name_of(statement: Statement) -> str:
+    """Return the name of the node; each of several results has its number after it."""
+    name = next(iter(statement.results), "")
+    return name.removesuffix(".0") if len(statement.results) > 1 else name
+
+
+def _domain(prefix: str) -> Mapping[str, str]:
+    return {"domain": "" if prefix == "onnx" else prefix}
+
+
+def _infer_outputs(model: Any, untyped: set[str]) -> None:
+    """Write inferred types into outputs; stated ones stay if onnx has no rules."""
+    import onnx
+
+    from graphpass.dialects.onnx.walk import inferred
+
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model.proto)
+    for info in bare.graph.output:
+        info.ClearField("type")
+    for info, found in zip(model.proto.graph.output, inferred(bare).graph.output, strict=True):
+        if found.type.tensor_type.HasField("shape"):
+            info.CopyFrom(found)
+        elif info.name in untyped:
+            raise UsageError("GP270", f"the type of output {info.name} cannot be inferred", "state that of its value")
+
+
+def _check_types(model: Model, statements: tuple[Statement, ...]) -> None:
+    made = {node.name: node for node in model.graph.nodes if node.outputs}
+    for statement in statements:
+        node = made.get(_name_of(statement))
+        for value, stated in zip(() if node is None else node.outputs, statement.types, strict=False):
+            found = TensorType(value.element_type, value.shape)
+            if not _fits(stated, found):
+                raise UsageError("GP270", f"{statement}: the value is {found}", "correct the type, or leave it out")
+
+
+def _fits(stated: TensorType, found: TensorType) -> bool:
+    if "dynamic" not in {stated.element_type, found.element_type} and stated.element_type != found.element_type:
+        return False
+    if stated.shape is None or found.shape is None:
+        return True
+    pairs = zip(stated.shape, found.shape, strict=False)
+    alike = all(one == other for one, other in pairs if isinstance(one, int) and isinstance(other, int))
+    return alike and len(stated.shape) == len(found.shape)

@@ -1,0 +1,89 @@
+"""The text form: printed, read, and one form for both dialects."""
+
+import pytest
+from support.models import export
+
+import graphpass
+from graphpass.errors import UsageError
+from graphpass.ir.text.canonical import canonical
+from graphpass.ir.text.parser import parse_text
+from graphpass.ir.text.printer import statements_of, text_of
+from graphpass.testing import parse
+from graphpass.verify import compare
+
+GRAPH = """
+%x = Parameter : f32[batch, 8]
+%w = Constant : f32[8, 6]
+%product = MatMul(%x, %w) : f32[batch, 6]
+// halves
+%left, %right = VariadicSplit(%product, [2, 4]) {axis=1} : f32[batch, 2], f32[batch, 4]
+%total = ReduceSum(%right) {axes=[1], keep=true}
+%part = Slice(%left, [0], [1]) {axes=[1]}
+%swish = Swish(%part) : f32[batch, 1]
+%wide = Convert(%swish) {to=f16} : f16[batch, 1]
+%sum = Add(%wide, 0.5:f16) : f16[batch, 1]
+Result(%sum) {name=y}
+Result(%total) {name=total}
+"""
+
+dialects = pytest.mark.parametrize("dialect", ["onnx", "openvino"])
+
+
+def plain(statements):
+    return list(map(str, canonical(statements)))
+
+
+@dialects
+def test_one_text_makes_a_model_of_either_dialect(dialect):
+    model = parse(GRAPH, dialect)
+    assert [(port.name, port.element_type) for port in model.outputs] == [("y", "f16"), ("total", "f32")]
+    assert plain(statements_of(model.graph)) == plain(parse_text(GRAPH))
+
+
+@pytest.mark.parametrize("variant", ["onnx", "onnx-genai", "ov-stateful"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3", "lfm2"])
+def test_the_text_of_an_export_makes_the_same_graph(name, variant):
+    try:
+        model = graphpass.load(export(name, variant))
+    except AssertionError:
+        pytest.skip("there is no such export")
+    statements = statements_of(model.graph)
+    made = parse("\n".join(map(str, statements)), model.dialect)
+    assert plain(statements_of(made.graph)) == plain(statements)
+
+
+def test_a_model_made_of_text_runs():
+    text = text_of(graphpass.load(export("llama", "onnx")).graph)
+    assert compare(parse(text), parse(text), steps=1).passed
+
+
+def test_constants_are_written_to_be_read_the_same():
+    line = '%y = Add([1e-06, -inf, 0.31622776], [[true]]) {a=[1]:i32, b=[1, 2], c="a b", d=0.1, e=false}'
+    (statement,) = parse_text(line)
+    assert str(statement) == line
+    assert statement.attributes["a"].element_type == "i32"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("%y = Relu(%x", "line 1 of the graph, '%y = Relu(%x': expected ,, got the end"),
+        ("%y = Relu(1.0:f7)", "f7 is not an element type"),
+        ("%y = Relu(%x)", "%x has no statement above"),
+        ("%y = If(true)", "the text form has no bodies"),
+        ("%x = Parameter : f32[4]\n%y = Relu(%x) : f16[4]\nResult(%y) {name=y}", "the value is f32[4]"),
+        ("%y = Relu(1.0) ; %z", "no token begins with ';'"),
+    ],
+)
+@dialects
+def test_a_faulty_text_is_refused_with_its_line(text, words, dialect):
+    with pytest.raises(UsageError, match="GP270") as raised:
+        parse(text, dialect)
+    assert words in str(raised.value)
+
+
+def test_values_from_outside_of_an_excerpt_are_parameters():
+    graph = parse(GRAPH).graph
+    text = text_of(graph, [node for node in graph.nodes if node.op == "Convert"])
+    assert text.splitlines()[0] == "// made by QuickGelu swish"
+    assert [statement.kind for statement in parse_text(text)] == ["Parameter", "Convert"]
