@@ -72,7 +72,7 @@ def _around(graph: Graph, node: Node, distance: int) -> set[int]:
 
 
 def _layer(model: Model, layer: int) -> set[int]:
-    """Return the nodes from the start of a layer to that of the next, or to the logits."""
+    """Return the nodes of a layer, up to the next or the logits."""
     chain = find_chain(model)
     if isinstance(chain, str):
         raise UsageError("GP272", f"the layers of the model are not known: {chain}", "print --around a node")

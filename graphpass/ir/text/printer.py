@@ -64,7 +64,7 @@ class _Printer:
             yield Statement(results, spelling.kind, operands, given, types, remarks=remarks)
 
     def _source(self, value: Value | None, wanted: Collection[int]) -> Iterator[Statement]:
-        """Yield the statement of a constant at its first use, or of a value from outside."""
+        """Yield the statement of a constant or outer value at its first use."""
         if value is None or (value.node, value.port) in self._names:
             return
         node = self._graph.producer(value)
