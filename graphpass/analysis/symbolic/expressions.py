@@ -290,7 +290,7 @@ def _joined(op: Literal["and", "or"], operands: Iterable[Expr]) -> Expr:
     if decisive in flat or any(negate(part) in flat for part in flat if part.op not in {"and", "or"}):
         return decisive
     dual: Literal["and", "or"] = "or" if op == "and" else "and"
-    for part in [part for part in flat if part.op == dual]:
+    for part in sorted((part for part in flat if part.op == dual), key=lambda part: part.serial):
         kept = [one for one in part.args if negate(one) not in flat]
         if len(kept) < len(part.args) or any(one in flat for one in part.args):
             # The others decide parts of it, or all.

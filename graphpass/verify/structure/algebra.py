@@ -248,8 +248,8 @@ class Algebra:
         expr = self.normal(expr)
         if expr.sort != "real":
             return expr
-        found = {part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])}
-        conditions = sorted({_oriented(one) for one in found if apart(one)}, key=_order)
+        found = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
+        conditions = sorted({_oriented(one) for one in dict.fromkeys(found) if apart(one)}, key=_order)
         self._conditions.update(conditions)
         return self._cases(expr, conditions) if 0 < len(conditions) <= _MOST_CONDITIONS else expr
 

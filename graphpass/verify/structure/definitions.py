@@ -196,5 +196,6 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
                         if one.op == "index":
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(one, set()).add(use)
-    order = {one: hash((one.args[1], frozenset(uses))) for one, uses in places.items()}
+    # Python's hashes of text differ between processes.
+    order = {one: (one.args[1].serial, sorted(map(repr, uses))) for one, uses in places.items()}
     return sorted(places, key=lambda one: order[one])
