@@ -14,6 +14,9 @@ TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"
 
+#: Old and new places of slots that are moved before the step; the second may have one input for each layout.
+SOURCE_SLOTS, NEW_SLOTS = "src_idx", "dst_idx"
+
 #: Chooses between the decoders for the first step and for later ones, in a file that holds both as branches.
 BRANCH = "use_cache_branch"
 

@@ -55,7 +55,8 @@ def _named(graph: Graph, name: str) -> Node:
         listed = ", ".join(node.name for node in found[:3])
         raise UsageError("GP271", f"{len(found)} nodes are called {name}: {listed} ...", "give more of the name")
     near = difflib.get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
-    raise UsageError("GP271", f"there is no node {name}", f"near it: {', '.join(near)}" if near else None)
+    hint = f"did you mean {' or '.join(near)}?" if near else None
+    raise UsageError("GP271", f"expected the name of a node, got {name}", hint)
 
 
 def _around(graph: Graph, node: Node, distance: int) -> set[int]:
@@ -81,7 +82,7 @@ def _layer(model: Model, layer: int) -> set[int]:
         if cache.layer is not None and cache.name in chain.homes:
             starts[cache.layer] = min(chain.homes[cache.name], starts.get(cache.layer, len(chain.cuts)))
     if layer not in starts:
-        raise UsageError("GP272", f"there is no layer {layer}", f"layers with caches: {', '.join(map(str, starts))}")
+        raise UsageError("GP272", f"layer {layer} has no caches", f"layers with caches: {', '.join(map(str, starts))}")
     graph, ends = chain.graph, [cut.node for cut in chain.cuts]
     last = min((start for start in starts.values() if start > starts[layer]), default=len(ends))
     own = {cache.write for cache in chain.caches if cache.layer == layer}

@@ -12,6 +12,7 @@ from graphpass.engine.passes import Condition, Done, Pass, Skipped
 from graphpass.errors import PreconditionError
 from graphpass.ir.cache import TRIM_NOTE, Cache
 from graphpass.ir.graph import Use
+from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.passes.caches.slots import (
@@ -142,7 +143,7 @@ def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Do
     rewriter = model.rewriter()
     states = [_state(rewriter, cache) for cache in caches]
     length = past_length(rewriter)
-    source = rewriter.input("src_idx", "i32", [-1])
+    source = rewriter.input(SOURCE_SLOTS, "i32", [-1])
     destinations = _Destinations(rewriter)
     for cache, (state, uses) in zip(caches, states, strict=True):
         name, axis = cache.read, cache.axes.sequence or 0
@@ -166,7 +167,7 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
     write = rewriter.under("slots")
     pasts = [past_of(graph, cache) for cache in caches]
     length = past_length(rewriter)
-    source, destination = (rewriter.input(name, "i32", ["moved"]) for name in ("src_idx", "dst_idx"))
+    source, destination = (rewriter.input(name, "i32", ["moved"]) for name in (SOURCE_SLOTS, NEW_SLOTS))
     first = caches[0]
     read = graph.parameters.get(first.read) or graph.reads[first.read].outputs[0]
     count = write.op("Gather", write.op("ShapeOf", read), first.axes.sequence or 0, axis=0, label="count")
@@ -224,5 +225,5 @@ class _Destinations:
         if key not in self._made:
             sizes = (shape[axis] for axis in (cache.axes.heads, cache.axes.head_dim) if axis is not None)
             suffix = "_" + "x".join("any" if size < 0 else str(size) for size in sizes) if self._made else ""
-            self._made[key] = self._rewriter.input(claim_name(self._names, f"dst_idx{suffix}"), "i32", shape)
+            self._made[key] = self._rewriter.input(claim_name(self._names, f"{NEW_SLOTS}{suffix}"), "i32", shape)
         return self._made[key]

@@ -9,7 +9,7 @@ from graphpass.analysis.caches.past import beam_gather
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import PAST_LENGTH, token_input
+from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
@@ -28,7 +28,7 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
     inventory = analyze_caches(model)
     caches = inventory.of_kind("kv")
     names = {port.name for port in model.inputs}
-    if taken := sorted(names & {"src_idx", "dst_idx", PAST_LENGTH}):
+    if taken := sorted(names & {SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH}):
         raise PreconditionError("GP319", f"the model has the input {taken[0]} already")
     windowed = {
         name for block in inventory.attention if block.window_in == "state" for name in (block.key, block.value)

@@ -9,6 +9,7 @@ from graphpass.analysis.caches.packed import packed_caches, packed_layout
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.inputs import NEW_SLOTS
 from graphpass.ir.layout import KVLayout, layout_of
 from graphpass.ir.model import Model
 from graphpass.ir.operators import inner_state
@@ -67,7 +68,7 @@ class StandardizeLayout(Pass[Model]):
         if not orders:
             return Done({}, notes)
         # An index of rank 1 names positions alone, on whichever axis they are.
-        slots = [port.name for port in model.inputs if port.name.startswith("dst_idx") and len(port.shape or ()) != 1]
+        slots = [port.name for port in model.inputs if port.name.startswith(NEW_SLOTS) and len(port.shape or ()) != 1]
         if slots:
             raise UnsupportedError(
                 "GP384", f"input {slots[0]} moves slots of caches by their layout", "run it before insert-reorder"

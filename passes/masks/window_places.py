@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.past import past_of
-from graphpass.ir.inputs import token_input
+from graphpass.ir.inputs import SOURCE_SLOTS, token_input
 
 if TYPE_CHECKING:
     from graphpass.dialects.openvino.model import OpenVINOModel
@@ -38,7 +38,7 @@ class Places:
         if not caches or tokens is None:
             return None
         read, parameters = model.graph.reads[caches[0].read], model.graph.parameters
-        mask = parameters.get("attention_mask") if "src_idx" in parameters else None
+        mask = parameters.get("attention_mask") if SOURCE_SLOTS in parameters else None
         return cls(past_of(model.graph, read), caches[0].axes.sequence or 0, tokens, mask)
 
     def write(self, rewriter: Rewriter) -> tuple[Handle, Handle]:

@@ -37,8 +37,8 @@ def test_the_surroundings_of_a_node(capfd):
     ("arguments", "words"),
     [
         (["--around", "self_attn/Softmax"], "GP271: 2 nodes are called self_attn/Softmax: /model/layers.0/"),
-        (["--around", "layers.0/self_attn/Softmin"], "hint: near it: /model/layers.0/self_attn/Softmax"),
-        (["--layer", "2"], "GP272: there is no layer 2\nhint: layers with caches: 0, 1"),
+        (["--around", "layers.0/self_attn/Softmin"], "hint: did you mean /model/layers.0/self_attn/Softmax"),
+        (["--layer", "2"], "GP272: layer 2 has no caches\nhint: layers with caches: 0, 1"),
     ],
 )
 def test_what_is_not_there(capfd, arguments, words):

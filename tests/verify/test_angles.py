@@ -77,5 +77,5 @@ def test_a_row_of_a_table():
 
 
 def test_tables_without_rows_are_no_proof():
-    """A sweep that compares no position proves nothing."""
+    """A sweep over zero positions is undecided."""
     assert isinstance(angles._swept([[], []], 0, TOLERANCE), OpenAngles)

@@ -36,15 +36,11 @@ def value_at(root: Expr, given: Mapping[Expr, int], read: Read) -> int | float |
             return _row(source, index)
         return read(part, tuple(int(place) for place in index))
 
-    known: dict[Expr, Any] = dict(given)
-    for part in walk(root):
-        is_leaf = part.op in {"index", "length", "running_sum"}
-        if part not in known and not is_leaf and all(arg in known for arg in part.operands):
-            known[part] = _computed(part, known, element, _OPERATORS)
-        elif part.op == "running_sum" and part.args[2] in known:
-            body, bound, upper = part.args
-            known[part] = sum(int(value_at(body, {**given, bound: place}, read)) for place in range(known[upper] + 1))
-    return known[root]  # type: ignore[no-any-return]
+    def counted(part: Expr, upper: Any) -> Any:
+        body, bound, _ = part.args
+        return sum(int(value_at(body, {**given, bound: place}, read)) for place in range(upper + 1))
+
+    return _evaluated(root, given, _OPERATORS | {"running_sum": counted}, element)  # type: ignore[no-any-return]
 
 
 def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
@@ -57,19 +53,34 @@ def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[A
     Raises:
         KeyError: It reads an input, or depends on an index, length or operator that is not known.
     """
-    known: dict[Expr, Any] = dict(given)
+    return numpy.ma.asarray(_evaluated(root, given, _ON_ARRAYS, _rows))
+
+
+def _evaluated(
+    root: Expr,
+    given: Mapping[Expr, Any],
+    operators: Mapping[str, Callable[..., Any]],
+    element: Callable[[Expr, object, list[Any]], Any],
+) -> Any:
+    """Compute ``root`` with ``operators``; ``element`` reads tables and inputs."""
+    known = dict(given)
     for part in walk(root):
-        is_leaf = part.op in {"index", "length", "running_sum"}
-        if part not in known and not is_leaf and all(arg in known for arg in part.operands):
-            known[part] = _computed(part, known, _rows, _ON_ARRAYS)
-    return numpy.ma.asarray(known[root])
+        if part in known or part.op in {"index", "length"}:
+            continue
+        if part.op == "running_sum":
+            # Its body is computed at other places.
+            if part.op in operators and part.args[2] in known:
+                known[part] = operators[part.op](part, known[part.args[2]])
+        elif all(arg in known for arg in part.operands):
+            known[part] = _computed(part, known, operators, element)
+    return known[root]
 
 
 def _computed(
     part: Expr,
     known: Mapping[Expr, Any],
-    element: Callable[[Expr, object, list[Any]], Any],
     operators: Mapping[str, Callable[..., Any]],
+    element: Callable[[Expr, object, list[Any]], Any],
 ) -> Any:
     values = [known[arg] if isinstance(arg, Expr) else arg for arg in part.args] if part.op != "sum" else []
     if part.op == "read":

@@ -13,7 +13,7 @@ _NAMES = ("name", "variable")
 
 
 def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[Statement, ...]:
-    """Order statements as they read one another, and drop those that nothing needs.
+    """Sort statements topologically, and remove dead ones.
 
     Values are numbered; Parameters keep their names. Comments and digests go.
 
@@ -26,7 +26,7 @@ def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[
     """
     listed = list(statements)
     makers = {result: statement for statement in listed for result in statement.results}
-    ends = sorted((one for one in listed if not one.results), key=lambda one: (one.kind, *_name_of(one)))
+    ends = sorted((one for one in listed if not one.results), key=lambda one: (one.kind, *_port_name(one)))
     inputs = sorted((one for one in listed if one.kind == "Parameter"), key=lambda one: one.results)
     ordered: dict[int, Statement] = {}
     for end in (*inputs, *ends):
@@ -52,5 +52,5 @@ def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[
     return tuple(one.renamed(names) for one in plain)
 
 
-def _name_of(statement: Statement) -> tuple[str, ...]:
+def _port_name(statement: Statement) -> tuple[str, ...]:
     return tuple(str(statement.attributes[name]) for name in _NAMES if name in statement.attributes)

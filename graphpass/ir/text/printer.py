@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 
+from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import claim_name
 from graphpass.ir.text.statements import Literal, Statement, TensorType
@@ -17,7 +18,7 @@ from graphpass.ir.text.statements import Literal, Statement, TensorType
 _INLINE, _DIGESTED = 8, 4096
 
 #: Types whose elements are written as numbers.
-_PLAIN_TYPES = frozenset({"bf16", "boolean", "f16", "f32", "f64", "i16", "i32", "i64", "i8", "u16", "u32", "u64", "u8"})
+_PLAIN_TYPES = {"bf16"} | {one.name for one in ELEMENT_TYPES.values() if one.dtype is not None}
 
 
 def text_of(

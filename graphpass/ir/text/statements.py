@@ -113,7 +113,7 @@ class Statement:
 
 
 def attribute(value: Any) -> str:
-    """Return an attribute as it is written."""
+    """Return the text of an attribute."""
     if isinstance(value, numpy.ndarray):
         return Literal(value, _BY_DTYPE[value.dtype.name]).typed
     if isinstance(value, bool | numpy.bool_):

@@ -14,7 +14,7 @@ from graphpass.analysis.caches.stepping import Stepping, find_stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.element_types import ELEMENT_TYPES
-from graphpass.ir.inputs import EMBEDDINGS
+from graphpass.ir.inputs import EMBEDDINGS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 
@@ -30,7 +30,7 @@ _NONE = np.zeros(0, np.int64)
 
 #: Ranks of inputs that are not [batch, length]; a model that declares another rank means something else by the name.
 _RANKS = {
-    **dict.fromkeys(("cache_position", "beam_idx", "src_idx", "past_len", "steps_back"), (1,)),
+    **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back"), (1,)),
     **dict.fromkeys(("tree_mask", EMBEDDINGS), (3,)),
     "position_ids": (2, 3),
 }
@@ -122,8 +122,8 @@ class InputPlan:
         positions = fed["position_ids"].shape or () if "position_ids" in fed else ()
         self.axes = tuple(size for size in positions[:-2] if isinstance(size, int))
         self.takes_mask = "attention_mask" in fed and (linear or not stepping.masks_new_tokens)
-        destinations = [port for name, port in fed.items() if name.startswith("dst_idx")]
-        self.takes_moves = "src_idx" in fed and bool(destinations)
+        destinations = [port for name, port in fed.items() if name.startswith(NEW_SLOTS)]
+        self.takes_moves = SOURCE_SLOTS in fed and bool(destinations)
         # GPU plugins that move entries do not move rows of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
@@ -174,7 +174,7 @@ def _makers(inventory: Inventory, stepping: Stepping, *, embeddings: bool) -> di
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
         "beam_idx": lambda step: np.arange(step.batch, dtype=np.int32) if step.rows is None else step.rows,
         "tree_mask": lambda step: np.zeros((1, 0, 0)) if step.tree_mask is None else step.tree_mask,
-        "src_idx": lambda step: step.moves[0],
+        SOURCE_SLOTS: lambda step: step.moves[0],
         "steps_back": lambda step: np.array([step.steps_back]),
         "past_len": lambda step: np.array([step.past]),
     }
@@ -204,7 +204,7 @@ def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | No
 def _maker_for(
     port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory, stepping: Stepping
 ) -> Callable[[Step], Array]:
-    if port.name.startswith("dst_idx") and port.shape is not None:
+    if port.name.startswith(NEW_SLOTS) and port.shape is not None:
         return _destinations(port, port.shape, inventory)
     if port.name not in makers and _chooses_nothing(port, stepping):
         content = np.zeros(cast("tuple[int, ...]", port.shape))

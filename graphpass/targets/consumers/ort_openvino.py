@@ -11,6 +11,7 @@ import re
 
 from graphpass.engine.view import View, judged, listed, not_onnx
 from graphpass.ir.cache import Inventory
+from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.targets.consumers.pairing import paired_by_order
 
@@ -58,7 +59,7 @@ def _is_past(name: str, patterns: set[str]) -> bool:
 
 
 def _refusal(model: Model, patterns: set[str], pasts: list[str], presents: list[str]) -> str | None:
-    taken = {port.name for port in model.inputs} & {"beam_idx", "src_idx", "dst_idx"}
+    taken = {port.name for port in model.inputs} & {"beam_idx", SOURCE_SLOTS, NEW_SLOTS}
     if len(patterns) > 2:
         return f"outputs are called in more than two ways: {', '.join(sorted(patterns))}"
     if not presents:

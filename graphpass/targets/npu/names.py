@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
+from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS, TOKEN_INPUTS
 
 #: Known inputs, those of some families included; every other is taken for a cache.
 KNOWN_INPUTS = frozenset(
@@ -10,7 +10,7 @@ KNOWN_INPUTS = frozenset(
 )
 
 #: Inputs by which passes let a caller edit caches, and see or take back steps.
-EDITING_INPUTS = frozenset({"src_idx", "dst_idx", PAST_LENGTH, "tree_mask", "steps_back"})
+EDITING_INPUTS = frozenset({SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH, "tree_mask", "steps_back"})
 
 #: A cure for models with editing inputs: NPUW overwrites what lies from the first position on that it is fed.
 GO_BACK = "to go back, rewind a session: graphpass.runtime.open_session(model, device='NPU')"

@@ -72,7 +72,9 @@ def leaves_of(models: tuple[Model, Model], pairs: Iterable[Carried], side: int) 
     reads, found = models[side].graph.reads, {}
     for pair in pairs:
         cache = pair.candidate if side else pair.reference
-        if cache.read in reads and (starts(models, pair) is not None or not any(_first_values(models, pair))):
+        # Both begin with values, which are compared, or neither does.
+        begins = {value is None for value in _first_values(models, pair)}
+        if cache.read in reads and len(begins) == 1:
             # The caller feeds the rows of an input that no step writes as it selected them.
             is_fed = cache.write is None and reads[cache.read].op == "Parameter"
             rows = None if is_fed else cache.axes.batch

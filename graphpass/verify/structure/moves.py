@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.ir.cache import TRIM_NOTE, Cache
-from graphpass.ir.constants import fold
+from graphpass.ir.constants import fold, fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.operators import CASTS, SHAPE_READERS
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
-
-#: Old and new places of slots, as `insert-reorder` defines them; the second may have one input for each layout.
-SOURCES_OF_SLOTS, NEW_SLOTS = "src_idx", "dst_idx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Move:
 
 def moves_slots(model: Model) -> bool:
     """Return whether inputs move slots of caches before a step."""
-    return SOURCES_OF_SLOTS in model.graph.parameters
+    return SOURCE_SLOTS in model.graph.parameters
 
 
 def begins_at_1(model: Model) -> bool:
@@ -99,9 +97,9 @@ def _moved_by_index(graph: Graph, nodes: list[Node], axis: int) -> Move | None:
     if end is None or order is None or not _writes(graph, order, 0):
         return None
     slots = graph.producer(order.source())
-    if slots.op != "Range" or not _is(graph, slots.input(0), 0) or not _is(graph, slots.input(2), 1):
+    if slots.op != "Range" or [fold_scalar(graph, slots.input(port)) for port in (0, 2)] != [0, 1]:
         return None
-    if _input_name(graph, order.source(2)) != SOURCES_OF_SLOTS:
+    if _input_name(graph, order.source(2)) != SOURCE_SLOTS:
         return None
     return Move(nodes[0].source(), nodes[0].outputs[0], *end)
 
@@ -114,7 +112,7 @@ def _moved_by_writes(graph: Graph, nodes: list[Node], axis: int, from_1: bool) -
     moved, order = by_op["Gather"], by_op["ScatterElementsUpdate"]
     is_match = (
         moved.attributes.get("axis") == axis
-        and _input_name(graph, moved.source(1)) == SOURCES_OF_SLOTS
+        and _input_name(graph, moved.source(1)) == SOURCE_SLOTS
         and _writes(graph, order, axis)
         and order.source(2) is moved.outputs[0]
         and order.source(0) is moved.source(0)
@@ -139,16 +137,9 @@ def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None
 
     Other axes are kept whole.
     """
-    if node.op != "Slice":
-        return None
-    starts = fold(graph, node.input(1))
-    if starts is None or starts.any():
-        return None
-    port = node.attributes["steps_port"]
-    steps, axes = (None if node.input(one) is None else fold(graph, node.input(one)) for one in (port, 7 - port))
-    axes = node.attributes.get("axes", None if axes is None else tuple(axes.tolist()))
-    is_plain = node.input(port) is None or (steps is not None and (steps == 1).all())
-    return (node.source(2), 0) if is_plain and axes is not None and tuple(axes) == (axis,) else None
+    found = fold_cuts(graph, node) if node.op == "Slice" else ()
+    is_cut = len(found) == 1 and found[0].axis == axis and found[0].starts_at_first
+    return (node.source(2), 0) if is_cut else None
 
 
 def _strided(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
@@ -164,8 +155,3 @@ def _strided(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
     ends = [bool(one) for one in given["end_mask"]]
     is_cut_here_alone = len(ends) == axis + 1 and not ends[axis] and all(ends[:axis])
     return (node.source(2), axis) if is_cut_here_alone else None
-
-
-def _is(graph: Graph, value: Value | None, wanted: int) -> bool:
-    found = fold(graph, value)
-    return found is not None and found.size == 1 and int(found.item()) == wanted

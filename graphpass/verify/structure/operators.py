@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, numbe
 from graphpass.analysis.symbolic.operators import regrouped
 from graphpass.dialects.signature import native_attributes
 from graphpass.ir.axes import NO_END
-from graphpass.ir.constants import fold
+from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure.algebra import digits
@@ -437,15 +437,12 @@ def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the size of an axis that is reversed, or cut to its first elements."""
-    size, steps_port = elements.shape(node.source())[axis], node.attributes["steps_port"]
-    axes, steps = (fold(elements.graph, node.input(port)) for port in (7 - steps_port, steps_port))
-    axes = node.attributes.get("axes", range(node.outputs[0].rank or 0) if axes is None else axes.tolist())
-    places = {one % (node.outputs[0].rank or 1): place for place, one in enumerate(axes)}
-    if axis not in places:
-        return size
-    place = places[axis]
+    size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
+    found = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
+    if axis not in found:
+        return size if found else None
+    place, step = found[axis]
     start, end = (elements.of(node.source(port), (number(place),)) for port in (1, 2))
-    step = 1 if steps is None else steps.flat[place]
     if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
         is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
         return size if is_last else None

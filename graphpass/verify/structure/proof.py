@@ -13,7 +13,7 @@ from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
-from graphpass.ir.inputs import PAST_LENGTH
+from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
@@ -23,7 +23,7 @@ from graphpass.verify.structure.constants import Constants, Weights
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.lengths import input_lengths, moved_caches
 from graphpass.verify.structure.masks import KnownMasks
-from graphpass.verify.structure.moves import NEW_SLOTS, SOURCES_OF_SLOTS, Move, begins_at_1, moves_slots
+from graphpass.verify.structure.moves import Move, begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.regions import operators_of, unequal_operators
 from graphpass.verify.structure.tensors import Leaf, Tensors
@@ -159,7 +159,7 @@ class Comparer:
             if mask is not None and has_mask and tensors.shape(mask)[1] is LENGTH:
                 found[f"{MASK} has the shape [batch, new tokens]"] = None
             if moves_slots(model):
-                found[f"{SOURCES_OF_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
+                found[f"{SOURCE_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
             if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
                 found[f"{PAST_LENGTH} is the number of positions before the step"] = None
             if begins_at_1(model):

@@ -140,7 +140,7 @@ class Tensors(Elements):
                 index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
             else:
                 name = f"{name}, rows not selected"
-        # An input of one name is another thing if it is no cache that was paired.
+        # An input that is not a paired cache may have the same name.
         return ex.read(("cache", name), leaf.place(index), sort)
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
