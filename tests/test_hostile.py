@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from support.models import export
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import ReadError, UnsupportedError

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.ir.graph import Node
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss
 
 Subject = Literal["attention", "cache", "experts", "input", "model"]
 

@@ -130,7 +130,7 @@ class Graph:
         self.nodes = nodes
         self._read_constant = read_constant
         self._spell = spell
-        #: Values that `graphpass.ir.constants` folded so far.
+        #: Values that `graphpass.analysis.symbolic.folding` folded so far.
         self.folds: dict[Value, Any] = {}
 
     @cached_property

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.symbolic.text import text
 from graphpass.ir.cache import AttentionBlock, Inventory
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss
 from graphpass.reports.text import layers_in_words
 
 #: Passes that fuse decomposed attention: of IR, and of ONNX.

@@ -14,10 +14,10 @@ from graphpass.errors import UsageError
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Node
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import LAYOUT, SOURCES
 from graphpass.ir.paths import shortest_way
-from graphpass.ir.pattern import Miss
 from graphpass.ir.types import shape_text
 from graphpass.reports.attention import FUSE, FUSE_GROUPED, grouped_query_misses
 from graphpass.reports.inventory import cache_json, miss_json

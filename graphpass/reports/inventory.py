@@ -15,8 +15,8 @@ from graphpass.engine.view import View
 from graphpass.errors import UnsupportedError
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss
 from graphpass.ir.types import Dimension, Port
 from graphpass.printable import on_one_line
 from graphpass.reports.attention import (

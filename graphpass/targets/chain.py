@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphpass.analysis.pattern import look_through, op, var
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import look_through, op, var
 
 _FED = "the past is an input of the model, not a variable: run make-stateful"
 

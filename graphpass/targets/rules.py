@@ -10,8 +10,8 @@ from graphpass.engine.findings import Finding, Verdict
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import MissError
 from graphpass.ir.phase import Phase
 
 _GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"

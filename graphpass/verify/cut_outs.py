@@ -17,7 +17,7 @@ from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
 from graphpass.analysis.equations.sight import Sight, find_sights
 from graphpass.analysis.equations.steps import Step
 from graphpass.ir.bodies import inlined
-from graphpass.ir.pattern import MissError
+from graphpass.ir.miss import MissError
 from graphpass.progress import advance, expect
 from graphpass.verify.angles import EqualAngles, OpenAngles, UnlikeAngles, compare_angles, unlike_columns
 from graphpass.verify.comparison import Divergence, LengthProof, Reach, Subject

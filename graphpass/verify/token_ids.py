@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.symbolic.folding import fold
 from graphpass.ir.bodies import inlined
-from graphpass.ir.constants import fold
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.operators import ARITHMETIC, COMPARISONS, EXTREMA, LAYOUT, PICKS
 

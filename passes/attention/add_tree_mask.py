@@ -16,8 +16,8 @@ from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import AttentionBlock, Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS, token_input
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import MissError
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_value_preserving
 

@@ -12,8 +12,8 @@ from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS
-from graphpass.ir.pattern import Miss
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.attention.step_lengths import StepLengths
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
+from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.constants import fold_cuts, fold_elements, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model

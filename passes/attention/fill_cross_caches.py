@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphpass.analysis.caches.cross import filled_caches
-from graphpass.analysis.shapes.constant_shape import constant_shape
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.constant_shape import constant_shape
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.new_weights import NewWeights
 from graphpass.dialects.onnx.rewriter import OnnxRewriter

@@ -13,7 +13,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import REALS, fixed_size, is_wider
 from graphpass.passes.attention.mask_sums import MaskSums, product_of

@@ -12,15 +12,15 @@ from graphpass.analysis.equations.grouped_query import GroupedQuery, find_groupe
 from graphpass.analysis.equations.kernel_features import FusedFeature, why_left
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
 from graphpass.analysis.equations.steps import find_step_lengths
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.operators import NORMS
-from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import Attention, Scale
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.inputs import token_input
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums

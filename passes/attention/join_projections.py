@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.operators import CASTS, SLICES
-from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
 

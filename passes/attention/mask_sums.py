@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 
 from graphpass.analysis.attention.types import Mask, Scale
-from graphpass.ir.constants import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.graph import Value
 

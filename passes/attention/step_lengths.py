@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from graphpass.analysis.caches.step_lengths import MASK, Length
 from graphpass.analysis.equations.steps import find_step_lengths
-from graphpass.analysis.shapes.linear_size import Dimension, Size
+from graphpass.analysis.symbolic.linear_size import Dimension, Size
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value

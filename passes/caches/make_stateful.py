@@ -8,6 +8,7 @@ from functools import cached_property
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.pairs import find_pairs
 from graphpass.analysis.caches.updates import find_updates
+from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.rewriter import OpenVINORewriter
 from graphpass.dialects.openvino.variables import remember_names
@@ -15,7 +16,6 @@ from graphpass.engine.conditions import HAS_CACHES, STATEFUL, STATELESS
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.constants import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Handle
 from graphpass.passes.caches.slots import conversions

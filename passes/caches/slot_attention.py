@@ -8,10 +8,10 @@ from graphpass.analysis.attention.find import find_attention, read_scores
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
-from graphpass.ir.constants import fold_scalar
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.passes.caches.positions_in_use import refusal
 
 if TYPE_CHECKING:

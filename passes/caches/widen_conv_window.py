@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.past import beam_gather
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from graphpass.analysis.symbolic.folding import reduced_axes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import graphs
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
@@ -17,7 +18,6 @@ from graphpass.dialects.openvino.names import all_ops, stabilise_names
 from graphpass.engine.conditions import OPENVINO
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import UnsupportedError
-from graphpass.ir.constants import reduced_axes
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import REDUCTIONS

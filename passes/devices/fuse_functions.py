@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.rules import RewriteRule, rewrite
+from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.constants import fold_scalar, reduced_axes
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS
-from graphpass.ir.pattern import Match, look_through, op, var
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
-from graphpass.ir.rules import RewriteRule, rewrite
 from graphpass.ir.values import fixed_size
 
 _X, _WEIGHT, _EPSILON = var("x"), var("weight"), var("epsilon")

@@ -12,7 +12,7 @@ from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Miss, MissError
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
 

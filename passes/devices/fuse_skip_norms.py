@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of

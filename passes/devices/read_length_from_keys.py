@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.past import asked_axes, length_reads, past_of
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass

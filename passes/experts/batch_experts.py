@@ -9,10 +9,11 @@ from typing import TypeVar
 from graphpass.analysis.experts.layers import ExpertLayer, Weight
 from graphpass.analysis.experts.separate import EXPERT, separate_layer
 from graphpass.analysis.experts.sorted import SORTED, sorted_layer
+from graphpass.analysis.pattern import Match
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.pattern import Match, Miss, MissError
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
 

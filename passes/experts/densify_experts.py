@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.experts.layers import is_zero
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import LAYOUT, SPLITS
 from graphpass.ir.rewriter import Rewriter

@@ -13,7 +13,7 @@ from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Writer
 from graphpass.passes.experts.expert_weights import ExpertWeights, Laid, block_of
 

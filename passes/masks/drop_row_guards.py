@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import OPERATORS, Attention
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold_scalar, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ELEMENTWISE
-from graphpass.ir.pattern import Match, op, var
 
 _COUNT = op.ReduceSum(op.Convert(var("mask")), ..., name="sum")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.places import are_known_places
+from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.pattern import Match, op, var
 from graphpass.passes.masks.window_mask import WindowWriter, find_windows
 from graphpass.passes.masks.window_places import Places
 

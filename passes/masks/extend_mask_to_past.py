@@ -13,7 +13,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.masks.visible import visible_keys

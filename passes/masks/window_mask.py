@@ -13,7 +13,7 @@ from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import MASKED
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.pattern import Match, op, var
 
 _SIZES = op.ShapeOf(var("x"))
 

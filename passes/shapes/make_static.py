@@ -9,11 +9,11 @@ import numpy
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
 from graphpass.analysis.lengths.past_order import past_order
+from graphpass.analysis.symbolic.folding import fold
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
-from graphpass.ir.constants import fold
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model

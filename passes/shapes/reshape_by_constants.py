@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.shapes.constant_shape import constant_shape
-from graphpass.analysis.shapes.linear_size import Vector
+from graphpass.analysis.symbolic.constant_shape import constant_shape
+from graphpass.analysis.symbolic.folding import fold
+from graphpass.analysis.symbolic.linear_size import Vector
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.constants import fold
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import NO_DATA

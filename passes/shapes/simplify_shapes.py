@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.shapes.linear_size import Size, Vector
-from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.linear_size import Size, Vector
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.dialects.openvino.model import OpenVINOModel
-from graphpass.ir.constants import fold_cuts
 from graphpass.ir.operators import SLICES
 
 

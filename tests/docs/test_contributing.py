@@ -79,7 +79,7 @@ def test_the_example_is_in_good_style(checkout):
 
 
 def test_the_patterns_are_patterns():
-    (block,) = re.findall(r"^```python\n(from graphpass.ir.pattern.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(r"^```python\n(from graphpass.analysis.pattern.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     exec(block, {})
 
 

@@ -24,7 +24,7 @@ from graphpass.analysis.equations.rotation import find_activations
 from graphpass.analysis.equations.sight import find_sights
 from graphpass.analysis.lengths.turns import find_turns
 from graphpass.analysis.symbolic.expressions import ZERO
-from graphpass.ir.constants import fold, fold_scalar
+from graphpass.analysis.symbolic.folding import fold, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy
 import openvino
 
+from graphpass.analysis.symbolic import folding
 from graphpass.dialects.openvino.graph import build
-from graphpass.ir import constants
 from graphpass.ir.graph import Graph, Value
 
 
@@ -23,5 +23,5 @@ def upstream(output: openvino.Output) -> tuple[Graph, Value]:
 
 
 def fold(output: openvino.Output) -> numpy.ndarray | None:
-    """The constant that ``output`` is, if it is one; see `graphpass.ir.constants.fold`."""
-    return constants.fold(*upstream(output))
+    """The constant that ``output`` is, if it is one; see `graphpass.analysis.symbolic.folding.fold`."""
+    return folding.fold(*upstream(output))

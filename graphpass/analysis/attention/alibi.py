@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NoReturn
 
+from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.expressions import Expr, walk
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.pattern import Match, op, var
 
 #: Steps at which a bias is compared with lines, by the names of their lengths.
 _STEPS = (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import ARITHMETIC, CASTS, COMPRESSED_PRODUCTS, EXTREMA, LOOP_ENTRIES, LOOP_EXITS

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.attention.types import Scale
+from graphpass.analysis.pattern import Match, op, var
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import CASTS
-from graphpass.ir.pattern import Match, MissError, op, var
 from graphpass.ir.values import is_activation, is_scalar, is_wider
 
 #: Orders that swap the last two axes.

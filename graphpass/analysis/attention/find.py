@@ -22,10 +22,11 @@ from graphpass.analysis.attention.softmax import (
     subtracts_row_maximum,
 )
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
-from graphpass.ir.constants import copies_elements, fold, fold_elements
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.symbolic.folding import copies_elements, fold, fold_elements
 from graphpass.ir.graph import Graph, Node, Use, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.values import MASKED_BELOW, is_value_preserving
 
 

@@ -13,12 +13,12 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.text import text
 from graphpass.ir.cache import MaskPart
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS
-from graphpass.ir.pattern import Miss
 from graphpass.ir.values import MASKED_BELOW
 
 #: In the order in which they are reported.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from graphpass.analysis.attention.scales import Scaling, operand_factors, scaling_of
 from graphpass.analysis.attention.types import OPERATORS
-from graphpass.ir.constants import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import INNER_CACHES
 from graphpass.ir.values import fixed_size

@@ -11,7 +11,7 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.softmax import score_products
 from graphpass.analysis.attention.types import Attention
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, SOURCES

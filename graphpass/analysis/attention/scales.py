@@ -9,7 +9,7 @@ from typing import NamedTuple
 from graphpass.analysis.attention.bare_operands import scale_of
 from graphpass.analysis.attention.find import Scores
 from graphpass.analysis.attention.types import Scale
-from graphpass.ir.constants import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from graphpass.ir.constants import fold, fold_cuts, reduced_axes
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.symbolic.folding import fold, fold_cuts, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPLITS
-from graphpass.ir.pattern import Match, MissError, op, var
 from graphpass.ir.values import is_activation, is_value_preserving
 
 #: Lie between scores' product and Softmax; a Slice cuts scores of a fixed capacity to the positions in use.

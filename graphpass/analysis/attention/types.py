@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.values import REALS
 
 

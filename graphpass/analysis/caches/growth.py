@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, starmap
 
+from graphpass.analysis.symbolic.folding import fold, fold_cuts
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.constants import fold, fold_cuts
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.layout import AxisName, KVLayout, layout_of
 from graphpass.ir.model import Model

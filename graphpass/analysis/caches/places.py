@@ -5,8 +5,8 @@ NPUW knows no other form (``npuw_transformations/phi3_sliding_mask.cpp`` of open
 
 from __future__ import annotations
 
+from graphpass.analysis.pattern import Match, Pattern, op, var
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.pattern import Match, Pattern, op, var
 
 
 def _laid_out(places: Pattern) -> Pattern:

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL
 from graphpass.analysis.attention.types import OPERATORS, Attention
-from graphpass.analysis.shapes.linear_size import Dimension, Vector
-from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.linear_size import Dimension, Vector
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Value

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.packed import flat_caches
 from graphpass.analysis.caches.states import shifted_in
+from graphpass.analysis.symbolic.folding import starts_at_first
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.constants import starts_at_first
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES

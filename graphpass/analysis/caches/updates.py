@@ -10,7 +10,7 @@ from typing import TypeAlias
 from graphpass.analysis.attention.axis_trace import PART, Labels, PathStep, Place, Step, before, trace
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.pairs import Pair
-from graphpass.ir.constants import fold_cuts
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
 

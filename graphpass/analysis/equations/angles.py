@@ -19,9 +19,9 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
-from graphpass.ir.pattern import Miss
 from graphpass.ir.values import REALS
 
 #: Row and new position of an angle, and its position without padding.

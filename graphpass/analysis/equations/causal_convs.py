@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.analysis.shapes.sizes import infer_sizes
-from graphpass.ir.constants import fold_cuts
+from graphpass.analysis.symbolic.folding import fold_cuts
+from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SHAPE_READERS
-from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.values import fixed_size
 
 #: The axis of columns.

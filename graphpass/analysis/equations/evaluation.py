@@ -12,11 +12,11 @@ import numpy
 
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.operators import LARGEST, Array, computed, is_known
-from graphpass.analysis.shapes.linear_size import Dimension, Size
-from graphpass.analysis.shapes.sizes import Sizes
-from graphpass.ir.folding import DTYPES, MALFORMED, typed
+from graphpass.analysis.symbolic.arrays import DTYPES, MALFORMED, typed
+from graphpass.analysis.symbolic.linear_size import Dimension, Size
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.pattern import MissError
+from graphpass.ir.miss import MissError
 
 #: Errors of numpy on operands that do not fit, as they are in models for other lengths.
 _UNFIT = (*MALFORMED, OverflowError, ZeroDivisionError)

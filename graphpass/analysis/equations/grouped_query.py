@@ -18,13 +18,13 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.rotation import Rotation, find_rotation
 from graphpass.analysis.equations.steps import Step, evaluation_at
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Axes, Cache
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT
-from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.values import fixed_size, known_elements
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from graphpass.ir.graph import Node
+from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS, quantized_bits
-from graphpass.ir.pattern import Miss
 
 if TYPE_CHECKING:
     from graphpass.analysis.equations.grouped_query import GroupedQuery

@@ -16,12 +16,12 @@ import numpy
 
 from graphpass.analysis.equations.operators import ELEMENTWISE, Array
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
-from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, GATHERS, MOVES, SLICES
-from graphpass.ir.pattern import Miss, MissError
 
 Rule: TypeAlias = Literal["linear", "gated", "delta", "gated_delta"]
 

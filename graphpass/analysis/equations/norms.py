@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphpass.ir.constants import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, NORMS, REDUCTIONS
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from graphpass.analysis.equations.operators import is_known
-from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from graphpass.ir.folding import FUNCTIONS, MOVES, range_size
+from graphpass.analysis.symbolic.arrays import FUNCTIONS, MOVES, range_size
 from graphpass.ir.graph import Node
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
@@ -147,7 +147,8 @@ ELEMENTWISE: dict[str, Callable[[Array], Array]] = {
     "Softplus": lambda array: numpy.logaddexp(array, 0),
 }
 
-#: Operators that masks, angles and updates of states are made of, besides those that `graphpass.ir.folding` folds.
+#: Operators that masks, angles and updates of states are made of, besides those of
+#: `graphpass.analysis.symbolic.arrays`.
 _FURTHER: dict[str, Callable[[Node, list[Array]], Array | None]] = {
     "BitwiseAnd": lambda _node, inputs: numpy.bitwise_and(*inputs),
     "BitwiseNot": lambda _node, inputs: numpy.bitwise_not(inputs[0]),

@@ -19,9 +19,9 @@ from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SHAPE_READERS, SLICES, SPLITS
-from graphpass.ir.pattern import MissError
 from graphpass.ir.values import REALS, fixed_size
 
 #: Lie between a projection and its rotated form.

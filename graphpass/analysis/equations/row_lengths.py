@@ -5,12 +5,12 @@ Its ``seqlens_k`` is the number of each row's positions less 1 (docs/ContribOper
 
 from __future__ import annotations
 
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.analysis.shapes.sizes import Sizes
-from graphpass.ir.constants import reduced_axes
+from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.symbolic.folding import reduced_axes
+from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
-from graphpass.ir.pattern import Match, look_through, op, var
 
 #: Its inputs ``seqlens_k`` and ``total_sequence_length``.
 LENGTHS, TOTAL = 5, 6

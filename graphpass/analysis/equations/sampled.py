@@ -15,13 +15,13 @@ from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.equations.sight import Sight, operator_lengths
 from graphpass.analysis.equations.steps import Step, evaluation_at
-from graphpass.ir.constants import fold_scalar
-from graphpass.ir.folding import DTYPES
+from graphpass.analysis.symbolic.arrays import DTYPES
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import PAST_LENGTH
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import NEW_TOKENS
-from graphpass.ir.pattern import MissError
 from graphpass.ir.values import MASKED_BELOW
 
 

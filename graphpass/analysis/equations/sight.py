@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss
 
 #: Operators with one meaning of attributes and lengths.
 _KNOWN = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})

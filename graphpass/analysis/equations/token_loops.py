@@ -10,14 +10,14 @@ import numpy
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import Array
-from graphpass.analysis.shapes.linear_size import Dimension, Size
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.linear_size import Dimension, Size
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.bodies import inlined
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, LOOP_EXITS
-from graphpass.ir.pattern import MissError
 from graphpass.ir.values import REALS
 
 #: Sequences of a step that is computed.

@@ -18,9 +18,9 @@ from graphpass.analysis.equations.numbering import find_numbers
 from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.equations.steps import Step, evaluation_at
 from graphpass.ir.graph import Graph, Use, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ELEMENTWISE, LAYOUT, PICKS
-from graphpass.ir.pattern import MissError
 from graphpass.ir.values import fixed_size
 
 #: Operators that make weights of a mask; attention makes scores of it.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.equations.operators import ELEMENTWISE, Array
-from graphpass.ir.constants import fold_scalar
-from graphpass.ir.folding import FUNCTIONS
+from graphpass.analysis.symbolic.arrays import FUNCTIONS
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import MissError
+from graphpass.ir.miss import MissError
 
 #: Differences of f32 constants; GELU by Erf is 5e-4 off the one by a hyperbolic tangent.
 _TOLERANCE = 1e-6

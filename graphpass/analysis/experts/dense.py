@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from graphpass.analysis.experts.layers import is_zero
-from graphpass.ir.constants import fold
+from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.symbolic.folding import fold
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
-from graphpass.ir.pattern import Match, MissError, look_through, op, var
 from graphpass.ir.values import fixed_size
 
 _GATES = op.ScatterElementsUpdate(

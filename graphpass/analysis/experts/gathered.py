@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from graphpass.ir.constants import fold
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.symbolic.folding import fold
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import KEEPS_ORDER
-from graphpass.ir.pattern import Match, MissError, op, var
 from graphpass.ir.values import fixed_size
 
 #: The sum over experts of results ``[tokens, k, hidden]``, each times its weight.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.dialects.signature import signature
-from graphpass.ir.constants import fold_elements
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import COPIES, KEEPS_ORDER
-from graphpass.ir.pattern import MissError
 from graphpass.ir.values import fixed_size
 
 #: Operators that lay numbers out in their order, and repeat them along further axes.

@@ -13,11 +13,12 @@ from graphpass.analysis.experts.products import Expert, read_expert
 from graphpass.analysis.experts.quantized import Blocks
 from graphpass.analysis.experts.routing import Routing, read_routing
 from graphpass.analysis.experts.separate import EXPERT, ONE_HOT, routed_experts, summed
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.pattern import Match
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import KEEPS_ORDER
-from graphpass.ir.pattern import Match, Miss, MissError
 from graphpass.ir.values import fixed_size
 
 #: Types that kernels of all providers have.

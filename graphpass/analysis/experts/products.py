@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from graphpass.analysis.experts.activation import Activation, is_elementwise, name_activation
 from graphpass.analysis.experts.quantized import Blocks, dequantized_blocks, packed_blocks
-from graphpass.ir.constants import fold_cuts, fold_scalar
+from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.operators import KEEPS_ORDER, RESHAPES, SLICES, SPLITS
-from graphpass.ir.pattern import Miss, MissError
 from graphpass.ir.values import fixed_size
 
 #: Functions of more operators are not looked at.

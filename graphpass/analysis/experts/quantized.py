@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import MissError
+from graphpass.ir.miss import MissError
 from graphpass.ir.values import fixed_size
 
 #: Bits of stored numbers, by element type.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.ir.constants import fold_elements, fold_scalar
+from graphpass.analysis.symbolic.folding import fold_elements, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import CASTS, LAYOUT, SLICES, SPLITS
-from graphpass.ir.pattern import MissError
 from graphpass.ir.values import fixed_size
 
 #: Give no number below 0, whatever they read.

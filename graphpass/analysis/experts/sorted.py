@@ -17,10 +17,11 @@ from graphpass.analysis.experts.layers import (
     plain_operator,
     same_form,
 )
-from graphpass.ir.constants import fold_scalar
+from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES, SPLITS
-from graphpass.ir.pattern import Match, MissError, look_through, op, var
 from graphpass.ir.values import fixed_size
 
 _CHOSEN = var("chosen") & op.TopK(..., port=1)

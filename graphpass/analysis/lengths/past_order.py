@@ -20,9 +20,9 @@ from graphpass.analysis.caches.stepping import weighs_new_tokens
 from graphpass.analysis.lengths.past_users import reached, uses_length
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.folding import fold, fold_scalar, starts_at_first
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Inventory
-from graphpass.ir.constants import fold, fold_scalar, starts_at_first
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphpass.ir.constants import fold, fold_cuts, fold_scalar
+from graphpass.analysis.symbolic.folding import fold, fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import KEEPS_ORDER, PICKS, SHAPE_READERS, SLICES
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.shapes.linear_size import Size
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model

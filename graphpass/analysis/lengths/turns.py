@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.bodies import inlined
-from graphpass.ir.constants import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model

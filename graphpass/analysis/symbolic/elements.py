@@ -6,8 +6,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from graphpass.analysis.shapes.linear_size import Dimension, Size
-from graphpass.analysis.shapes.sizes import Sizes
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.constants import constant_element
 from graphpass.analysis.symbolic.expressions import (
@@ -25,8 +23,10 @@ from graphpass.analysis.symbolic.expressions import (
     subtract,
     walk,
 )
+from graphpass.analysis.symbolic.linear_size import Dimension, Size
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 from graphpass.ir.values import INTEGERS, REALS
 
 Index: TypeAlias = "tuple[Expr, ...]"

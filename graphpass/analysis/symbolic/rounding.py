@@ -12,7 +12,7 @@ def rounded(element_type: str, value: float | numpy.ndarray[Any, Any]) -> Any:
     """Return a number, or each of an array, rounded to f16 or bf16."""
     import numpy
 
-    from graphpass.ir.folding import typed
+    from graphpass.analysis.symbolic.arrays import typed
 
     given = numpy.asanyarray(value, "float64")
     with numpy.errstate(over="ignore"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphpass.ir.constants import fold_elements
+from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulStore
 from graphpass.runtime.sessions.inputs import Step, numpy_type
 

@@ -11,8 +11,8 @@ from graphpass.analysis.attention.types import Attention
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import MissError
 from graphpass.targets.chain import Chain, data_uses, trace
 from graphpass.targets.rules import attention_findings, failing_branches, linear_finding, require_fused
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
+from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
-from graphpass.ir.pattern import MissError
 from graphpass.targets.chain import APPENDED
 from graphpass.targets.gpu.scaling import scaled_products
 from graphpass.targets.rules import failing_branches, linear_finding

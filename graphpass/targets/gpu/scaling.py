@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.analysis.pattern import Pattern, op, var
 from graphpass.dialects.openvino.runtime_options import scales_activations
 from graphpass.engine.findings import Finding
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Pattern, op, var
 
 _PARTIAL = "src/common/low_precision_transformations/src/multiply_partial.cpp"
 

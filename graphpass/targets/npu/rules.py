@@ -16,15 +16,16 @@ from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.stepping import absorbs_padding
 from graphpass.analysis.lengths.past_order import order_of_numbers
+from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
-from graphpass.ir.pattern import Match, Miss, MissError, op, var
 from graphpass.ir.phase import Phase
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN

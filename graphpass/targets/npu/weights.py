@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 
 #: Numbers of 4 bits that it widens at once; it knows no rest.
 _STEP = 64

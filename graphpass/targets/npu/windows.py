@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphpass.analysis.caches.places import are_known_places
+from graphpass.analysis.pattern import Match, op, var
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.pattern import Match, op, var
 
 _LAYOUT = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 

@@ -13,8 +13,8 @@ from graphpass.analysis.equations.kernel_features import why_left, why_refused
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Node
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss
 from graphpass.ir.phase import Phase
 from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
 from graphpass.targets.rules import static_findings

@@ -17,8 +17,8 @@ from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Use
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss, MissError
 from graphpass.targets.chain import data_uses, trace
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.rules import attention_findings, require_fused

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.ir.cache import Cache
-from graphpass.ir.constants import fold_elements
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.tensors import Leaf

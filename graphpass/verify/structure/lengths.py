@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.mask import PAST
 from graphpass.analysis.caches.step_lengths import known_lengths
-from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import Expr, number
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.verify.structure.moves import Move, find_move
 
 if TYPE_CHECKING:
-    from graphpass.analysis.shapes.linear_size import Dimension
+    from graphpass.analysis.symbolic.linear_size import Dimension
     from graphpass.ir.model import Model
 
 

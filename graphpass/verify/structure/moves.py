@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.symbolic.folding import fold, fold_cuts, fold_scalar
 from graphpass.ir.cache import TRIM_NOTE, Cache
-from graphpass.ir.constants import fold, fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.operators import CASTS, SHAPE_READERS

@@ -10,10 +10,10 @@ from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.operators import regrouped
 from graphpass.dialects.signature import native_attributes
 from graphpass.ir.axes import NO_END
-from graphpass.ir.constants import fold_cuts
 from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure.algebra import digits

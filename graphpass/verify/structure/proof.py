@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from graphpass.analysis.attention.mask import LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS, known_lengths, step_lengths
-from graphpass.analysis.shapes.sizes import infer_sizes
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof

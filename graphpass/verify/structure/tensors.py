@@ -16,8 +16,8 @@ from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 
 if TYPE_CHECKING:
-    from graphpass.analysis.shapes.linear_size import Dimension
-    from graphpass.analysis.shapes.sizes import Sizes
+    from graphpass.analysis.symbolic.linear_size import Dimension
+    from graphpass.analysis.symbolic.sizes import Sizes
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
 

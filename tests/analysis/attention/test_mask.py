@@ -10,7 +10,7 @@ from support.loaded import exported, onnx_model
 
 from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.ir.pattern import Miss
+from graphpass.ir.miss import Miss
 
 #: Window, and whether padding is hidden.
 PADDED, WINDOWED = (None, True), (8, True)

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import computed
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.ir.pattern import MissError
+from graphpass.ir.miss import MissError
 
 
 def evaluated(nodes, given, constants=(), lengths=None):

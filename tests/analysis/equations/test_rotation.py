@@ -10,7 +10,7 @@ from support.loaded import exported, onnx_model
 
 from graphpass.analysis.equations.grouped_query import find_grouped_queries
 from graphpass.analysis.equations.rotation import rotation_tables
-from graphpass.ir.pattern import MissError
+from graphpass.ir.miss import MissError
 
 
 def rotations(model):

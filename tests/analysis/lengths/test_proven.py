@@ -10,7 +10,7 @@ from support.loaded import onnx_model, openvino_model
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.shapes.linear_size import Size, Vector
+from graphpass.analysis.symbolic.linear_size import Size, Vector
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.passes.attention.fuse_attention import FuseAttention

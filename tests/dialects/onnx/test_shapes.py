@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.models import export
 
-from graphpass.analysis.shapes.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
 

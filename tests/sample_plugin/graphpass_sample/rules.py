@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.pattern import op, var
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.pattern import Miss, op, var
 
 SCALED = op.Multiply(var("output"), op.Constant())
 

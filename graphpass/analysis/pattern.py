@@ -2,7 +2,7 @@
 
 A pattern is written by calling operators; Python numbers stand for constants of one element:
 
->>> from graphpass.ir.pattern import op, var
+>>> from graphpass.analysis.pattern import op, var
 >>> x = var("x")
 >>> silu = op.Multiply(x, op.Sigmoid(x))
 >>> scaled = op.Divide(x, var("root")) | op.Multiply(x, var("root"))
@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.operators import MOVES
 
 _COMMUTATIVE = frozenset(
@@ -33,31 +34,6 @@ Check: TypeAlias = "Callable[[Graph, Value], str | None]"
 
 Reason: TypeAlias = "Callable[[Node], str]"
 """Return why a node is not the operator that a pattern looks for, in place of the general words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """Report the first node that breaks a pattern.
-
-    Attributes:
-        node: The node.
-        reason: Its fault, as a sentence without its end.
-    """
-
-    node: Node
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.reason} (at {self.node.called})"
-
-
-class MissError(Exception):
-    """Carries a `Miss` out of nested matching code, which returns it at its surface."""
-
-    def __init__(self, node: Node, reason: str) -> None:
-        """Create the error of a `Miss`."""
-        super().__init__(reason)
-        self.miss = Miss(node, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +145,7 @@ class _Number(Pattern):
     number: float
 
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
-        from graphpass.ir.constants import fold_scalar
+        from graphpass.analysis.symbolic.folding import fold_scalar
 
         held = fold_scalar(graph, value)
         # Exports in f16 round the numbers that the model's code has.

@@ -13,7 +13,7 @@ from functools import reduce
 from math import prod
 from typing import TypeAlias
 
-from graphpass.analysis.shapes.linear_size import Classes, Dimension, Size, Vector, divide, position, remaining
+from graphpass.analysis.symbolic.linear_size import Classes, Dimension, Size, Vector, divide, position, remaining
 from graphpass.ir.axes import AxisEffect, axis_effect
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -56,7 +56,7 @@ class Sizes:
     def __init__(
         self, graph: Graph, given: Mapping[tuple[int, int], Dimension] | None = None, *, assumes: bool = False
     ) -> None:
-        from graphpass.analysis.shapes.contents import Contents
+        from graphpass.analysis.symbolic.contents import Contents
 
         self._graph = graph
         self._given = given or {}

@@ -1,4 +1,4 @@
-"""`graphpass.ir.constants`: what depends on constants and known dimensions alone, and nothing else."""
+"""`graphpass.analysis.symbolic.folding`: what depends on constants and known dimensions alone, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given, settings, strategies as st
 from openvino import opset13 as ops
 from support.folded import fold, upstream
 
+from graphpass.analysis.symbolic import folding
+from graphpass.analysis.symbolic.arrays import LIMIT
+from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.ir import constants
-from graphpass.ir.constants import fold_cuts, fold_elements, fold_scalar
-from graphpass.ir.folding import LIMIT
 from graphpass.ir.graph import Graph
 
 I64 = openvino.Type.i64
@@ -155,7 +155,7 @@ def test_a_broadcast_is_a_view_with_which_nothing_is_computed():
 def test_elements_of_copies_to_an_unknown_shape():
     copies = ops.broadcast(ops.constant(numpy.float32([3])), ops.shape_of(tensor(-1, 4)))
     graph, value = upstream(ops.convert(copies, "f16").output(0))
-    assert (constants.fold(graph, value), fold_elements(graph, value).tolist()) == (None, [3])
+    assert (folding.fold(graph, value), fold_elements(graph, value).tolist()) == (None, [3])
 
 
 def test_whole_numbers_are_divided_as_both_dialects_do():
@@ -213,7 +213,7 @@ def test_onnx_shape_of_some_axes():
     node = onnx.helper.make_node
     for bounds, found in (({"start": 1, "end": 2}, [4]), ({"start": -1}, [16]), ({"start": 1}, None)):
         graph = _onnx(node("Shape", ["x"], ["end"], **bounds))
-        sizes = constants.fold(graph, graph.nodes[-1].source())
+        sizes = folding.fold(graph, graph.nodes[-1].source())
         assert (None if sizes is None else sizes.tolist()) == found
 
 
@@ -223,7 +223,7 @@ def test_onnx_slices():
     shape = [*bounds, node("Shape", ["x"], ["shape"])]
     for inputs, found in ((["start", "stop", "axes", "steps"], [16, 4]), (["stop", "start"], None)):
         graph = _onnx(*shape, node("Slice", ["shape", *inputs], ["end"]))
-        sizes = constants.fold(graph, graph.nodes[-1].source())
+        sizes = folding.fold(graph, graph.nodes[-1].source())
         assert (None if sizes is None else sizes.tolist()) == found
 
 
@@ -306,6 +306,6 @@ def test_constants_of_a_shape(filled, found):
     given = {} if filled is None else {"value": onnx.numpy_helper.from_array(numpy.array([filled]))}
     graph = _onnx(_held("sizes", 1, 2), node("ConstantOfShape", ["sizes"], ["end"], **given))
     (result,) = graph.of_op("Result")
-    folded = constants.fold(graph, result.source())
+    folded = folding.fold(graph, result.source())
     assert folded is not None
     assert folded.tolist() == found

@@ -15,8 +15,8 @@ from support.cache_forms import Build, started
 import graphpass
 from graphpass.analysis.caches.growth import growth_of
 from graphpass.analysis.caches.pairs import find_pairs
-from graphpass.analysis.shapes.linear_size import Classes, Size
-from graphpass.analysis.shapes.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.linear_size import Classes, Size
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Axes
 

@@ -1,4 +1,4 @@
-"""Compute what `graphpass.ir.constants` folds, in numpy."""
+"""Compute what `graphpass.analysis.symbolic.folding` folds, in numpy."""
 
 from __future__ import annotations
 

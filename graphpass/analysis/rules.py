@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphpass.analysis.pattern import Match, Pattern
     from graphpass.ir.graph import Graph
-    from graphpass.ir.pattern import Match, Pattern
     from graphpass.ir.rewriter import Handle, Rewriter, Writer
 
 

@@ -1,4 +1,4 @@
-"""Fold the integers of shape arithmetic over sizes, as `graphpass.ir.folding` folds numbers."""
+"""Fold the integers of shape arithmetic over sizes, as `graphpass.analysis.symbolic.arrays` folds numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy
 
-from graphpass.analysis.shapes.linear_size import Classes, Size, Vector, divide, multiply
-from graphpass.ir.folding import MALFORMED, MOVES
+from graphpass.analysis.symbolic.arrays import MALFORMED, MOVES
+from graphpass.analysis.symbolic.linear_size import Classes, Size, Vector, divide, multiply
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import SLICES, SPLITS
 from graphpass.ir.types import Dimension

@@ -6,9 +6,10 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 
+from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.pattern import Match, Miss, MissError, look_through, op, var
+from graphpass.ir.miss import Miss, MissError
 
 
 def graph(*outputs: openvino.Node) -> Graph:

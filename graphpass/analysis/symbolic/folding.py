@@ -26,7 +26,7 @@ def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
         The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else, or
         on a missing file.
     """
-    from graphpass.ir.folding import folded
+    from graphpass.analysis.symbolic.arrays import folded
 
     found = folded(graph, value) if value is not None else None
     return found.values if found is not None and found.known.all() else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.shapes.linear_size import Vector
-from graphpass.analysis.shapes.sizes import Sizes
+from graphpass.analysis.symbolic.linear_size import Vector
+from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Node
 
 

@@ -1,1 +1,0 @@
-"""Shapes: sizes of tensors."""

@@ -1,0 +1,32 @@
+"""Reasons that something is not found: a node, and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.ir.graph import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Report the first node that breaks a pattern.
+
+    Attributes:
+        node: The node.
+        reason: Its fault, as a sentence without its end.
+    """
+
+    node: Node
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} (at {self.node.called})"
+
+
+class MissError(Exception):
+    """Carries a `Miss` out of nested matching code, which returns it at its surface."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        """Create the error of a `Miss`."""
+        super().__init__(reason)
+        self.miss = Miss(node, reason)
