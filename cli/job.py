@@ -44,12 +44,22 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
         flags = {
             "--if-changed": "Do nothing if the result of the same input, options and versions is there.",
             "--replace": "Remove an earlier result of other files, as of another target, from the output.",
-            "--print-changed": "Print the operators that each pass added and removed.",
-            "--verify-each": "Check the graph and compare its numbers after each pass.",
+            "--print-changed": "Print the lines of the text form that each pass removed and added.",
+            "--print-after-all": "Print the text form after each pass.",
+            "--verify-each": "Prove each pass, and name the first wrong one.",
             "--time-passes": "Report the times of passes and analyses apart, and the memory at its peak.",
         }
         options += [click.option(name, is_flag=True, help=text) for name, text in flags.items()]
-        options.append(click.option("--dump-dir", type=PATH, help="Write the model after each pass into this folder."))
+        options.append(
+            click.option(
+                "--dump",
+                "--dump-dir",
+                "dump_dir",
+                type=PATH,
+                metavar="DIR",
+                help="Write the model after each pass into this folder.",
+            )
+        )
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)

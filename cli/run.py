@@ -19,9 +19,10 @@ from .job import job_options
 @click.option(
     "-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help='Passes: "a,b{x=1}", or @FILE.toml.'
 )
+@click.option("--stop-after", metavar="PASS", help="Write the model as it is after the first pass of this name.")
 @format_option("text", "json")
 @job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
-def command(console: Console, job: Job, text: str, form: str) -> None:
+def command(console: Console, job: Job, text: str, stop_after: str | None, form: str) -> None:
     """Run a pipeline of passes on a model.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder, the configuration and
@@ -36,18 +37,18 @@ def command(console: Console, job: Job, text: str, form: str) -> None:
     """  # noqa: D301 - click keeps the lines of a paragraph after this character
     from graphpass.jobs.run import run
 
-    outcome = run(job, _passes(text), console)
+    outcome = run(job, _passes(text, stop_after), console)
 
     from .results import print_outcome
 
     print_outcome(console, outcome, form)
 
 
-def _passes(text: str) -> tuple[Pass[Model], ...]:
-    from graphpass.engine.pipeline import load_toml, parse
+def _passes(text: str, stop_after: str | None) -> tuple[Pass[Model], ...]:
+    from graphpass.engine.pipeline import load_toml, parse, stopped_after
     from graphpass.errors import UsageError
 
     passes = load_toml(Path(text[1:])) if text.startswith("@") else parse(text)
     if not passes:
         raise UsageError("GP210", "the pipeline is empty", "graphpass passes lists what could stand in it")
-    return passes
+    return passes if stop_after is None else stopped_after(passes, stop_after)

@@ -48,7 +48,7 @@ GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenV
   to-openvino makes an IR.
 GP203 The result would overwrite the model that it is made from. graphpass never edits a model in place: write to
   another folder or file.
-GP204 The folder of --dump-dir lies in the output folder, which is not there yet and appears at once with all its
+GP204 The folder of --dump lies in the output folder, which is not there yet and appears at once with all its
   files when the work is done. Make the output folder first, or dump into another one.
 GP210 The text of the pipeline does not follow the grammar: names separated by commas, options in braces, for example
   to-openvino,make-stateful{beam-index=true}. The caret shows where. In a shell, put quotes around it.
@@ -156,6 +156,7 @@ GP270 The text of a graph has a line that is not a statement, names a value that
   `graphpass print` shows the form.
 GP271 No node has this name or ends with it, or several do. `graphpass print MODEL` lists the nodes.
 GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
+GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is
@@ -293,7 +294,7 @@ GP402 A pass returned, but the model does not hold what the pass promises. This 
 GP403 Under --verify-each: the pass says that it changed the model and it did not, or the reverse. This is a bug of
   the pass.
 GP404 Under --verify-each: after this pass the model computes something else than the pipeline's input. This is a bug
-  of the pass; --dump-dir keeps the models before and after it.
+  of the pass; --dump keeps the models before and after it.
 GP405 The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target.
 GP406 The process of a cell or a command ended before it had a result: it ran out of memory and was killed, or a library
   brought it down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.

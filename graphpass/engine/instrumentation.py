@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from graphpass.engine.passes import Pass, PassResult, Skipped
+from graphpass.ir.bodies import inlined
 from graphpass.ir.model import Model
+from graphpass.ir.text.printer import text_of
 
 
 class Instrumentation:
@@ -29,29 +31,44 @@ class Instrumentation:
         """Observe the model as the pass left it; the manager raises afterwards."""
 
 
-class PrintChanged(Instrumentation):
-    """Prints how many operators of each type a pass added and removed."""
+class PrintAll(Instrumentation):
+    """Prints the text form of the model after each pass."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         """Create an observer.
 
         Args:
-            tell: Takes one line for each pass that changed the model.
+            tell: Takes the texts, each with a heading.
         """
         self._tell = tell
-        self._before: Counter[str] = Counter()
-
-    def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: ARG002
-        self._before = _operators(model)
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
-        if isinstance(result, Skipped) or not result.changed:
+        words = "" if _has_changed(result) else ", unchanged"
+        self._tell("\n".join([f"// after {step.name}{words}", *([] if words else _lines(model))]))
+
+
+class PrintChanged(Instrumentation):
+    """Prints the lines of the text form that a pass removed and added."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """Create an observer.
+
+        Args:
+            tell: Takes a unified diff for each pass that changed the model.
+        """
+        self._tell = tell
+        self._before: list[str] = []
+
+    def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:  # noqa: ARG002
+        self._before = _lines(model)
+
+    def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
+        if not _has_changed(result):
             return
-        after = _operators(model)
-        differences = {op: after[op] - self._before[op] for op in sorted(self._before.keys() | after.keys())}
-        counts = ", ".join(f"{op} {difference:+d}" for op, difference in differences.items() if difference)
-        size = f"{self._before.total()} -> {after.total()} nodes"
-        self._tell(f"{step.name}: {counts or 'the same operators'} ({size})")
+        before, self._before = self._before, _lines(model)
+        titles = f"before {step.name}", f"after {step.name}"
+        difference = list(difflib.unified_diff(before, self._before, *titles, lineterm="", n=1))
+        self._tell("\n".join(difference or [f"--- {step.name}: the text is the same"]))
 
 
 class DumpDir(Instrumentation):
@@ -74,5 +91,9 @@ class DumpDir(Instrumentation):
         save(model, self._folder / f"{self._number:02}-{step.name}{suffix}")
 
 
-def _operators(model: Model) -> Counter[str]:
-    return Counter(node.op for node in model.graph.nodes)
+def _has_changed(result: PassResult) -> bool:
+    return not isinstance(result, Skipped) and result.changed
+
+
+def _lines(model: Model) -> list[str]:
+    return text_of(inlined(model).graph).splitlines()

@@ -56,6 +56,19 @@ def format_passes(passes: Iterable[Pass[Any]]) -> str:
     return ",".join(map(_format, passes))
 
 
+def stopped_after(passes: tuple[Pass[Any], ...], name: str) -> tuple[Pass[Any], ...]:
+    """Return the passes up to the first of a name.
+
+    Raises:
+        UsageError: GP273, there is no such pass.
+    """
+    names = [step.name for step in passes]
+    if name not in names:
+        message = f"cannot stop after {name}, which is not in the pipeline"
+        raise UsageError("GP273", message, f"its passes: {', '.join(names)}")
+    return passes[: names.index(name) + 1]
+
+
 def parse_target(text: str) -> Target:
     """Parse a target: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
 

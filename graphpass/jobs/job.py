@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintChanged
+from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintAll, PrintChanged
 from graphpass.errors import UnsupportedError, UsageError, VerificationError
 from graphpass.progress import Clock, Timing, clocked, stage
 
@@ -82,8 +82,9 @@ class Job:
         weights: Way of the weights to the result; see `graphpass.io.stage_model`.
         if_changed: Whether to do nothing if the result is there.
         replace: Whether a result of other files that lies there is removed.
-        print_changed: Whether to print the operators that each pass added and removed.
-        verify_each: Whether to compare the model's numbers after each pass.
+        print_changed: Whether to print the lines of the text form that each pass removed and added.
+        print_after_all: Whether to print the text form after each pass.
+        verify_each: Whether to prove each pass.
         dump_dir: A folder for the model after each pass.
         time_passes: Whether to report the times of passes and analyses apart.
         proof: The comparison with the input.
@@ -97,6 +98,7 @@ class Job:
     if_changed: bool = False
     replace: bool = False
     print_changed: bool = False
+    print_after_all: bool = False
     verify_each: bool = False
     dump_dir: Path | None = None
     time_passes: bool = False
@@ -148,6 +150,8 @@ def run_passes(
         observers.append(DumpDir(job.dump_dir))
     if job.print_changed:
         observers.append(PrintChanged(watch.detail))
+    if job.print_after_all:
+        observers.append(PrintAll(watch.detail))
     clock = Clock()
     with clocked(clock) if job.time_passes else contextlib.nullcontext():
         return PassManager(passes, observers).run(model), clock.timings

@@ -1,4 +1,4 @@
-"""Compare the model's numbers after each pass of a pipeline."""
+"""Prove each pass of a pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from graphpass.progress import stage
 class VerifyEach(Instrumentation):
     """Checks after each pass that the graph is well formed and computes the same.
 
-    It has to differ if and only if the pass reports a change.
+    Numbers are compared with those of the pipeline's input, structures with the model before the pass, so that the
+    first wrong pass is named. The model has to differ if and only if the pass reports a change.
 
     Raises from its hooks:
         PassFailedError: GP403 report and digest disagree; GP404 the numbers differ from those of the pipeline's input,
@@ -26,29 +27,31 @@ class VerifyEach(Instrumentation):
         """Create an observer.
 
         Args:
-            tell: Takes a line about a model that cannot be run, so that its numbers were not compared.
+            tell: Takes the lines of each pass that is left to numbers, or whose numbers were not compared.
             steps: Greedy steps to compare after each prefill.
         """
         self._tell = tell
         self._steps = steps
         self._reference: Model | None = None
-        self._digest = ""
+        self._before: Model | None = None
 
     def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:  # noqa: ARG002
         self._reference = model.clone()
 
     def before_pass(self, step: Pass[Model], model: Model) -> None:  # noqa: ARG002
-        self._digest = model.digest()
+        self._before = model.clone()
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
+        assert self._before is not None
         model.validate()
-        changed = model.digest() != self._digest
+        changed = model.digest() != self._before.digest()
         word = "skipped" if isinstance(result, Skipped) else "changed" if result.changed else "unchanged"
         if changed != (word == "changed"):
             truth = "differs from before" if changed else "is the same as before"
             raise PassFailedError("GP403", f"reported {word}, but the model {truth}", "this is a bug of the pass")
         if changed:
             self._compare(step, model)
+            self._prove(step, self._before, model)
 
     def _compare(self, step: Pass[Model], model: Model) -> None:
         from graphpass.verify.lockstep import compare
@@ -65,6 +68,14 @@ class VerifyEach(Instrumentation):
         if comparison.divergence is not None:
             hint = "this is a bug of the pass; graphpass verify compares two models in detail"
             raise PassFailedError("GP404", f"computes something else than the input: {comparison.divergence}", hint)
+
+    def _prove(self, step: Pass[Model], before: Model, after: Model) -> None:
+        from graphpass.verify.structure.proof import compare_structures
+
+        with stage(f"proving {step.name}"):
+            proof = compare_structures(before, after)
+        if proof is not None and not proof.is_complete:
+            self._tell("\n  ".join([f"{step.name}: not proven for every input", *proof.in_words()]))
 
 
 def _opens(model: Model) -> bool:

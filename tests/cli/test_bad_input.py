@@ -222,7 +222,7 @@ def test_a_path_that_a_variable_left_empty(capfd, tmp_path, monkeypatch):
         ["inspect", "model.onnx", "--html", ""],
         ["convert", "", "-o", "out", "--target", "cpu"],
         ["convert", "model.onnx", "-o", "", "--target", "cpu"],
-        ["run", "model.onnx", "-o", "out", "-p", "to-openvino", "--dump-dir", ""],
+        ["run", "model.onnx", "-o", "out", "-p", "to-openvino", "--dump", ""],
         ["split", "model.onnx", "-o", "", "--prompt", "8", "--capacity", "16"],
     ):
         done = in_process(capfd, *arguments)
@@ -250,7 +250,7 @@ def test_names_that_are_too_long(capfd, tmp_path, command):
 @pytest.mark.parametrize("below", [".", "dump"])
 def test_models_dumped_into_a_folder_that_appears_at_the_end(capfd, tmp_path, below):
     out = tmp_path / "out"
-    arguments = ["run", export("llama", "onnx"), "-o", out, "-p", "to-openvino", "--dump-dir", out / below]
+    arguments = ["run", export("llama", "onnx"), "-o", out, "-p", "to-openvino", "--dump", out / below]
     check_refused(in_process(capfd, *arguments), 2, "GP204")
     assert contents(tmp_path) == {}
     out.mkdir()

@@ -87,10 +87,10 @@ def test_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
         *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,change-precision,fuse-attention"),
-        *("--print-changed", "--verify-each", "--dump-dir", tmp_path / "dump"),
+        *("--print-changed", "--verify-each", "--dump", tmp_path / "dump"),
     )
     assert done.code == 0
-    assert re.search(r"^fuse-attention: .*ScaledDotProductAttention \+2, .*nodes\)$", done.err, re.MULTILINE)
+    assert len(re.findall(r"^\+%\S+ = ScaledDotProductAttention\(", done.err, re.MULTILINE)) == 2
     assert (tmp_path / "dump" / "01-to-openvino.xml").is_file()
     assert load(tmp_path / "dump" / "03-fuse-attention.xml").dialect == "openvino"
 
@@ -100,10 +100,10 @@ def test_instruments_of_a_target(capfd, tmp_path):
     done = in_process(
         capfd,
         *("convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"),
-        *("--print-changed", "--verify-each", "--dump-dir", tmp_path / "dump"),
+        *("--print-changed", "--verify-each", "--dump", tmp_path / "dump"),
     )
     assert done.code == 0
-    assert re.search(r"^fuse-attention: .*ScaledDotProductAttention \+2, .*nodes\)$", done.err, re.MULTILINE)
+    assert len(re.findall(r"^\+%\S+ = ScaledDotProductAttention\(", done.err, re.MULTILINE)) == 2
     assert (tmp_path / "dump" / "01-to-openvino.xml").is_file()
     assert load(tmp_path / "dump" / "03-fuse-attention.xml").dialect == "openvino"
 

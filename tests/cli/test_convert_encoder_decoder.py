@@ -144,7 +144,7 @@ def test_openvino_genai_hears_what_it_hears_with_optimum_s_export(converted, tmp
 @pytest.mark.slow
 def test_reports_both_parts(capfd, tmp_path):
     source, out = export("t5", "onnx"), tmp_path / "out"
-    done = in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--dump-dir", tmp_path / "dump")
+    done = in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--dump", tmp_path / "dump")
     assert (done.code, done.err) == (0, "")
     assert "encoder   before  ONNX, encoder, not pooled, no caches, 2 decomposed, fusable\n" in done.out
     assert "          after   OpenVINO IR, stateful, kind kv, 4 kv, 4 cross caches, 4 fused" in done.out

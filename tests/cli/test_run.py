@@ -33,6 +33,19 @@ def test_run_from_toml(capfd, tmp_path):
     assert "beam_idx" not in {port.name for port in load(tmp_path / "out.xml").inputs}
 
 
+def test_run_stops_after_a_pass(capfd, tmp_path):
+    arguments = ["run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,fuse-attention"]
+    done = in_process(capfd, *arguments, "--stop-after", "to-openvino", "--print-after-all")
+    assert done.out.startswith("pipeline  to-openvino\n")
+    assert "// after to-openvino\n" in done.err
+    assert "\n%input_ids = Parameter : i64[?, ?]\n" in done.err
+    done = in_process(capfd, *arguments, "--stop-after", "pack")
+    assert done.err == (
+        "error: GP273: cannot stop after pack, which is not in the pipeline\n"
+        "hint: its passes: to-openvino, fuse-attention\n"
+    )
+
+
 def test_run_again_replaces_the_older_result_beside_the_input(capfd, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(export("llama", "onnx"), model)

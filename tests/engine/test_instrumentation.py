@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import ClassVar
 
 import numpy
@@ -10,8 +11,9 @@ import pytest
 from support.loaded import onnx_model, openvino_model
 from support.models import export
 
+from graphpass import testing
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.instrumentation import DumpDir, PrintChanged
+from graphpass.engine.instrumentation import DumpDir, PrintAll, PrintChanged
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.engine.pipeline import parse
@@ -19,6 +21,19 @@ from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.verify.each import VerifyEach
+
+GELU = """
+%x = Parameter : f32[n, 4]
+%cube = Power(%x, 3.0)
+%small = Multiply(%cube, 0.044715)
+%sum = Add(%x, %small)
+%scaled = Multiply(%sum, 0.7978846)
+%tanh = Tanh(%scaled)
+%gate = Add(%tanh, 1.0)
+%half = Multiply(%x, 0.5)
+%y = Multiply(%half, %gate)
+Result(%y) {name=y}
+"""
 
 
 @pytest.fixture
@@ -82,22 +97,38 @@ def test_records_of_passes(model):
     assert records[3].seconds >= 0.05 > records[1].seconds
 
 
-def test_print_changed(model):
+def test_print_changed():
     told = []
-    nodes = len(model.graph.nodes)
-    PassManager([Idle(), Scale(), Idle(says="changed")], [PrintChanged(told.append)]).run(model)
-    assert told == [
-        f"scale: Constant +1, Multiply +1 ({nodes} -> {nodes + 2} nodes)",
-        f"idle: the same operators ({nodes + 2} -> {nodes + 2} nodes)",
-    ]
+    PassManager([Idle(), *parse("fuse-functions")], [PrintChanged(told.append)]).run(testing.parse(GELU))
+    assert "\n".join(told) == dedent("""\
+        --- before fuse-functions
+        +++ after fuse-functions
+        @@ -1,10 +1,3 @@
+         %x = Parameter : f32[n, 4]
+        -%cube = Power(%x, 3.0) : f32[n, 4]
+        -%small = Multiply(%cube, 0.044715) : f32[n, 4]
+        -%sum = Add(%x, %small) : f32[n, 4]
+        -%scaled = Multiply(%sum, 0.7978846) : f32[n, 4]
+        -%tanh = Tanh(%scaled) : f32[n, 4]
+        -%gate = Add(%tanh, 1.0) : f32[n, 4]
+        -%half = Multiply(%x, 0.5) : f32[n, 4]
+        -%y = Multiply(%half, %gate) : f32[n, 4]
+        -Result(%y) {name=y}
+        +%y.gelu = com.microsoft.FastGelu(%x) : f32[n, 4]
+        +Result(%y.gelu) {name=y}""")
 
 
-def test_print_changed_across_dialects():
+def test_print_changed_of_what_the_text_does_not_show(model):
     told = []
-    PassManager(parse("to-openvino"), [PrintChanged(told.append)]).run(onnx_model("llama"))
-    assert len(told) == 1
-    assert told[0].startswith("to-openvino: ")
-    assert "MatMul" not in told[0]
+    PassManager([Idle(), Idle(says="changed")], [PrintChanged(told.append)]).run(model)
+    assert told == ["--- idle: the text is the same"]
+
+
+def test_print_after_all():
+    told = []
+    PassManager([Idle(), *parse("fuse-functions")], [PrintAll(told.append)]).run(testing.parse(GELU))
+    assert [text.splitlines()[0] for text in told] == ["// after idle, unchanged", "// after fuse-functions"]
+    assert "\n%y.gelu = com.microsoft.FastGelu(%x) : f32[n, 4]\n" in told[1]
 
 
 def test_dump_dir(tmp_path):
@@ -146,6 +177,14 @@ def test_verify_each_catches(model, step, words):
 def test_verify_each_blames_the_pass_that_did_it(model):
     with pytest.raises(PassFailedError, match=r"GP404: pass scale \(after scale, idle\)"):
         PassManager([Scale(), Idle(), Scale(factor=2.0)], [VerifyEach(lambda line: None)]).run(model)
+
+
+def test_verify_each_tells_what_it_could_not_prove():
+    told = []
+    passes = parse("change-precision{to=f16}")
+    PassManager(passes, [VerifyEach(told.append)]).run(onnx_model("llama"))
+    assert [line.splitlines()[0] for line in told] == ["change-precision: not proven for every input"]
+    assert "compared by numbers from " in told[0]
 
 
 def test_verify_each_tells_what_it_could_not_compare():
