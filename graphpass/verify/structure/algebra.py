@@ -18,12 +18,16 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented
 
 #: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
 
 #: More conditions are not told apart.
-_MOST_CONDITIONS = 4
+_MOST_CONDITIONS = 12
+
+#: More cases are left as they are.
+_MOST_CASES = 24
 
 
 class TooLargeError(Exception):
@@ -249,9 +253,11 @@ class Algebra:
         if expr.sort != "real":
             return expr
         found = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
-        conditions = sorted({_oriented(one) for one in dict.fromkeys(found) if apart(one)}, key=_order)
+        conditions = sorted({oriented(one) for one in dict.fromkeys(found) if apart(one)}, key=order)
         self._conditions.update(conditions)
-        return self._cases(expr, conditions) if 0 < len(conditions) <= _MOST_CONDITIONS else expr
+        if not 0 < len(conditions) <= _MOST_CONDITIONS or count_cases(conditions, _MOST_CASES) > _MOST_CASES:
+            return expr
+        return self._cases(expr, conditions)
 
     def _cases(self, expr: Expr, conditions: Sequence[Expr]) -> Expr:
         if not conditions:
@@ -263,10 +269,10 @@ class Algebra:
         for holds in (True, False):
             decided = {first: number(holds), ex.negate(first): number(not holds)}
             limit = limited(first, holds)
-            for other in rest if limit is not None else ():
-                value = ex.substitute(other, limit or {}).as_number
+            for other in rest:
+                value = decide(first, holds, other)
                 if value is not None:
-                    decided |= {other: number(bool(value)), ex.negate(other): number(not value)}
+                    decided |= {other: number(value), ex.negate(other): number(not value)}
             side = self.normal(ex.substitute(expr, decided))
             sides.append(self._cases(self._within(side, limit) if limit is not None else side, rest))
         return ex.choose(first, *sides)
@@ -305,48 +311,6 @@ def _part_of(table: Table, places: Sequence[Expr]) -> tuple[Table, Sequence[Expr
     return Table(f"{table.digest}[{first}:{most + 1}]", held), (*rows, ex.subtract(last, number(first)))
 
 
-def _oriented(condition: Expr) -> Expr:
-    """Return a condition or its negation, whichever is the usual one of both."""
-    if condition.op == "not":
-        negated: Expr = condition.args[0]
-        return negated
-    if condition.op != "not_positive":
-        return condition
-    lead = next(factor for monomial, factor in ex.polynomial(condition.args[0]).items() if monomial)
-    return condition if lead > 0 else ex.negate(condition)
-
-
-def _order(condition: Expr) -> tuple[int, int]:
-    """Order conditions: those on one index decide others."""
-    return sum(part.op == "index" for part in ex.walk(condition)), condition.serial
-
-
-def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
-    """Return a bounded index as its least value plus another index, if any."""
-    if condition.op != "not_positive":
-        return None
-    terms = ex.polynomial(condition.args[0])
-    atoms = [monomial for monomial in terms if monomial]
-    if len(atoms) != 1 or len(atoms[0]) != 1 or atoms[0][0].op != "index" or terms[atoms[0]] not in (1, -1):
-        return None
-    one = atoms[0][0]
-    size = one.args[1].as_number
-    if not isinstance(size, int):
-        return None
-    # ``x + c <= 0`` or ``c - x <= 0``
-    bound, is_upper = terms.get((), 0), (terms[atoms[0]] == 1) == holds
-    if terms[atoms[0]] == 1:
-        least, end = (0, 1 - bound) if holds else (1 - bound, size)
-    else:
-        least, end = (bound, size) if holds else (0, bound)
-    least, end = max(least, 0), min(end, size)
-    if not (0 <= least < end <= size) or is_upper != (least == 0):
-        return None
-    if end - least == 1:
-        return {one: number(least)}
-    return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
-
-
 def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
     """Return the quotient and the remainder of a place by a size."""
     found = divided(place, size)
@@ -378,8 +342,3 @@ def _regrouped(place: Expr) -> Expr:
                 others = {key: by for key, by in terms.items() if key not in (monomial, rest)}
                 return _regrouped(ex.add(found, from_polynomial(others)))
     return place
-
-
-def on_indices(condition: Expr) -> bool:
-    """Return whether a condition follows from indices and lengths alone."""
-    return all(part.op not in {"read", "opaque", "apply", "running_sum"} for part in ex.walk(condition))

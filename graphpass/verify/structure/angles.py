@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy
@@ -16,6 +17,9 @@ _ANGLE = 4e-7
 #: Difference of cosines in f32.
 _ABSOLUTE = 2e-6
 
+#: Relative rounding of table elements.
+_HALF_UNITS = {"f16": 2.0**-11, "bf16": 2.0**-9}
+
 _FUNCTIONS = {"cos": numpy.cos, "sin": numpy.sin}
 
 
@@ -26,8 +30,13 @@ class Angles:
         rows: Numbers of rows of the tables that were recognized: further positions have no row.
     """
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, rounded: Iterable[str] = ()) -> None:
+        """Begin with none.
+
+        Args:
+            rounded: Types to which tables may be rounded: the reference rounds angles to them, too.
+        """
+        self._rounding = {name: _HALF_UNITS[name] for name in rounded}
         self.rows: set[int] = set()
         self._frequencies: dict[tuple[Any, float], None] = {}
         self._amplitudes: dict[float, None] = {1.0: None}
@@ -47,13 +56,15 @@ class Angles:
             if part.op == "read" and isinstance(part.args[0], Table) and len(part.args) == 2 and part.sort == "real":
                 self._frequencies[part.args[0], float(factor)] = None
 
-    def element(self, held: numpy.ndarray[Any, Any], digest: str, index: tuple[Expr, ...]) -> Expr | None:
+    def element(
+        self, held: numpy.ndarray[Any, Any], element_type: str, digest: str, index: tuple[Expr, ...]
+    ) -> Expr | None:
         """Return an element of a table as a function of an angle."""
         if held.ndim != 2 or held.dtype.kind != "f" or held.shape[0] < 2:
             return None
         key = digest, len(self._frequencies)
         if key not in self._known:
-            self._known[key] = self._recognized(held)
+            self._known[key] = self._recognized(held.astype(numpy.float64), self._rounding.get(element_type, 0.0))
         found = self._known[key]
         if found is None:
             return None
@@ -63,7 +74,7 @@ class Angles:
         angle = ex.multiply(number(factor), ex.multiply(index[0], frequency))
         return ex.multiply(number(amplitude), ex.apply(function, (angle,)))
 
-    def _recognized(self, held: numpy.ndarray[Any, Any]) -> tuple[str, float, Any, float] | None:
+    def _recognized(self, held: numpy.ndarray[Any, Any], rounding: float) -> tuple[str, float, Any, float] | None:
         places = numpy.arange(held.shape[0], dtype=numpy.float64)[:, None]
         for table, factor in self._frequencies:
             frequencies = numpy.asarray(table.elements, numpy.float64).reshape(1, -1)
@@ -75,7 +86,8 @@ class Angles:
                 expected = function(angles)
                 amplitudes = {float(held[0, 0]): None} if name == "cos" else self._amplitudes
                 for amplitude in amplitudes:
-                    if amplitude and (numpy.abs(held - amplitude * expected) <= abs(amplitude) * allowed).all():
+                    limit = abs(amplitude) * (allowed + rounding * numpy.abs(expected))
+                    if amplitude and (numpy.abs(held - amplitude * expected) <= limit).all():
                         self._amplitudes[amplitude] = None
                         return name, amplitude, table, factor
         return None

@@ -172,7 +172,8 @@ def _group_query(element: Element) -> Steps:
     if element.value.port:
         raise UnknownError("its products are read")
     row, token, merged = element.index
-    head, channel = digits(merged, size)
+    # By quotients, parts of joined projections would not be known.
+    head, channel = ex.index("head", number(heads.heads)), ex.index("of head", size)
     keys = ex.add(past, length) if node.outputs[1:] == () else element.elements.shape(node.outputs[1])[2]
     along, within = ex.index("key", keys), ex.index("channel", size)
     own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
@@ -185,7 +186,8 @@ def _group_query(element: Element) -> Steps:
     scale = float(given.get("scale") or 0) or heads.head_dim**-0.5
     score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(asked, held), within))
     cap = float(given.get("softcap") or 0)
-    return (yield from _attended(element, score, cap, along, head, present(2, row, own, along, channel)))
+    found = yield from _attended(element, score, cap, along, head, present(2, row, own, along, channel))
+    return ex.substitute(found, dict(zip((head, channel), digits(merged, size), strict=True)))
 
 
 _QUANTIZED = ("k_quant_type", "v_quant_type")

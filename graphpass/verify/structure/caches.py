@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -10,6 +10,7 @@ from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
+from graphpass.verify.structure.moves import moves_slots, selects_rows
 from graphpass.verify.structure.tensors import Leaf
 
 
@@ -67,9 +68,15 @@ def _in_order(own: Iterable[Cache], others: Iterable[Cache]) -> list[Cache]:
     return sorted(names.values(), key=lambda cache: (cache.index or 0, cache.name))
 
 
-def leaves_of(models: tuple[Model, Model], pairs: Iterable[Carried], side: int) -> dict[int, Leaf]:
+#: Inputs that select rows of caches before a step; without them a caller selects rows between steps.
+SELECTORS = frozenset({"beam_idx"})
+
+
+def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int) -> dict[int, Leaf]:
     """Return the leaves of one side's model by the node that reads them."""
     reads, found = models[side].graph.reads, {}
+    shared = set(never_selected(models, pairs))
+    free = _selected_between_steps(models[1 - side], [pair.candidate if not side else pair.reference for pair in pairs])
     for pair in pairs:
         cache = pair.candidate if side else pair.reference
         # Both begin with values, which are compared, or neither does.
@@ -78,8 +85,33 @@ def leaves_of(models: tuple[Model, Model], pairs: Iterable[Carried], side: int) 
             # The caller feeds the rows of an input that no step writes as it selected them.
             is_fed = cache.write is None and reads[cache.read].op == "Parameter"
             rows = None if is_fed else cache.axes.batch
-            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], rows)
+            is_free = (pair.reference if side else pair.candidate).read in free and pair.name not in shared
+            selectors = SELECTORS & models[side].graph.parameters.keys() if is_free else frozenset[str]()
+            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], rows, selectors=selectors)
     return found
+
+
+def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Iterator[str]:
+    """Yield caches whose rows the reference never selects though it could, and the candidate's caller does.
+
+    States of an encoder are such: equal in all rows that continue one sequence.
+    """
+    reference, candidate = models
+    selectors = SELECTORS & reference.graph.parameters.keys()
+    if selectors and not SELECTORS & candidate.graph.parameters.keys():
+        yield from (pair.name for pair in pairs if not selects_rows(reference, pair.reference, selectors))
+
+
+def _selected_between_steps(model: Model, caches: Iterable[Cache]) -> set[str]:
+    """Return the caches whose rows a caller selects, by the name of their input or variable.
+
+    They are all caches of a model without such an input, or those with inputs that move slots instead.
+    """
+    caches, selectors = list(caches), SELECTORS & model.graph.parameters.keys()
+    if selectors:
+        caches = [cache for cache in caches if cache.kind == "kv"] if moves_slots(model) else []
+    is_any_selected = any(selects_rows(model, cache, selectors) for cache in caches)
+    return set() if is_any_selected else {cache.read for cache in caches}
 
 
 def starts(models: tuple[Model, Model], pair: Carried) -> tuple[Value, Value] | None:

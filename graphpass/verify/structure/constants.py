@@ -71,7 +71,8 @@ class Constants:
             return None
         if is_table and sizes[1] in self._angles.columns:
             held = graph.constant(value, _LARGEST_TABLE)
-            if held is not None and (angle := self._angles.element(held, found.digest, index)) is not None:
+            angle = None if held is None else self._angles.element(held, value.element_type, found.digest, index)
+            if angle is not None:
                 return angle
         if math.prod(sizes) <= _SMALL:
             return None

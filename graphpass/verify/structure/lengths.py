@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.attention.mask import BATCH, PAST
 from graphpass.analysis.caches.step_lengths import known_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import Expr, number
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 
 def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Dimension, Expr], frozenset[int]]:
-    """Return `known_lengths` of inputs and caches alone.
+    """Return `known_lengths` of inputs and caches alone; all caches have one number of rows.
 
     Sizes that operators make follow from these, or are not known.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     lengths, bits = known_lengths(model, caches)
+    for cache in caches:
+        shape = sizes.shape(graph.reads[cache.read].outputs[0]) if cache.read in graph.reads else None
+        if shape and cache.axes.batch is not None and (rows := shape[cache.axes.batch].as_dimension) is not None:
+            lengths.setdefault(rows, BATCH)
     sources = [*graph.parameters.values(), *(node.outputs[0] for node in graph.reads.values())]
     own = {dimension for value in sources for size in sizes.shape(value) or () for dimension, _ in size.dimensions}
     return {dimension: length for dimension, length in lengths.items() if dimension in own}, bits

@@ -73,6 +73,13 @@ def find_move(model: Model, cache: Cache, selectors: frozenset[str]) -> Move | N
     return _moved_by_index(graph, nodes, axis) or _moved_by_writes(graph, nodes, axis, begins_at_1(model))
 
 
+def selects_rows(model: Model, cache: Cache, selectors: frozenset[str]) -> bool:
+    """Return whether an input selects the rows of a cache before anything else reads them."""
+    read = model.graph.reads.get(cache.read)
+    uses = [] if read is None else model.graph.uses(read.outputs[0])
+    return any(use.node.op not in CASTS and _passes(model.graph, use, cache, selectors) for use in uses)
+
+
 def _passes(graph: Graph, use: Use, cache: Cache, selectors: frozenset[str]) -> bool:
     """Return whether a user leaves slots where they are."""
     node = use.node

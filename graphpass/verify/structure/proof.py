@@ -18,7 +18,7 @@ from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import Angles
-from graphpass.verify.structure.caches import Carried, leaves_of, paired, starts, written
+from graphpass.verify.structure.caches import SELECTORS, Carried, leaves_of, never_selected, paired, starts, written
 from graphpass.verify.structure.constants import Constants, Weights
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.lengths import input_lengths, moved_caches
@@ -66,9 +66,12 @@ class Comparer:
         """
         self.models = reference, candidate = models
         pairs = list(paired(reference, candidate))
-        self.angles = Angles()
+        self.shared = list(never_selected(models, pairs))
+        halves = _halves(reference)
+        self.angles = Angles(halves)
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
-        definitions = Definitions(Algebra(self.angles, limit, _neutral(reference)), KnownMasks())
+        neutral = [f"round_{kind}" for kind in halves]
+        definitions = Definitions(Algebra(self.angles, limit, neutral), KnownMasks())
         constants = Constants(self.angles, weights)
         self.sides = tuple(
             self._tensors(side, definitions, constants, leaves_of(self.models, pairs, side), unpadded=unpadded)
@@ -80,20 +83,19 @@ class Comparer:
     def _tensors(
         self, side: int, definitions: Definitions, constants: Constants, leaves: dict[int, Leaf], *, unpadded: bool
     ) -> Tensors:
-        model, other = self.models[side], self.models[1 - side]
+        model = self.models[side]
         inventory, parameters = analyze_caches(model).caches, model.graph.parameters
         sizes = model.analysis(infer_sizes)
         lengths, bits = input_lengths(model, inventory)
         moves: dict[int, Move] = {}
         if moves_slots(model):
-            lengths, moves = moved_caches(model, inventory, lengths, _SELECTORS)
+            lengths, moves = moved_caches(model, inventory, lengths, SELECTORS)
             growing = {model.graph.reads[cache.read].index for cache in inventory if cache.kind == "kv"}
             leaves = {
                 node: replace(leaf, is_cut=node in moves)
                 for node, leaf in leaves.items()
                 if node in moves or node not in growing
             }
-        selectors = _SELECTORS & parameters.keys() - other.graph.parameters.keys()
         known: dict[int, Expr] = {}
         if unpadded:
             known = {node: _one(model, node) for node in bits}
@@ -103,7 +105,7 @@ class Comparer:
         if moves and PAST_LENGTH in parameters:
             known[parameters[PAST_LENGTH].node] = PAST
         cuts = {move.after.node: move.before for move in moves.values()}
-        return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, selectors, known, cuts)
+        return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, known, cuts)
 
     def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
         for name in names:
@@ -164,6 +166,8 @@ class Comparer:
                 found[f"{PAST_LENGTH} is the number of positions before the step"] = None
             if begins_at_1(model):
                 found["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
+        if self.shared:
+            found[f"{', '.join(self.shared)} are equal in all rows that continue one sequence"] = None
         return tuple(found)
 
     def operators(self, results: Iterable[Result]) -> int:
@@ -200,17 +204,13 @@ class Comparer:
         return left is right and not any(part.op == "opaque" for part in ex.walk(left))
 
 
-def _neutral(reference: Model) -> frozenset[str]:
-    """Return the roundings to the type in which the reference multiplies with weights."""
-    types = {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
-    return frozenset(f"round_{kind}" for kind in types & HALVES)
+def _halves(reference: Model) -> frozenset[str]:
+    """Return f16 or bf16 if the reference multiplies with weights in it: its roundings are left out."""
+    return HALVES & {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
 
 
 #: Expressions that are rewritten at most: for each node, and besides. Exports of one kind take 1 to 3 a node.
 _WORK, _LEAST_WORK = 6, 4000
-
-#: Inputs that select rows of all caches before a step; without them a caller selects rows between steps.
-_SELECTORS = frozenset({"beam_idx"})
 
 
 def _one(model: Model, node: int) -> Expr:

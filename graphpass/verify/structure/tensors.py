@@ -33,12 +33,15 @@ class Leaf:
         order: Axes of the tensor, in the order of the common form.
         batch: Axis of the rows; ``None`` if it has none.
         is_cut: Whether slots are moved and cut before anything else reads them: it may have had any number.
+        selectors: Inputs with the row that each row continues, if rows of the other model's cache were selected before
+            the step.
     """
 
     name: str
     order: tuple[int, ...]
     batch: int | None
     is_cut: bool = False
+    selectors: frozenset[str] = frozenset()
 
     def place(self, index: Index) -> Index:
         """Return an index into the tensor as one into the common form."""
@@ -63,7 +66,6 @@ class Tensors(Elements):
         definitions: Definitions,
         constants: Constants,
         leaves: Mapping[int, Leaf],
-        selectors: frozenset[str],
         unpadded: Mapping[int, Expr],
         moves: Mapping[int, Value],
     ) -> None:
@@ -78,14 +80,12 @@ class Tensors(Elements):
             definitions: Definitions of both models.
             constants: Constants of both models.
             leaves: Caches by the node that reads them.
-            selectors: Inputs with the row that each row continues, which the other model lacks: it has caches whose
-                rows were selected before the step.
             unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
             moves: Caches by the node that cuts them after their slots were moved: they are leaves from there on.
         """
         super().__init__(model.graph, sizes, table, lengths, bits)
         self.definitions, self.model = definitions, model
-        self._constants, self._leaves, self._selectors, self._unpadded = constants, leaves, selectors, unpadded
+        self._constants, self._leaves, self._unpadded = constants, leaves, unpadded
         self._moves = moves
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
         self._makers = self._first_makers()
@@ -134,9 +134,9 @@ class Tensors(Elements):
 
     def _leaf(self, leaf: Leaf, index: Index, sort: ex.Sort) -> Expr:
         name = leaf.name
-        if self._selectors and leaf.batch is not None:
+        if leaf.selectors and leaf.batch is not None:
             row = index[leaf.batch]
-            if row.op == "read" and row.args[0] in self._selectors:
+            if row.op == "read" and row.args[0] in leaf.selectors:
                 index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
             else:
                 name = f"{name}, rows not selected"

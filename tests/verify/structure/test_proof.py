@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy
 import onnx
 import pytest
 from mutants import moves, triggers  # noqa: F401 - registers their faults
@@ -49,7 +50,16 @@ def test_results_are_equal_without_padding(model, target):
 
 @pytest.mark.parametrize(
     ("place", "target"),
-    [("opt/onnx", "cpu"), ("opt/onnx", "ort"), ("xglm/ov-stateful", "cpu"), ("lfm2/onnx-genai", "ort")],
+    [
+        ("opt/onnx", "cpu"),
+        ("opt/onnx", "ort"),
+        ("xglm/ov-stateful", "cpu"),
+        ("lfm2/onnx-genai", "ort"),
+        ("lfm2/ov-stateful", "cpu{cache=reorder}"),
+        ("llama/onnx-fp16", "ort"),
+        ("t5/onnx/encoder_model.onnx", "cpu"),
+        ("t5/onnx/decoder_with_past_model.onnx", "ort"),
+    ],
 )
 def test_rewritten_tables_masks_and_states_are_equal(place, target):
     reference = exported(place)
@@ -85,6 +95,27 @@ def test_a_changed_table_is_not_equal(place, target):
         rewriter.redirect_uses(node.outputs[0], rewriter.under("fault").constant(held, element_type="f32"))
         rewriter.finish()
         assert unequal(reference, mutant, unpadded=True)
+
+
+def test_tables_rounded_to_f16_are_no_tables_in_f32():
+    reference = exported("phi3/onnx")
+    result = converted(reference, "ort").model
+    tables = [node for node in result.graph.of_op("Constant") if "cos_cache" in node.name]
+    assert tables
+    for node in tables:
+        mutant = result.clone()
+        held = mutant.graph.constant(node.outputs[0]).astype(numpy.float16).astype(numpy.float32)
+        rewriter = mutant.rewriter()
+        rewriter.redirect_uses(node.outputs[0], rewriter.under("fault").constant(held, element_type="f32"))
+        rewriter.finish()
+        assert unequal(reference, mutant, unpadded=True)
+
+
+def test_rows_of_states_are_selected_where_other_caches_move_slots():
+    reference = exported("lfm2/ov-stateful")
+    result = converted(reference, "cpu{cache=reorder}").model
+    fault = next(fault for fault in faults(result) if fault.kind == "beam Gather gone")
+    assert [left.name for left in unequal(reference, fault.put_into(result), unpadded=True)]
 
 
 MOVED = ("cpu{cache=reorder}", "gpu{cache=reorder}", "gpu{cache=reorder,trim=begin-one}", "ort{cache=reorder}")

@@ -1,0 +1,97 @@
+"""Conditions on indices and lengths: their order, and those that others decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.expressions import ONE, Expr, number
+
+
+def oriented(condition: Expr) -> Expr:
+    """Return a condition or its negation, whichever is the usual one of both."""
+    if condition.op == "not":
+        negated: Expr = condition.args[0]
+        return negated
+    if condition.op != "not_positive":
+        return condition
+    lead = next(factor for monomial, factor in ex.polynomial(condition.args[0]).items() if monomial)
+    return condition if lead > 0 else ex.negate(condition)
+
+
+def order(condition: Expr) -> tuple[int, int]:
+    """Order conditions: those on one index decide others."""
+    return sum(part.op == "index" for part in ex.walk(condition)), condition.serial
+
+
+def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
+    """Return a bounded index as its least value plus another index, if any."""
+    if condition.op != "not_positive":
+        return None
+    terms = ex.polynomial(condition.args[0])
+    atoms = [monomial for monomial in terms if monomial]
+    if len(atoms) != 1 or len(atoms[0]) != 1 or atoms[0][0].op != "index" or terms[atoms[0]] not in (1, -1):
+        return None
+    one = atoms[0][0]
+    size = one.args[1].as_number
+    if not isinstance(size, int):
+        return None
+    # ``x + c <= 0`` or ``c - x <= 0``
+    bound, is_upper = terms.get((), 0), (terms[atoms[0]] == 1) == holds
+    if terms[atoms[0]] == 1:
+        least, end = (0, 1 - bound) if holds else (1 - bound, size)
+    else:
+        least, end = (bound, size) if holds else (0, bound)
+    least, end = max(least, 0), min(end, size)
+    if not (0 <= least < end <= size) or is_upper != (least == 0):
+        return None
+    if end - least == 1:
+        return {one: number(least)}
+    return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
+
+
+def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:
+    """Return whether ``other`` holds if ``condition`` does or does not; ``None`` if both are possible."""
+    limit = limited(condition, holds)
+    if limit is not None and (value := ex.substitute(other, limit).as_number) is not None:
+        return bool(value)
+    bounds = _bounds(condition if holds else ex.negate(condition))
+    if any(_follows(bounds, bound) for bound in _contradictions(other)):
+        return False
+    required = _bounds(other)
+    return True if required and all(_follows(bounds, bound) for bound in required) else None
+
+
+def _bounds(condition: Expr) -> tuple[Expr, ...]:
+    """Return integers that are at most 0 if a condition holds, and only then."""
+    if condition.op == "not_positive":
+        return (condition.args[0],)
+    return (condition.args[0], ex.negative(condition.args[0])) if condition.op == "zero" else ()
+
+
+def _contradictions(condition: Expr) -> tuple[Expr, ...]:
+    """Return integers; a condition does not hold if any is at most 0."""
+    return tuple(ex.subtract(ONE, bound) for bound in _bounds(condition))
+
+
+def _follows(bounds: Sequence[Expr], bound: Expr) -> bool:
+    return any(is_natural(ex.subtract(known, bound)) for known in bounds)
+
+
+def count_cases(conditions: Sequence[Expr], most: int) -> int:
+    """Return the number of ways in which conditions hold together; more than ``most`` are not told apart."""
+    count, pending = 0, [tuple(conditions)]
+    while pending and count <= most:
+        left = pending.pop()
+        if not left:
+            count += 1
+            continue
+        first, *rest = left
+        pending += (tuple(one for one in rest if decide(first, holds, one) is None) for holds in (True, False))
+    return count
+
+
+def on_indices(condition: Expr) -> bool:
+    """Return whether a condition follows from indices and lengths alone."""
+    return all(part.op not in {"read", "opaque", "apply", "running_sum"} for part in ex.walk(condition))
