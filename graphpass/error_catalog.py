@@ -157,6 +157,7 @@ GP270 The text of a graph has a line that is not a statement, names a value that
 GP271 No node has this name or ends with it, or several do. `graphpass print MODEL` lists the nodes.
 GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
 GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
+GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is

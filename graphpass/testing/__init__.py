@@ -1,5 +1,20 @@
 """Test passes: graphs from text, tiny models of families, assertions."""
 
-from graphpass.testing.parse import parse
+from graphpass.dialects.text import parse
+from graphpass.testing.assertions import assert_fused, assert_same, assert_text
+from graphpass.testing.cases import Case, read_cases
+from graphpass.testing.families import FAMILIES, Family
+from graphpass.testing.models import run, tiny_model
 
-__all__ = ["parse"]
+__all__ = [
+    "FAMILIES",
+    "Case",
+    "Family",
+    "assert_fused",
+    "assert_same",
+    "assert_text",
+    "parse",
+    "read_cases",
+    "run",
+    "tiny_model",
+]

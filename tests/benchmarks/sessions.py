@@ -36,13 +36,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import openvino
 import openvino_genai
-from support.made_decoder import made_decoder
 from support.models import export
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.runtime.sessions.slots import Tokens
+from graphpass.testing import Family, tiny_model
 
 LENGTHS = (1024, 4096, 16384)
 ROUNDS = 25
@@ -124,7 +124,7 @@ def passed(model: graphpass.Model, pipeline: str) -> Any:
 
 
 def measure_edits() -> None:
-    source = made_decoder()
+    source = tiny_model(Family(heads=16, kv_heads=4, head_dim=64, vocabulary=512), layers=8)
     model = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
     moving = passed(model, "insert-reorder{form=gpu}")
     session, edited, provider = open_session(model), open_session(model), open_session(moving)

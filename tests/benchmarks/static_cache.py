@@ -22,17 +22,17 @@ from onnx import version_converter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.made_decoder import made_decoder
 
 from graphpass import PassManager, parse
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.runtime import open_session
+from graphpass.testing import Family, tiny_model
 
 STEPS = 20
 
 
 def measure(length: int, capacity: int) -> None:
-    model = made_decoder()
+    model = tiny_model(Family(heads=16, kv_heads=4, head_dim=64, vocabulary=512), layers=8)
     passes = parse(f"static-cache{{capacity={capacity}}}")
     newer = OnnxModel(version_converter.convert_version(model.proto, 24))
     sessions = {

@@ -15,7 +15,7 @@ import pytest
 import graphpass
 from graphpass.errors import UnsupportedError
 from graphpass.runtime import DecodeSession, open_session
-from support import made_decoder
+from graphpass.testing import Family, tiny_model
 from support.edit_machine import Subject, check_edited, run_edits
 from support.edited import on_device
 from support.oracle import Oracle, Recomputation
@@ -56,8 +56,7 @@ def states_come_back(subject: Subject) -> None:
 def compressed() -> Subject:
     """Caches in i8, which the plugin keeps to itself; heads are of a size that its attention takes."""
     # The plugin has no kernel to compress keys that were rotated in f32.
-    made_decoder._rotated = lambda _writer, x, _angles, _head_dim: x
-    source = made_decoder.made_decoder(layers=2, heads=4, kv_heads=2, head_dim=64)
+    source = tiny_model(Family(positions="learned", head_dim=64))
     model = graphpass.PassManager(graphpass.get_target("gpu").pipeline(source)).run(source).model
     session = open_session(model, device="GPU", exact=False, properties={"KV_CACHE_PRECISION": "i8"})
     return Subject(session, Recomputation(open_session(model)), tolerance=5e-2)

@@ -1,0 +1,87 @@
+"""Assert what a pass made of a model."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from dataclasses import replace
+
+from graphpass.ir.model import Model
+from graphpass.ir.text.canonical import canonical
+from graphpass.ir.text.parser import parse_text
+from graphpass.ir.text.printer import statements_of
+from graphpass.ir.text.statements import Statement, TensorType
+
+
+def assert_text(model: Model, expected: str) -> None:
+    """Assert that a model has the graph of a text.
+
+    Names of computed values and the order of lines are free. Types count if the text states them, without symbols in
+    OpenVINO IR, which has none. Digests of constants do not count.
+
+    Args:
+        model: The model.
+        expected: The text, as `graphpass.text` prints it.
+
+    Raises:
+        AssertionError: The graph is another one; the message is a diff.
+        UsageError: GP270, the text is not a graph.
+    """
+    found, wanted = (canonical(one, types=True) for one in (statements_of(model.graph), parse_text(expected)))
+    # The types that the text leaves out are not compared.
+    stated = {one.results: bool(one.types) for one in wanted}
+    found = tuple(one if stated.get(one.results) else replace(one, types=()) for one in found)
+    if model.dialect == "openvino":
+        wanted = tuple(replace(one, types=tuple(map(_without_symbols, one.types))) for one in wanted)
+    left, right = (list(map(str, one)) for one in (wanted, found))
+    if left != right:
+        raise AssertionError("\n".join(difflib.unified_diff(left, right, "expected", "found", lineterm="")))
+
+
+def _without_symbols(given: TensorType) -> TensorType:
+    shape = None if given.shape is None else tuple(size if isinstance(size, int) else None for size in given.shape)
+    return TensorType(given.element_type, shape)
+
+
+def assert_fused(model: Model, **counts: int) -> None:
+    """Assert how many operators of each kind a model has: ``assert_fused(model, Swish=2, Sigmoid=0)``.
+
+    Args:
+        model: The model.
+        counts: Numbers of operators by neutral name.
+
+    Raises:
+        AssertionError: There are more or fewer.
+    """
+    found = Counter(node.op for node in model.graph.nodes)
+    differing = {op: found[op] for op, count in counts.items() if found[op] != count}
+    if differing:
+        words = ", ".join(f"{op}: {count} instead of {counts[op]}" for op, count in differing.items())
+        others = ", ".join(f"{op} {count}" for op, count in sorted(found.items()) if op != "Constant")
+        raise AssertionError(f"{words}; the model has {others}")
+
+
+def assert_same(reference: Model, candidate: Model, *, steps: int = 4, proven: bool = False) -> None:
+    """Assert that two decoders compute the same, as `graphpass.verify` compares them.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+        steps: Greedy steps after each prompt.
+        proven: Whether each operator must be equal for every input, without padding.
+
+    Raises:
+        AssertionError: They differ, or equality is not proven; the message is the report.
+        UnsupportedError: One of them cannot be run.
+    """
+    from graphpass.verify import compare_within
+
+    comparison = compare_within(reference, candidate, steps=steps)
+    if not comparison.passed or (proven and not comparison.is_proven):
+        raise AssertionError(comparison.summary())
+
+
+def plain(statement: Statement) -> Statement:
+    """Return a statement without digest and comments, and computed values without types."""
+    is_source = statement.kind in {"Constant", "Parameter", "ReadValue"}
+    return replace(statement, digest="", remarks=(), types=statement.types if is_source else ())

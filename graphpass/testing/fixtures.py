@@ -1,0 +1,33 @@
+"""Fixtures for pytest: ``pytest_plugins = ["graphpass.testing.fixtures"]`` in a conftest.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from graphpass.testing.families import FAMILIES
+from graphpass.testing.models import tiny_model
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.ir.types import Dialect
+
+
+@pytest.fixture(params=["onnx", "openvino"])
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    """Run a test once for each dialect."""
+    given: Dialect = request.param
+    return given
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    """Run a test once for each family."""
+    return str(request.param)
+
+
+@pytest.fixture
+def tiny(family: str, dialect: Dialect) -> Model:
+    """Run a test once for a tiny model of each family and dialect."""
+    return tiny_model(family, dialect)
