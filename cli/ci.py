@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from graphpass.matrix.config import Config, FailOn
     from graphpass.matrix.execution import Executor, Processes
     from graphpass.matrix.fleet import Fleet
-    from graphpass.matrix.run import Progress, Run
+    from graphpass.matrix.progress import Progress
+    from graphpass.matrix.run import Run
     from graphpass.matrix.selection import Shard
 
 _BASELINE = "graphpass-baseline.json"
@@ -174,7 +175,7 @@ def _fleet(scheduler: str | None, retries: int, jobs: int | None, memory: str | 
 
 
 def _progress(console: Console, cells: int) -> Progress:
-    from graphpass.matrix.run import Progress
+    from graphpass.matrix.progress import Progress
 
     if console.quiet:
         return Progress()

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from graphpass.matrix.cells import Cell, CellResult
+from graphpass.matrix.progress import Position, Progress
 from graphpass.matrix.reports.plain import detail_of
-from graphpass.matrix.run import Progress
 from graphpass.printable import on_one_line, printable
+from graphpass.progress import STAGES, Stage
 
 from .console import Console
+from .watch import WIDE, Beat, counts, described, in_memory, joined, time_left
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -25,11 +27,18 @@ class PlainLines(Progress):
         self._cells = cells
         self._ended = 0
         self._console = console
+        self._beats: dict[str, Beat] = {}
 
     def started(self, cell: Cell) -> None:
         """Print a line, if verbose."""
+        self._beats[cell.id] = Beat()
         if self._console.verbose:
             self._console.note(f"{cell.id} started")
+
+    def moved(self, cell: Cell, at: Position) -> None:
+        """Print a line every 10 s."""
+        if (beat := self._beats[cell.id]).is_due():
+            self._console.note(f"{cell.id} {_in_words(at, time_left(at.stage), f'{beat.seconds:.0f} s')}")
 
     def ended(self, result: CellResult) -> None:
         """Print a line."""
@@ -39,22 +48,33 @@ class PlainLines(Progress):
 
 
 class LiveTable(Progress):
-    """Shows cells that run with their times below those that ended."""
+    """Shows cells that run with their stages and times below those that ended."""
 
     def __init__(self, cells: int, stream: TextIO) -> None:
         from rich.console import Console as Terminal
         from rich.progress import (
             BarColumn,
-            MofNCompleteColumn,
             Progress as Bars,
             SpinnerColumn,
             TextColumn,
             TimeElapsedColumn,
+            TimeRemainingColumn,
         )
+        from rich.table import Column
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-        self._bars = Bars(*columns, TimeElapsedColumn(), console=Terminal(file=stream), transient=True)
-        self._all = self._bars.add_task("cells", total=cells)
+        terminal = Terminal(file=stream)
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
+            *([BarColumn(bar_width=20)] if terminal.width >= WIDE else []),
+            TextColumn("{task.fields[stage]}", markup=False, table_column=Column(overflow="fold")),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=terminal,
+            transient=True,
+        )
+        self._cells = Stage("all", "cells", cells)
+        self._all = self._bars.add_task("all", total=cells, stage=counts(self._cells))
         self._tasks: dict[str, TaskID] = {}
 
     def begin(self, cells: Sequence[Cell]) -> None:  # noqa: ARG002
@@ -63,7 +83,12 @@ class LiveTable(Progress):
 
     def started(self, cell: Cell) -> None:
         """Add a row."""
-        self._tasks[cell.id] = self._bars.add_task(printable(on_one_line(cell.id)), total=1)
+        self._tasks[cell.id] = self._bars.add_task(printable(on_one_line(cell.id)), total=None, stage="")
+
+    def moved(self, cell: Cell, at: Position) -> None:
+        """Show the stage."""
+        if (task := self._tasks.get(cell.id)) is not None:
+            self._bars.update(task, stage=_in_words(at, time_left(at.stage)))
 
     def ended(self, result: CellResult) -> None:
         """Move a row above the table."""
@@ -71,11 +96,18 @@ class LiveTable(Progress):
             self._bars.remove_task(task)
         line = in_one_line(result)
         self._bars.console.print(line, style=_STYLES[result.state], markup=False, highlight=False, soft_wrap=True)
-        self._bars.advance(self._all)
+        self._cells.done += 1
+        self._bars.update(self._all, completed=self._cells.done, stage=counts(self._cells))
 
     def end(self) -> None:
         """Remove the table."""
         self._bars.stop()
+
+
+def _in_words(at: Position, *facts: str) -> str:
+    """Return ``4 of 7 stages (57%), verifying: 12 of 43 steps (28%), 612 MB``, with further facts before the memory."""
+    told = f"{described(at.stage)}: {joined(counts(at.stage), *facts, in_memory(at.memory))}"
+    return joined(counts(at.whole) if at.whole.unit == STAGES else "", told)
 
 
 def in_one_line(result: CellResult) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, TextIO
+import time
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -23,7 +24,7 @@ _LONG, _SHORT = 1.0, 0.3
 _BEAT = 10.0
 
 #: Columns of a terminal that has room for a bar.
-_WIDE = 100
+WIDE = 100
 
 
 def watcher(stream: TextIO, *, verbose: bool) -> Watcher:
@@ -52,28 +53,50 @@ class Lines:
             least: Seconds of the shortest stage that gets a line.
         """
         self._least = least
-        self._lines: dict[Stage, int] = {}
+        self._beats: dict[Stage, Beat] = {}
 
     def began(self, stage: Stage) -> None:
         """See `graphpass.progress.Watcher`."""
+        self._beats[stage] = Beat(stage.started)
 
     def moved(self, stage: Stage) -> None:
         """Print a line, if the last one is old."""
-        beat = int(stage.seconds / _BEAT)
-        if beat > self._lines.get(stage, 0):
-            self._lines[stage] = beat
-            left = "" if stage.seconds_left is None else f"{stage.seconds_left:.0f} s left, "
-            self._print(stage, f"{_counted(stage)}{_percent(stage)}, {left}")
+        if self._beats[stage].is_due():
+            self._print(stage, counts(stage), time_left(stage))
 
     def ended(self, stage: Stage) -> None:
         """Print the line."""
-        self._lines.pop(stage, None)
+        del self._beats[stage]
         if stage.seconds >= self._least:
-            self._print(stage, f"{_counted(stage)}, " if stage.done else "")
+            self._print(stage, _counted(stage) if stage.done else "")
 
     @staticmethod
-    def _print(stage: Stage, counted: str) -> None:
-        click.echo(f"{_described(stage, at=False)}: {counted}{stage.seconds:.1f} s{_memory()}", err=True)
+    def _print(stage: Stage, *facts: str) -> None:
+        facts = (*facts, f"{stage.seconds:.1f} s", in_memory(peak_memory()))
+        click.echo(f"{described(stage, at=False)}: {joined(*facts)}", err=True)
+
+
+class Beat:
+    """Tells when a line on work that lasts is due: every 10 s."""
+
+    def __init__(self, start: float | None = None) -> None:
+        """Create a beat.
+
+        Args:
+            start: Seconds of `time.perf_counter`; now by default.
+        """
+        self._start = time.perf_counter() if start is None else start
+        self._beats = 0
+
+    @property
+    def seconds(self) -> float:
+        """Return the time since the start."""
+        return time.perf_counter() - self._start
+
+    def is_due(self) -> bool:
+        """Return whether a line is due, once a beat."""
+        before, self._beats = self._beats, int(self.seconds / _BEAT)
+        return self._beats > before
 
 
 class LiveLine:
@@ -112,12 +135,11 @@ class LiveLine:
             if self._drawn is not None and task is not None:
                 self._drawn.update(
                     task,
-                    description=_described(stage),
+                    description=described(stage),
                     completed=stage.done,
                     total=stage.total or None,
-                    counted=_counted(stage),
-                    percent=_percent(stage),
-                    memory=_memory().lstrip(", "),
+                    counts=counts(stage),
+                    memory=in_memory(peak_memory()),
                 )
 
     def ended(self, stage: Stage) -> None:
@@ -143,11 +165,10 @@ class LiveLine:
         with self._lock:
             if not self._stages:  # it ended meanwhile
                 return
-            counts = TextColumn("{task.fields[counted]}{task.fields[percent]}")
             self._drawn = Progress(
                 TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
-                *([BarColumn(bar_width=20)] if Console(file=self._stream).width >= _WIDE else []),
-                counts,
+                *([BarColumn(bar_width=20)] if Console(file=self._stream).width >= WIDE else []),
+                TextColumn("{task.fields[counts]}"),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(elapsed_when_finished=True),
                 TextColumn("{task.fields[memory]}"),
@@ -160,29 +181,37 @@ class LiveLine:
             self._drawn.start()
 
     def _add(self, drawn: rich.progress.Progress, stage: Stage) -> None:
-        counts = {
-            "total": stage.total or None,
-            "completed": stage.done,
-            "counted": _counted(stage),
-            "percent": _percent(stage),
-            "memory": _memory().lstrip(", "),
-        }
-        self._stages[stage] = drawn.add_task(_described(stage), **counts)  # type: ignore[arg-type]
+        fields: dict[str, Any] = {"counts": counts(stage), "memory": in_memory(peak_memory())}
+        total = stage.total or None
+        self._stages[stage] = drawn.add_task(described(stage), total=total, completed=stage.done, **fields)
 
 
-def _described(stage: Stage, *, at: bool = True) -> str:
-    return printable(on_one_line(f"{stage.text} {stage.at}".rstrip() if at else stage.text))
+def joined(*facts: str) -> str:
+    """Return facts that are known, with commas."""
+    return ", ".join(filter(None, facts))
 
 
-def _percent(stage: Stage) -> str:
-    return "" if stage.share is None else f" ({stage.share:.0%})"
+def time_left(stage: Stage) -> str:
+    """Return ``9 s left``; nothing before anything is done."""
+    return "" if stage.seconds_left is None else f"{stage.seconds_left:.0f} s left"
 
 
-def _memory() -> str:
-    """Return the largest memory until now, after a comma."""
+def in_memory(count: int) -> str:
+    """Return ``612 MB``; nothing if it is unknown."""
     from graphpass.reports.text import in_bytes
 
-    return f", {in_bytes(peak)}" if (peak := peak_memory()) else ""
+    return in_bytes(count) if count else ""
+
+
+def counts(stage: Stage) -> str:
+    """Return ``12 of 43 steps (28%)``; nothing if nothing is counted."""
+    percent = "" if stage.share is None else f" ({stage.share:.0%})"
+    return f"{_counted(stage)}{percent}"
+
+
+def described(stage: Stage, *, at: bool = True) -> str:
+    """Return the text of a stage, and the part in work."""
+    return printable(on_one_line(f"{stage.text} {stage.at}".rstrip() if at else stage.text))
 
 
 def _counted(stage: Stage) -> str:

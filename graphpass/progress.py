@@ -18,6 +18,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+#: Unit of work that is counted by the stages inside it.
+STAGES = "stages"
+
+#: Unit of what is read and written, for whatever purpose.
+BYTES = "bytes"
+
 
 @dataclass(eq=False, slots=True)
 class Stage:
@@ -46,8 +52,8 @@ class Stage:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` before anything is done."""
-        return self.seconds * (1 / self.share - 1) if self.share else None
+        """Return an estimate of the remaining time; ``None`` before anything is done, and for unlike stages."""
+        return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property
     def seconds(self) -> float:
@@ -93,25 +99,46 @@ def stage(text: str) -> Iterator[None]:
             yield
         finally:
             watcher.ended(began)
+    advance(unit=STAGES)
+
+
+@contextlib.contextmanager
+def stages(text: str, count: int) -> Iterator[None]:
+    """Begin work that is counted by the stages inside it, and end it with the context.
+
+    Args:
+        text: The work.
+        count: Number of stages that are known by now.
+    """
+    with stage(text):
+        expect(count, STAGES)
+        yield
 
 
 def expect(count: int, unit: str) -> None:
-    """Announce ``count`` more things to do in the innermost stage."""
+    """Announce ``count`` more things to do in the innermost stage.
+
+    A stage that counts other things than bytes goes on to count these.
+    """
     current, watcher = _STAGE.get(), _WATCHER.get()
-    if current is not None and watcher is not None:
-        current.total, current.unit = current.total + count, unit
-        watcher.moved(current)
+    if current is None or watcher is None or (unit == BYTES and current.unit not in {"", BYTES}):
+        return
+    if current.unit == BYTES != unit:
+        current.done = current.total = 0
+    current.total, current.unit = current.total + count, unit
+    watcher.moved(current)
 
 
-def advance(count: int = 1, at: str = "") -> None:
+def advance(count: int = 1, at: str = "", unit: str | None = None) -> None:
     """Report ``count`` things done in the innermost stage.
 
     Args:
         count: Their number.
         at: The part in work from now on; empty if it is the same.
+        unit: Their unit; nothing is reported to a stage that counts something else.
     """
     current, watcher = _STAGE.get(), _WATCHER.get()
-    if current is not None and watcher is not None:
+    if current is not None and watcher is not None and unit in {None, current.unit}:
         current.done, current.at = current.done + count, at or current.at
         watcher.moved(current)
 

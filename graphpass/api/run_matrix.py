@@ -12,9 +12,10 @@ from graphpass.matrix.baseline import read_baseline
 from graphpass.matrix.config import FailOn, find_config, load_config
 from graphpass.matrix.execution import Executor, Processes
 from graphpass.matrix.plan import cells_of
+from graphpass.matrix.progress import Progress
 from graphpass.matrix.reports.files import write_reports
 from graphpass.matrix.reports.plain import as_json, as_text
-from graphpass.matrix.run import Progress, Run, run_matrix as run_cells
+from graphpass.matrix.run import Run, run_matrix as run_cells
 from graphpass.matrix.selection import selected
 
 from .reading import StrPath

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import PassFailedError, UsageError
-from graphpass.progress import stage
+from graphpass.progress import STAGES, expect, stage, stages
 
 from .job import Job, Proof, prove, run_passes
 from .pipelines import pipeline_for, runnable
@@ -96,10 +96,14 @@ def convert(
     from graphpass.engine.pipeline import format_target
     from graphpass.reports.outcome import Outcome, sources_of
 
-    plan, made = _prepared(watch, job, target, allow_unfused=allow_unfused, tokenizer=tokenizer)
-    if graphs := made.earlier():
-        return Outcome(plan.input, job.output, graphs, sources_of(plan.models), format_target(target), up_to_date=True)
-    return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
+    with stages("converting", 2):  # reading, and describing the input
+        plan, made = _prepared(watch, job, target, allow_unfused=allow_unfused, tokenizer=tokenizer)
+        if graphs := made.earlier():
+            sources = sources_of(plan.models)
+            return Outcome(plan.input, job.output, graphs, sources, format_target(target), up_to_date=True)
+        # A pipeline and a file for each part; the contract; proof and certificate.
+        expect(2 * len(plan.parts) + 1 + 2 * job.verify, STAGES)
+        return _convert(watch, job, target, plan, made, look, gate, allow_unfused=allow_unfused, tokenizer=tokenizer)
 
 
 def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: bool = True) -> str | None:

@@ -152,6 +152,11 @@ class Result:
         from graphpass.artifacts.parts import stage_parts
         from graphpass.io import stage_model
 
+        certificate = None
+        if comparison is not None:
+            # Writing appends to weights that are shared, and digests are of files as they were read.
+            with stage("reading what the input holds"):
+                certificate = certify(comparison, self._inputs)
         self.written = tuple(
             stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()
         )
@@ -164,10 +169,6 @@ class Result:
         for name, text in (texts or {}).items():
             (staged / name).write_text(text, encoding="utf-8")
         place = staged / next(iter(models)) if self._is_file else staged
-        certificate = None
-        if comparison is not None:
-            with stage("reading what the input holds"):
-                certificate = certify(comparison, self._inputs)
         write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models), certificate)
 
 

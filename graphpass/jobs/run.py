@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from graphpass.progress import STAGES, expect, stages
+
 from .foresight import dialect_after
 from .job import Job, prove, run_passes
 from .reading import read_model
@@ -39,6 +41,11 @@ def run(
         GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
             written then.
     """
+    with stages("converting", 2):  # reading, and describing the input
+        return _run(job, passes, watch, look, gate)
+
+
+def _run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, look: Look | None, gate: Gate | None) -> Outcome:
     from graphpass.io import check_destination, check_suffix
     from graphpass.reports.outcome import ModelReport, Outcome, files_in, sources_of
 
@@ -52,6 +59,8 @@ def run(
     made = Result(watch, job, {"": loaded}, {"": passes}, is_file=is_file)
     if graphs := made.earlier():
         return Outcome(loaded.path, made.folder, graphs, sources_of([loaded]), up_to_date=True)
+    # The pipeline and the file; proof and certificate.
+    expect(2 + 2 * job.verify, STAGES)
     with made.staged([target.name]) as folder:
         result, timings = run_passes(passes, loaded, job, watch)
         check_destination(result.model, target)

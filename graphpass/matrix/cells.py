@@ -132,8 +132,8 @@ class Problem:
     node: str = ""
 
 
-#: Errors that may pass: a storage did not answer, or two processes met at one result.
-_PASSING = frozenset({"GP115", "GP504", "GP505"})
+#: Errors that may pass: somebody wrote to the input, a storage did not answer, or two processes met at one result.
+_PASSING = frozenset({"GP110", "GP115", "GP504", "GP505"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -22,6 +22,7 @@ from graphpass.storage.scratch_folder import scratch_folder
 
 from .cells import Cell, CellResult, may_pass
 from .process import Ended, run_in_process
+from .progress import Progress
 from .tidying import RUN_PREFIX
 
 #: Memory of a process that has loaded the libraries and converts a tiny model, measured: 0.45 GiB.
@@ -38,14 +39,14 @@ _AFTER_SOCKETS = -200
 class Executor(Protocol):
     """Runs cells somewhere."""
 
-    def run(self, cells: Sequence[Cell], started: Callable[[Cell], None]) -> Iterator[CellResult]:
+    def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
         """Yield results as cells end.
 
         Closing the iterator stops the cells that still run.
 
         Args:
             cells: The cells, in the order in which they are to start.
-            started: Called for each cell that starts.
+            progress: Observes those that start, and their stages.
         """
 
 
@@ -65,7 +66,7 @@ class Processes:
     memory: int
     retries: int = 2
 
-    def run(self, cells: Sequence[Cell], started: Callable[[Cell], None]) -> Iterator[CellResult]:
+    def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
         """See `Executor.run`."""
         context: Any = get_context("spawn" if sys.platform == "win32" else "forkserver")
         if sys.platform != "win32":
@@ -81,12 +82,15 @@ class Processes:
                 while waiting or running:
                     for cell, size in list(waiting):
                         taken = sum(taken for _, taken in running.values())
-                        if len(running) < self.jobs and (not running or taken + size <= self.memory):
+                        fits = len(running) < self.jobs and (not running or taken + size <= self.memory)
+                        if fits and not any(_would_disturb(cell, other) for other, _ in running.values()):
                             waiting.remove((cell, size))
                             if not tries[cell.id]:
-                                started(cell)
+                                progress.started(cell)
                             tries[cell.id] += 1
-                            running[threads.submit(run_in_process, context, cell, stop, scratch)] = cell, size
+                            moved = functools.partial(progress.moved, cell)
+                            future = threads.submit(run_in_process, context, cell, stop, scratch, moved)
+                            running[future] = cell, size
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         cell, size = running.pop(future)
                         ended = future.result()
@@ -96,6 +100,11 @@ class Processes:
                             yield ended.result
             finally:
                 stop.set()
+
+
+def _would_disturb(cell: Cell, other: Cell) -> bool:
+    """Return whether one of two cells would append to the weights that the other reads."""
+    return cell.source == other.source and "share" in (cell.settings.weights, other.settings.weights)
 
 
 @functools.cache

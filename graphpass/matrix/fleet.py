@@ -8,21 +8,26 @@ import queue
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graphpass.artifacts.manifest import versions
 from graphpass.errors import PassFailedError, UsageError
+from graphpass.progress import Stage, watched
 from graphpass.storage.addresses import is_address
 
 from .cells import Cell, CellResult, may_pass
+from .progress import Position, Progress, Reporter
 from .work import run_cell
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 _TICK = 0.5
+
+#: Seconds between two messages of a worker on one stage.
+_BEAT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Fleet:
     retries: int = 2
     patience: float = 10.0
 
-    def run(self, cells: Sequence[Cell], started: Callable[[Cell], None]) -> Iterator[CellResult]:
+    def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
         """See `graphpass.matrix.execution.Executor.run`.
 
         Raises:
@@ -51,33 +56,35 @@ class Fleet:
         """
         with _connected(self.scheduler, self.patience) as client:
             _compare_versions(client, self.scheduler)
-            yield from _Tasks(client, self.retries, started).run(cells)
+            yield from _Tasks(client, self.retries, progress).run(cells)
 
 
 class _Tasks:
     """Follows the tasks of one run."""
 
-    def __init__(self, client: Client, retries: int, started: Callable[[Cell], None]) -> None:
-        self._client, self._retries, self._started = client, retries, started
+    def __init__(self, client: Client, retries: int, progress: Progress) -> None:
+        self._client, self._retries, self._progress = client, retries, progress
         self._topic = f"graphpass-{uuid.uuid4().hex}"
-        self._events: queue.SimpleQueue[tuple[str, str, str]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         self._tasks: dict[str, tuple[Cell, Future]] = {}
         self._running: dict[str, tuple[float, str]] = {}
         self._tries: Counter[str] = Counter()
 
     def run(self, cells: Sequence[Cell]) -> Iterator[CellResult]:
         """Yield results as cells end."""
-        self._client.subscribe_topic(self._topic, lambda event: self._events.put(("started", *event[1])))
+        self._client.subscribe_topic(self._topic, lambda event: self._events.put(event[1]))
         try:
             for number, cell in enumerate(cells):
                 self._submit(f"{self._topic}-{number}", cell)
             while self._tasks:
                 with contextlib.suppress(queue.Empty):
-                    kind, key, worker = self._events.get(timeout=_TICK)
+                    kind, key, told = self._events.get(timeout=_TICK)
                     if key not in self._tasks:
                         continue
                     if kind == "started":
-                        self._note_start(key, worker)
+                        self._note_start(key, told)
+                    elif kind == "moved":
+                        self._progress.moved(self._tasks[key][0], _position(told))
                     else:
                         yield from self._ended(key)
                 yield from self._overdue()
@@ -88,11 +95,11 @@ class _Tasks:
     def _submit(self, key: str, cell: Cell) -> None:
         task = self._client.submit(_on_worker, _absolute(cell), self._topic, key, key=key, pure=False)
         self._tasks[key] = cell, task
-        task.add_done_callback(lambda task: self._events.put(("ended", task.key, "")))
+        task.add_done_callback(lambda task: self._events.put(("ended", task.key, None)))
 
     def _note_start(self, key: str, worker: str) -> None:
         if key not in self._running:
-            self._started(self._tasks[key][0])
+            self._progress.started(self._tasks[key][0])
         self._running[key] = time.monotonic(), worker
 
     def _ended(self, key: str) -> Iterator[CellResult]:
@@ -130,8 +137,21 @@ def _on_worker(cell: Cell, topic: str, key: str) -> CellResult:
     from distributed import get_worker
 
     worker = get_worker()
-    worker.log_event(topic, (key, worker.address))
-    return run_cell(cell)
+    worker.log_event(topic, ("started", key, worker.address))
+    with watched(Reporter(lambda at: worker.log_event(topic, ("moved", key, _told(at))), _BEAT)):
+        return run_cell(cell)
+
+
+def _told(at: Position) -> dict[str, Any]:
+    """Return a message on a position; clocks of machines have no common zero."""
+    return asdict(at) | {"seconds": (at.stage.seconds, at.whole.seconds)}
+
+
+def _position(told: Mapping[str, Any]) -> Position:
+    now = time.perf_counter()
+    pairs = zip((told["stage"], told["whole"]), told["seconds"], strict=True)
+    stage, whole = (Stage(**one | {"started": now - seconds}) for one, seconds in pairs)
+    return Position(stage, whole, told["memory"])
 
 
 def _absolute(cell: Cell) -> Cell:

@@ -10,14 +10,17 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import PassFailedError
+from graphpass.progress import watched
 
 from .cells import Cell, CellResult
+from .progress import Position, Reporter
 from .tidying import tidy_output
 from .work import run_cell
 
@@ -45,7 +48,9 @@ class Ended:
     lost: bool = False
 
 
-def run_in_process(context: Any, cell: Cell, stop: threading.Event, place: Path) -> Ended:
+def run_in_process(
+    context: Any, cell: Cell, stop: threading.Event, place: Path, moved: Callable[[Position], None]
+) -> Ended:
     """Run a cell in a new process, and wait for its end.
 
     Args:
@@ -53,10 +58,11 @@ def run_in_process(context: Any, cell: Cell, stop: threading.Event, place: Path)
         cell: The cell.
         stop: Ends the process, once it is set.
         place: A folder for temporary files of the process, which are removed after it.
+        moved: Takes the cell's position as it changes.
     """
     scratch = Path(tempfile.mkdtemp(dir=place))
     try:
-        return _Following(context, cell, scratch).follow(stop)
+        return _Following(context, cell, scratch).follow(stop, moved)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -75,7 +81,7 @@ class _Following:
             self._failure = error
         sender.close()
 
-    def follow(self, stop: threading.Event) -> Ended:
+    def follow(self, stop: threading.Event, moved: Callable[[Position], None]) -> Ended:
         if self._failure is not None:
             words = " ".join(str(self._failure).split()) or type(self._failure).__name__
             hint = "set TMPDIR to a shorter path" if "AF_UNIX" in words else None
@@ -85,11 +91,13 @@ class _Following:
             while not stop.is_set():
                 if self._receiver.poll(0.1):
                     try:
-                        result: CellResult = self._receiver.recv()
+                        told: CellResult | Position = self._receiver.recv()
                     except (EOFError, ConnectionError):
                         return self._ended()
-                    self._end(_PATIENCE)
-                    return Ended(result)
+                    if isinstance(told, CellResult):
+                        self._end(_PATIENCE)
+                        return Ended(told)
+                    moved(told)
                 if timeout is not None and time.perf_counter() - self._start > timeout:
                     self._end(0)
                     message = f"the cell did not end within {timeout:g} seconds"
@@ -151,7 +159,9 @@ def _worker(cell: Cell, sender: Connection, scratch: Path) -> None:
     with (scratch / "log").open("wb") as stream:
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
-    sender.send(run_cell(cell))
+    with watched(Reporter(sender.send)):
+        result = run_cell(cell)
+    sender.send(result)
     sender.close()
 
 

@@ -13,28 +13,13 @@ from graphpass.errors import GraphpassError
 from .cells import Cell, CellResult, Problem, hold_to_expectation, internal_error
 from .config import FailOn
 from .execution import Executor
+from .progress import Progress
 from .remembering import remembered
 from .tidying import tidy
 
 _INTERNAL, _INTERRUPTED = 70, 130
 
 Verdict = Literal["ok", "warning", "known", "failed", "cancelled"]
-
-
-class Progress:
-    """Observes a run; every hook does nothing by default."""
-
-    def begin(self, cells: Sequence[Cell]) -> None:
-        """Take the cells, before any starts."""
-
-    def started(self, cell: Cell) -> None:
-        """Take a cell that starts."""
-
-    def ended(self, result: CellResult) -> None:
-        """Take a cell's result."""
-
-    def end(self) -> None:
-        """Take note that no cell follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,4 +172,4 @@ def _results(cells: Sequence[Cell], executor: Executor, progress: Progress) -> I
         else:
             waiting.append(cell)
     if waiting:
-        yield from executor.run(waiting, progress.started)
+        yield from executor.run(waiting, progress)

@@ -12,7 +12,7 @@ import numpy
 from numpy.typing import NDArray
 
 from graphpass.errors import UsageError
-from graphpass.progress import expect
+from graphpass.progress import BYTES, expect
 from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
 from graphpass.storage.locking import lock
 from graphpass.storage.weight_file import Place, WeightFile, link_weights
@@ -151,7 +151,7 @@ class BinFile:
         else:
             with path.open("xb", buffering=0) as stream:
                 reserve(stream.fileno(), self._size)
-                expect(sum(extent.end - extent.start for extent in self._extents), "bytes")
+                expect(sum(extent.end - extent.start for extent in self._extents), BYTES)
                 for extent in self._extents:
                     stream.seek(extent.target)
                     with extent.file.path.open("rb") as source:

@@ -17,7 +17,7 @@ from typing import Any
 
 from graphpass.errors import ReadError
 from graphpass.machine import usable_cores
-from graphpass.progress import advance, expect
+from graphpass.progress import BYTES, advance, expect
 from graphpass.storage.memory import is_settled, memory_folder, remember
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
@@ -82,10 +82,10 @@ def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
 def _computed(file: WeightFile, places: list[Place]) -> list[str]:
     try:
         with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, usable_cores())) as threads:
-            expect(sum(place.length for place in places), "bytes")
+            expect(sum(place.length for place in places), BYTES)
             found: list[str] = []
             for digest in threads.map(lambda place: _digest(stream.fileno(), place), places):
-                advance(places[len(found)].length)
+                advance(places[len(found)].length, unit=BYTES)
                 found.append(digest)
             return found
     except OSError as error:

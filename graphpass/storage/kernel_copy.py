@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from graphpass.progress import advance, expect
+from graphpass.progress import BYTES, advance, expect
 
 #: The request to share all blocks of another file (linux/fs.h).
 _FICLONE = 0x40049409
@@ -34,7 +34,7 @@ def copy_file(source: Path, target: Path) -> None:
         if _cloned(reading.fileno(), writing.fileno()):
             return
         size = os.fstat(reading.fileno()).st_size
-        expect(size, "bytes")
+        expect(size, BYTES)
         reserve(writing.fileno(), size)
         if not _copied_past_cache(reading.fileno(), size, target):
             copy_range(reading.fileno(), 0, size, writing.fileno())
@@ -105,7 +105,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
         if not done:
             raise _cut(offset, end)
         offset += done
-        advance(done)
+        advance(done, unit=BYTES)
 
 
 def _cloned(source: int, target: int) -> bool:
@@ -139,7 +139,7 @@ def _copied_past_cache(source: int, size: int, target: Path) -> bool:
                 if not _written(writing, view[: -(-done // _SECTOR) * _SECTOR], offset):
                     return False
                 offset += done
-                advance(done)
+                advance(done, unit=BYTES)
         os.ftruncate(writing, size)  # the last sector was written as a whole
     finally:
         os.close(writing)

@@ -29,7 +29,8 @@ from graphpass.machine import available_memory, usable_cores
 from graphpass.matrix.cells import Cell, Settings
 from graphpass.matrix.execution import Executor, Processes
 from graphpass.matrix.fleet import Fleet
-from graphpass.matrix.run import Progress, run_matrix
+from graphpass.matrix.progress import Progress
+from graphpass.matrix.run import run_matrix
 
 
 def cells_in(folder: Path, count: int) -> list[Cell]:

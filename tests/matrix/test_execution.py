@@ -4,6 +4,7 @@ import io
 import os
 import re
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from support.models import export
 from graphpass.cli.ci_progress import LiveTable, PlainLines
 from graphpass.cli.console import Console
 from graphpass.machine import available_memory, usable_cores
-from graphpass.matrix.cells import CellResult
+from graphpass.matrix.cells import CellResult, Settings
 from graphpass.matrix.execution import Processes, estimate
-from graphpass.matrix.run import Progress, run_matrix
+from graphpass.matrix.progress import Position, Progress
+from graphpass.matrix.run import run_matrix
 from graphpass.matrix.tidying import tidy
+from graphpass.progress import Stage
 from graphpass.storage.locking import sole_worker
 from graphpass.storage.scratch_folder import scratch_folder
 
@@ -60,9 +63,37 @@ def test_cells_run_as_memory_and_jobs_allow(cells, jobs, fit, most):
     assert most > 1 or not Path(cells[0].output).parent.exists()
 
 
+class Positions(Progress):
+    """Keeps the positions of each cell."""
+
+    def __init__(self):
+        self.met = {}
+
+    def moved(self, cell, at):
+        self.met.setdefault(cell.id, []).append(at)
+
+
+@pytest.mark.slow
+def test_cells_report_their_stages_from_their_processes(tmp_path):
+    output = str(tmp_path / "out")
+    source = str(export("llama", "ov-stateless"))
+    settings = Settings(steps=1, picture=False)
+    one = replace(cell(settings=settings), source=source, output=output, published=output)
+    one = replace(one, target=None, pipeline="fuse-attention,make-stateful")
+    positions = Positions()
+    assert run_matrix([one], Processes(1, 2**33), positions).exit_code == 0
+    told = [at.stage for at in positions.met["m:cpu"]]
+    assert {"running the pipeline", "verifying"} <= {stage.text for stage in told}
+    assert {"make-stateful", "fuse-attention"} <= {stage.at for stage in told}
+    last = positions.met["m:cpu"][-1].whole
+    assert (last.text, last.unit, last.total) == ("converting", "stages", 6)
+    assert last.done >= 5
+    assert all(at.memory > 2**20 for at in positions.met["m:cpu"])
+
+
 def test_a_run_whose_executor_fails_reports(cells):
     class Failing:
-        def run(self, cells, started):
+        def run(self, cells, progress):
             yield CellResult(cells[0], "converted")
             raise ConnectionError("the scheduler is gone")
 
@@ -115,11 +146,18 @@ RESULTS = [
 ]
 
 
+def half_done():
+    """The position of a cell that did half of its work in 15 s."""
+    stage = Stage("verifying", "steps", 40, 20, "prompt\x1b[2J", time.perf_counter() - 15)
+    return Position(stage, Stage("converting", "stages", 7, 4), 2**29)
+
+
 def show(progress):
     progress.begin([result.cell for result in RESULTS])
     for result in RESULTS:
         if result.state != "up to date":
             progress.started(result.cell)
+            progress.moved(result.cell, half_done())
         progress.ended(result)
     progress.end()
 
@@ -136,14 +174,27 @@ def test_plain_lines(capfd):
     assert "good:cpu started" in capfd.readouterr().err
 
 
-def test_a_table_on_a_terminal():
+def test_lines_on_a_cell_that_lasts(capfd, monkeypatch):
+    monkeypatch.setattr("graphpass.cli.watch._BEAT", 1e-9)
+    lines = PlainLines(1, Console())
+    lines.started(cell())
+    lines.moved(cell(), half_done())
+    line = capfd.readouterr().err
+    assert line == "m:cpu 4 of 7 stages (57%), verifying prompt\\x1b[2J: 20 of 40 steps (50%), 15 s left, 0 s, 537 MB\n"
+
+
+def test_a_table_on_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
+    monkeypatch.setenv("COLUMNS", "200")
     stream = Terminal()
-    show(LiveTable(len(RESULTS), stream))
+    table = LiveTable(len(RESULTS), stream)
+    monkeypatch.setattr(table, "moved", lambda *given: (LiveTable.moved(table, *given), table._bars.refresh()))
+    show(table)
     text = re.sub(r"\x1b\[[\d;?]*\w", "", stream.getvalue())
     for words in ("good:cpu converted (1.2 s)", "old:cpu up to date", "bad[/]:cpu failed: GP350: node0"):
         assert words in text
-    assert "/4" in text
+    assert "verifying prompt\\x1b[2J: 20 of 40 steps (50%), 15 s left, 537 MB" in " ".join(text.split())
+    assert "3 of 4 cells (75%)" in text

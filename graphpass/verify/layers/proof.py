@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphpass.analysis.caches.quantized import find_cache_scales
 from graphpass.errors import UnsupportedError
 from graphpass.ir.values import fixed_size
-from graphpass.progress import stage
+from graphpass.progress import advance, expect, stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
@@ -111,8 +111,10 @@ class _Proof:
     def run(self, *, all_layers: bool) -> Comparison:
         done: dict[Hashable, str] = {}
         found: list[PartProof] = []
+        expect(len(self.plan.parts), "parts")
         for number, pair in enumerate(self.plan.parts):
             name = self._name(number)
+            advance(int(number > 0), name)
             structures = structure_of(pair[0]), structure_of(pair[1])
             weights = weights_alike(structures, self.plan.contents)
             alike = structures[0].digest, structures[1].digest, weights
