@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from graphpass.printable import on_one_line, printable
-from graphpass.progress import peak_memory
+from graphpass.progress import STAGES, peak_memory
 
 if TYPE_CHECKING:
     import rich.progress
@@ -65,9 +65,9 @@ class Lines:
             self._print(stage, counts(stage), time_left(stage))
 
     def ended(self, stage: Stage) -> None:
-        """Print the line."""
+        """Print the line, unless stages inside had theirs."""
         del self._beats[stage]
-        if stage.seconds >= self._least:
+        if stage.seconds >= self._least and stage.unit != STAGES:
             self._print(stage, _counted(stage) if stage.done else "")
 
     @staticmethod

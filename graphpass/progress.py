@@ -52,7 +52,7 @@ class Stage:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` before anything is done, and for unlike stages."""
+        """Return an estimate of the remaining time; ``None`` if nothing is done, or in unlike stages."""
         return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property
@@ -104,7 +104,7 @@ def stage(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages(text: str, count: int) -> Iterator[None]:
-    """Begin work that is counted by the stages inside it, and end it with the context.
+    """Begin work that is counted by the stages inside it.
 
     Args:
         text: The work.
