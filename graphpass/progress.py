@@ -52,7 +52,7 @@ class Stage:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` if nothing is done, or in unlike stages."""
+        """Return an estimate of the remaining time; ``None`` if nothing, or unlike stages, are counted."""
         return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property
