@@ -28,6 +28,8 @@ COMMANDS = {
     "convert": "Make a model fit for a target, and prove that it computes the same.",
     "split": "Make a prefill and a decode model of static shapes, over one file of weights.",
     "run": "Run a pipeline of passes on a model.",
+    "reduce": "Shrink a model on which a pipeline fails to the smallest that still fails.",
+    "bundle": "Pack a failing case with versions, command and log into one file, without weights.",
     "diff": "List the differences between two models.",
     "verify": "Run two models in lockstep and report the first difference.",
     "ci": "Convert a matrix of models and targets, and report on it.",

@@ -37,14 +37,19 @@ def command(console: Console, job: Job, text: str, stop_after: str | None, form:
     """  # noqa: D301 - click keeps the lines of a paragraph after this character
     from graphpass.jobs.run import run
 
-    outcome = run(job, _passes(text, stop_after), console)
+    outcome = run(job, read_passes(text, stop_after), console)
 
     from .results import print_outcome
 
     print_outcome(console, outcome, form)
 
 
-def _passes(text: str, stop_after: str | None) -> tuple[Pass[Model], ...]:
+def read_passes(text: str, stop_after: str | None = None) -> tuple[Pass[Model], ...]:
+    """Return the passes of ``--pipeline``, at most up to one.
+
+    Raises:
+        ReadError, UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, there are none.
+    """
     from graphpass.engine.pipeline import load_toml, parse, stopped_after
     from graphpass.errors import UsageError
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphpass.api.convert import convert as convert
     from graphpass.api.diff import Diff as Diff, diff as diff
     from graphpass.api.inspect import Inspection as Inspection, inspect as inspect
+    from graphpass.api.reduce import bundle as bundle, reduce as reduce, replay as replay
     from graphpass.api.run_matrix import Matrix as Matrix, run_matrix as run_matrix
     from graphpass.api.split import split as split
     from graphpass.api.text import text as text
@@ -78,6 +79,7 @@ _NAMES = {
     "graphpass.api.convert": "convert",
     "graphpass.api.diff": "Diff diff",
     "graphpass.api.inspect": "Inspection inspect",
+    "graphpass.api.reduce": "bundle reduce replay",
     "graphpass.api.run_matrix": "Matrix run_matrix",
     "graphpass.api.split": "split",
     "graphpass.api.text": "text",

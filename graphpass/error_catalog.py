@@ -43,6 +43,7 @@ GP118 The graphpass.json beside a result is damaged, another program's, or of an
 GP119 The ONNX model imports a version of operators that cannot be, has a function that calls itself, functions whose
   calls expand to over a million nodes, or bodies of nodes that nest over 16 deep. No exporter writes this: the file is
   damaged, or was made to harm.
+GP120 The file is neither a bundle nor a case of `graphpass reduce`, or it is damaged.
 GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
 GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
   to-openvino makes an IR.
@@ -158,6 +159,8 @@ GP271 No node has this name or ends with it, or several do. `graphpass print MOD
 GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
 GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
 GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.
+GP275 The pipeline does not fail on the model in the way that --keeps names; the message says how it ends. Weights were
+  replaced by noise, and a pipeline that fails with the model's own weights alone cannot be reduced.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is
@@ -268,6 +271,8 @@ GP386 Key and value cannot be carried in one tensor: something else than the Con
 GP387 The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not its
   first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of unlike types or
   reordered apart. The message names the cache.
+GP388 The text form has no bodies of If and Loop, no functions of the model's own and no strings, so that
+  `graphpass reduce` cannot shrink the model. Run select-branch or inline-functions first.
 GP389 GroupQueryAttention alone keeps keys and values in 8 or 4 bits, if nothing else reads its past or present. The
   message names each attention with the obstacle. Fuse attention first, or leave the caches as they are.
 GP390 A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a byte.

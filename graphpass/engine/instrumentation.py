@@ -9,7 +9,6 @@ from pathlib import Path
 from graphpass.engine.passes import Pass, PassResult, Skipped
 from graphpass.ir.bodies import inlined
 from graphpass.ir.model import Model
-from graphpass.ir.text.printer import text_of
 
 
 class Instrumentation:
@@ -96,4 +95,6 @@ def _has_changed(result: PassResult) -> bool:
 
 
 def _lines(model: Model) -> list[str]:
+    from graphpass.ir.text.printer import text_of
+
     return text_of(inlined(model).graph).splitlines()

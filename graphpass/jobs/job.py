@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintAll, PrintChanged
-from graphpass.errors import UnsupportedError, UsageError, VerificationError
+from graphpass.errors import PassFailedError, UnsupportedError, UsageError, VerificationError
 from graphpass.progress import Clock, Timing, clocked, stage
 
 from .watch import Watch
@@ -141,6 +142,7 @@ def run_passes(
         GraphpassError: As `graphpass.engine.manager.PassManager.run`.
     """
     from graphpass.engine.manager import PassManager
+    from graphpass.engine.pipeline import format_passes
     from graphpass.verify.each import VerifyEach
 
     observers: list[Instrumentation] = []
@@ -153,8 +155,14 @@ def run_passes(
     if job.print_after_all:
         observers.append(PrintAll(watch.detail))
     clock = Clock()
-    with clocked(clock) if job.time_passes else contextlib.nullcontext():
-        return PassManager(passes, observers).run(model), clock.timings
+    try:
+        with clocked(clock) if job.time_passes else contextlib.nullcontext():
+            return PassManager(passes, observers).run(model), clock.timings
+    except PassFailedError as error:
+        keeps = "different" if error.id == "GP404" else error.id
+        words = ("graphpass", "reduce", str(model.path), "-p", format_passes(passes), "--keeps", keeps)
+        hint = f"{error.hint}; " if error.hint else ""
+        raise PassFailedError(error.id, error.message, f"{hint}for a report run {shlex.join(words)}") from error
 
 
 def prove(comparing: Callable[[], Comparison], hint: str, require: Requirement = "same") -> Comparison:

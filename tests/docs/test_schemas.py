@@ -108,4 +108,4 @@ def test_explanations(capfd, arguments, schema):
 
 def test_every_command_prints_json():
     without = {name for name in COMMANDS if "form" not in {one.name for one in command_of(name).params}}
-    assert without == {"completion", "print"}
+    assert without == {"bundle", "completion", "print", "reduce"}

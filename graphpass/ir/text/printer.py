@@ -35,15 +35,25 @@ def text_of(
 
 
 def statements_of(
-    graph: Graph, nodes: Collection[Node] | None = None, remarks: Mapping[int, tuple[str, ...]] | None = None
+    graph: Graph,
+    nodes: Collection[Node] | None = None,
+    remarks: Mapping[int, tuple[str, ...]] | None = None,
+    inline: int = _INLINE,
 ) -> tuple[Statement, ...]:
-    """Return the statements of a graph; arguments as of `text_of`."""
-    return tuple(_Printer(graph, remarks or {}).run(graph.nodes if nodes is None else nodes))
+    """Return the statements of a graph, with small constants where they are read.
+
+    Args:
+        graph: The graph.
+        nodes: As of `text_of`.
+        remarks: As of `text_of`.
+        inline: Most elements of a small constant.
+    """
+    return tuple(_Printer(graph, remarks or {}, inline).run(graph.nodes if nodes is None else nodes))
 
 
 class _Printer:
-    def __init__(self, graph: Graph, remarks: Mapping[int, tuple[str, ...]]) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, remarks: Mapping[int, tuple[str, ...]], inline: int) -> None:
+        self._graph, self._inline = graph, inline
         self._remarks = remarks
         self._names: dict[tuple[int, int], str] = {}
         self._taken = {node.name for node in graph.of_op("Parameter")}
@@ -70,7 +80,11 @@ class _Printer:
             return
         node = self._graph.producer(value)
         if node.op == "Constant":
-            if (values := self._values(value)) is not None and values.size <= _INLINE and 0 not in values.shape[:-1]:
+            if (
+                (values := self._values(value)) is not None
+                and values.size <= self._inline
+                and 0 not in values.shape[:-1]
+            ):
                 return
             digest = "" if values is None else hashlib.sha256(values.tobytes()).hexdigest()[:6]
             yield Statement((self._name(node, value),), "Constant", (), {}, (_type(value),), digest)

@@ -1,0 +1,37 @@
+"""``graphpass reduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .completion import complete_passes
+from .console import Console, console_command
+from .models import PATH
+from .run import read_passes
+
+
+@console_command("reduce", limited=True)
+@click.argument("model", type=PATH)
+@click.option("-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help="The passes, as of run.")
+@click.option("--keeps", default="different", show_default=True, help='The failure: "GP312", different or slow.')
+@click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="Time for the search.")
+@click.option("-o", "--output", type=PATH, help="File for the case, stdout by default.")
+def command(console: Console, model: Path, text: str, keeps: str, seconds: float, output: Path | None) -> None:
+    """Shrink a model on which a pipeline fails to the smallest that still fails.
+
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Weights become noise. The case is the
+    graph as text, with the passes that are left; graphpass bundle makes one file of it for a report.
+    """
+    from graphpass.api.reduce import reduce
+
+    found = reduce(model, read_passes(text), keeps, seconds=seconds, watch=console)
+    if output is None:
+        console.result(str(found.case).rstrip())
+        console.note(str(found))
+        return
+    from graphpass.storage.staging import write_whole
+
+    write_whole(output, str(found.case))
+    console.result(f"{found}\n{output}")

@@ -1,0 +1,97 @@
+"""Shrink models on which a pipeline fails, and bundle them for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.jobs.watch import Watch
+
+from .reading import Given, StrPath, read
+
+if TYPE_CHECKING:
+    from graphpass.engine.passes import Pass
+    from graphpass.jobs.reduce.failing import Failing
+    from graphpass.jobs.reduce.reduction import Reduction
+
+
+def reduce(
+    model: Given, passes: str | Sequence[Pass[Any]], keeps: str, *, seconds: float = 60, watch: Watch | None = None
+) -> Reduction:
+    """Shrink a model and a pipeline to the smallest that still fail.
+
+    Weights become noise. Passes, outputs, parts of the graph, layers, single operators and sizes are left out until the
+    pipeline would not fail any more.
+
+    Args:
+        model: A file, a folder that holds one model, or a model.
+        passes: The pipeline, or its text.
+        keeps: The failure to keep: the id of an error, ``different`` for a result that computes something else,
+            ``slow`` for half of the time that the pipeline takes.
+        seconds: Time for the search.
+        watch: Observes the search.
+
+    Returns:
+        The smallest case; ``str(reduction.case)`` is its text.
+
+    Raises:
+        ReadError: The model cannot be read.
+        UsageError: GP275, the pipeline does not fail in this way.
+        UnsupportedError: GP388, the text form cannot hold the model.
+    """
+    from graphpass.jobs.reduce.reduction import reduce_model
+
+    watch = watch or Watch()
+    return reduce_model(read(model, (), watch), _parsed(passes), keeps, seconds=seconds, tell=watch.note)
+
+
+def bundle(
+    model: Given | Failing, output: StrPath, passes: str | Sequence[Pass[Any]] = (), keeps: str = "different"
+) -> None:
+    """Write a failing case, versions, command and log into one zip file, without weights.
+
+    Args:
+        model: A case, a file of `graphpass reduce`, or a model.
+        output: The file to write.
+        passes: The pipeline that fails on a model.
+        keeps: The failure; see `reduce`.
+
+    Raises:
+        ReadError: The model cannot be read.
+        WriteError: GP501, the file system's words.
+    """
+    from graphpass.jobs.reduce.bundle import read_case, write_bundle
+    from graphpass.jobs.reduce.failing import Failing
+    from graphpass.jobs.reduce.reduction import failing_case
+
+    if isinstance(model, Failing):
+        case = model
+    elif passes:
+        case = failing_case(read(model, (), None), _parsed(passes), keeps)
+    else:
+        case = read_case(Path(str(model)))
+    write_bundle(case, Path(output))
+
+
+def replay(file: StrPath) -> str | None:
+    """Run a bundle again.
+
+    Args:
+        file: A bundle, or a file of `graphpass reduce`.
+
+    Returns:
+        The failure; ``None`` if there is none any more.
+
+    Raises:
+        ReadError: GP101, there is no such file; GP120, it is no bundle.
+    """
+    from graphpass.jobs.reduce.bundle import replay as run_again
+
+    return run_again(Path(file))
+
+
+def _parsed(passes: str | Sequence[Pass[Any]]) -> tuple[Pass[Any], ...]:
+    from graphpass.engine.pipeline import parse
+
+    return parse(passes) if isinstance(passes, str) else tuple(passes)

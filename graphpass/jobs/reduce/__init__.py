@@ -1,0 +1,1 @@
+"""Shrink models on which a pipeline fails."""

@@ -1,0 +1,87 @@
+"""Write a failing case and what it needs into one file, and run it again."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import shlex
+import traceback
+import zipfile
+from pathlib import Path
+
+from graphpass.artifacts.manifest import versions
+from graphpass.engine.instrumentation import PrintChanged
+from graphpass.engine.manager import PassManager
+from graphpass.engine.pipeline import format_passes
+from graphpass.errors import GraphpassError, ReadError
+from graphpass.jobs.reduce.failing import Failing
+from graphpass.jobs.reduce.oracle import Oracle
+from graphpass.storage.staging import staging
+
+#: The graph inside a bundle.
+CASE = "case.graph"
+
+
+def write_bundle(case: Failing, output: Path) -> None:
+    """Write a case, versions, command and log into a zip file.
+
+    Raises:
+        WriteError: GP501, the file system's words; an older file is untouched.
+    """
+    system = {"python": platform.python_version(), "platform": platform.platform()}
+    command = f"graphpass bundle --replay {shlex.quote(output.name)}"
+    contents = {
+        CASE: str(case),
+        "README.txt": f"{format_passes(case.passes)} fails with {case.keeps}. Weights are noise. Run it again by\n\n"
+        f"    {command}\n",
+        "versions.json": json.dumps(versions() | system, indent=2) + "\n",
+        "log.txt": _log(case),
+    }
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, text in contents.items():
+            # Without times, the same case gives the same bytes.
+            info = zipfile.ZipInfo(name)
+            info.external_attr = 0o644 << 16
+            file.writestr(info, text, zipfile.ZIP_DEFLATED)
+    with staging(output.absolute().parent) as folder:
+        (folder / output.name).write_bytes(packed.getvalue())
+
+
+def read_case(path: Path) -> Failing:
+    """Read a file of `graphpass reduce`, or a bundle.
+
+    Raises:
+        ReadError: GP101, there is no such file; GP120, it is no bundle.
+        UsageError: GP270, its text is not a graph.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            return Failing.parse(path.read_text("utf-8"))
+        with zipfile.ZipFile(path) as file:
+            return Failing.parse(file.read(CASE).decode())
+    except OSError as error:
+        raise ReadError("GP101", f"cannot read {path}: {error.strerror}") from error
+    except (KeyError, UnicodeDecodeError, zipfile.BadZipFile) as error:
+        raise ReadError("GP120", f"{path} is neither a bundle nor a case", "graphpass bundle writes bundles") from error
+
+
+def replay(path: Path) -> str | None:
+    """Return the failure of a case or bundle; ``None`` if there is none any more.
+
+    Raises:
+        ReadError, UsageError: As `read_case`.
+    """
+    return Oracle().failure(read_case(path))
+
+
+def _log(case: Failing) -> str:
+    lines: list[str] = []
+    try:
+        result = PassManager(case.passes, [PrintChanged(lines.append)]).run(case.model())
+        lines += [f"{record.step.name}: {record.outcome}" for record in result.records]
+    except GraphpassError:
+        lines.append(traceback.format_exc())
+    lines.append(f"fails: {Oracle().failure(case)}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,117 @@
+"""Describe a graph on which a pipeline fails, as one text.
+
+    // RUN: fuse-attention
+    // DIALECT: onnx 17
+    // KEEPS: different
+    // SIZES: n2=2 n3=3
+    // INPUT: %ids = [[1, 2, 0], [0, 3, 1]]
+    %ids = Parameter : i64[n2, n3]
+    ...
+
+Inputs without a line ``INPUT`` are noise that their names decide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from graphpass.dialects.text import parse
+from graphpass.engine.passes import Pass
+from graphpass.engine.pipeline import format_passes, parse as parse_pipeline
+from graphpass.errors import UsageError
+from graphpass.ir.model import Model
+from graphpass.ir.text.parser import parse_text
+from graphpass.ir.text.statements import Literal, Statement
+from graphpass.ir.types import Dialect
+from graphpass.verify.evaluate import noise_for
+
+if TYPE_CHECKING:
+    from graphpass.runtime.sessions.inputs import Array
+
+_LINE = re.compile(r"^// (RUN|DIALECT|KEEPS|SIZES|INPUT): *(.*)$", re.MULTILINE)
+
+#: Statements that compute nothing.
+_PORTS = frozenset({"Constant", "Parameter", "Result", "Assign", "ReadValue"})
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A graph, and the pipeline that fails on it.
+
+    Attributes:
+        statements: The graph.
+        dialect: The dialect of the model.
+        opset: Version of ONNX's own operators.
+        passes: The pipeline.
+        keeps: The failure: the id of an error, ``different`` or ``slow``.
+        sizes: Sizes of symbolic dimensions.
+        inputs: Inputs by name that are not noise.
+    """
+
+    statements: tuple[Statement, ...]
+    dialect: Dialect
+    opset: int
+    passes: tuple[Pass[Any], ...]
+    keeps: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Failing:
+        """Read what ``str`` writes.
+
+        Raises:
+            UsageError: GP270, the text is not of this form; GP210 to GP213, its pipeline is none.
+        """
+        lines = _LINE.findall(text)
+        given = dict(lines)
+        if missing := {"RUN", "DIALECT", "KEEPS"} - given.keys():
+            raise UsageError("GP270", f"the text has no line // {min(missing)}:", "graphpass reduce writes such files")
+        dialect, _, opset = given["DIALECT"].partition(" ")
+        inputs: dict[str, Array] = {}
+        for name, line in lines:
+            if name == "INPUT":
+                target, _, literal = line.partition(" = ")
+                (statement,) = parse_text(f"{target} = Constant({literal})")
+                operand = statement.operands[0]
+                assert isinstance(operand, Literal)
+                inputs[statement.results[0]] = operand.values
+        sizes = {name: int(size) for name, _, size in (part.partition("=") for part in given.get("SIZES", "").split())}
+        known: Dialect = "openvino" if dialect == "openvino" else "onnx"
+        passes = parse_pipeline(given["RUN"])
+        return cls(parse_text(text), known, int(opset or 21), passes, given["KEEPS"], sizes, inputs)
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of operators that compute something."""
+        return sum(statement.kind not in _PORTS for statement in self.statements)
+
+    @property
+    def feeds(self) -> dict[str, Array]:
+        """Return all inputs by name."""
+        found = noise_for(self.statements, self.sizes)
+        return found | {name: array for name, array in self.inputs.items() if name in found}
+
+    def model(self) -> Model:
+        """Return the model.
+
+        Raises:
+            UsageError: GP270, the statements are not a graph.
+        """
+        return parse("\n".join(map(str, self.statements)), self.dialect, opset=self.opset)
+
+    def __str__(self) -> str:
+        types = {one.results[0]: one.types[0] for one in self.statements if one.kind == "Parameter"}
+        dialect = f"onnx {self.opset}" if self.dialect == "onnx" else self.dialect
+        lines = [f"// RUN: {format_passes(self.passes)}", f"// DIALECT: {dialect}", f"// KEEPS: {self.keeps}"]
+        if self.sizes:
+            lines.append(f"// SIZES: {' '.join(f'{name}={size}' for name, size in sorted(self.sizes.items()))}")
+        for name, array in self.inputs.items():
+            if name in types:
+                literal = Literal(array, types[name].element_type)
+                target = str(Statement((name,), "Constant")).removesuffix(" = Constant")
+                lines.append(f"// INPUT: {target} = {literal.typed}")
+        return "\n".join([*lines, *map(str, self.statements)]) + "\n"

@@ -1,0 +1,175 @@
+"""Shrink a failing case: passes, then outputs and inputs, layers, single operators, constants and sizes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graphpass.errors import GraphpassError
+from graphpass.ir.text.statements import Statement
+from graphpass.jobs.reduce import candidates
+from graphpass.jobs.reduce.failing import Failing
+from graphpass.jobs.reduce.oracle import Oracle
+from graphpass.verify.evaluate import evaluate
+
+if TYPE_CHECKING:
+    from graphpass.runtime.sessions.inputs import Array
+
+
+class Reducer:
+    """Takes each smaller case on which the pipeline still fails.
+
+    Attributes:
+        case: The smallest case so far.
+        trials: Number of cases that were tried.
+    """
+
+    def __init__(self, case: Failing, oracle: Oracle, seconds: float, tell: Callable[[str], None]) -> None:
+        """Create a reducer.
+
+        Args:
+            case: A case that fails.
+            oracle: Has seen it fail.
+            seconds: Time after which no candidate is tried.
+            tell: Takes a line for each kind of candidates that was tried.
+        """
+        self.case, self.trials = case, 0
+        self._oracle, self._tell = oracle, tell
+        self._end = time.monotonic() + seconds
+        self._values = _values_of(case)
+
+    def run(self) -> Failing:
+        """Return the smallest case that was found in time."""
+        before = ""
+        while before != (before := str(self.case)):
+            for step in (self._ends, self._range, self._layers, self._operators, self._constants, self._sizes):
+                if time.monotonic() < self._end:
+                    step()
+                    self._tell(f"{step.__name__.strip('_')}: {self.case.nodes} nodes, {self.trials} trials")
+        self._plain()
+        return self.case
+
+    def _keeps(self, case: Failing) -> bool:
+        if time.monotonic() > self._end:
+            return False
+        self.trials += 1
+        try:
+            fails = self._oracle.failure(case) is not None
+        except (GraphpassError, RuntimeError, ValueError, TypeError, KeyError, IndexError):
+            return False  # the candidate is not a graph
+        if fails:
+            self.case = case
+        return fails
+
+    def _try(self, statements: candidates.Statements) -> bool:
+        if len(statements) == len(self.case.statements) and str(statements) == str(self.case.statements):
+            return False
+        if all(one.results for one in statements):
+            return False
+        names = {one.results[0] for one in statements if one.kind == "Parameter"}
+        inputs = {name: array for name, array in {**self._values, **self.case.inputs}.items() if name in names}
+        return self._keeps(replace(self.case, statements=statements, inputs=inputs))
+
+    def _ends(self) -> None:
+        ends = [place for place, one in enumerate(self.case.statements) if not one.results]
+        for kept in reversed(ends):
+            others = [place for place in ends if place != kept]
+            if others and self._try(candidates.without(self.case.statements, others, self._values)):
+                return
+        self._chunks(
+            lambda: [place for place, one in enumerate(self.case.statements) if not one.results],
+            lambda chunk: candidates.without(self.case.statements, chunk, self._values),
+        )
+
+    def _range(self) -> None:
+        """Bisect for the first output and the last inputs that fail."""
+        places = candidates.computed(self.case.statements)
+        low, high = 0, len(places) - 1
+        statements = self.case.statements
+        while low < high:
+            middle = (low + high) // 2
+            if self._try(candidates.ending_at(statements, places[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        statements = self.case.statements
+        places = candidates.computed(statements)
+        low, high = 0, len(places) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._try(candidates.starting_at(statements, places[middle], self._values)):
+                low = middle
+            else:
+                high = middle - 1
+
+    def _layers(self) -> None:
+        """Read values upstream in the place of others, such as the stream before a layer."""
+        for result, other in candidates.bypasses(self.case.statements, self._values):
+            made = {name for one in self.case.statements for name in one.results}
+            if {result, other} <= made:
+                self._try(candidates.bypass(self.case.statements, result, other))
+
+    def _operators(self) -> None:
+        self._chunks(
+            lambda: candidates.computed(self.case.statements),
+            lambda chunk: candidates.cut(self.case.statements, chunk, self._values),
+        )
+
+    def _chunks(self, listed: Callable[[], list[int]], made: Callable[[list[int]], candidates.Statements]) -> None:
+        """Try to do without halves of a list, quarters, down to single entries."""
+        size = len(listed()) // 2
+        while size:
+            start = 0
+            while start < len(entries := listed()):
+                if not self._try(made(entries[start : start + size])):
+                    start += size
+            size //= 2
+
+    def _constants(self) -> None:
+        for name in candidates.literals(self.case.statements):
+            self._try(candidates.with_noise(self.case.statements, {name}))
+
+    def _sizes(self) -> None:
+        for case in self._resized():
+            self._keeps(case)
+
+    def _resized(self) -> Iterator[Failing]:
+        for old in candidates.sizes(self.case.statements):
+            for new in dict.fromkeys((1, 2, old // 2)):
+                if new < old:
+                    statements = candidates.resized(self.case.statements, old, new)
+                    inputs = candidates.sliced(self.case.inputs, statements)
+                    yield replace(self.case, statements=statements, inputs=inputs)
+
+    def _plain(self) -> None:
+        """Leave out types, and elements of inputs for which noise does."""
+        statements, sizes = candidates.with_named_sizes(self.case.statements, self.case.inputs)
+        self._end += 5  # whatever the time that the search took
+        self._keeps(replace(self.case, statements=statements, sizes={**self.case.sizes, **sizes}))
+        bare = tuple(one if _is_source(one) else replace(one, types=()) for one in self.case.statements)
+        self._keeps(replace(self.case, statements=bare))
+        if not self._keeps(replace(self.case, inputs={})):
+            for name in list(self.case.inputs):
+                self._keeps(replace(self.case, inputs={one: a for one, a in self.case.inputs.items() if one != name}))
+
+
+def _is_source(statement: Statement) -> bool:
+    return statement.kind in {"Constant", "Parameter", "ReadValue"}
+
+
+def _values_of(case: Failing) -> dict[str, Array]:
+    """Return the elements of all values, as far as the runtime shows them."""
+    taken = {one.attributes["name"] for one in case.statements if one.kind == "Result"}
+    shown: list[Statement] = []
+    names: dict[str, str] = {}
+    for one in case.statements:
+        for result in one.results if one.kind not in {"Constant", "Parameter"} else ():
+            names[name := f"{result}.value" + "_" * (f"{result}.value" in taken)] = result
+            shown.append(Statement((), "Result", (result,), {"name": name}))
+    try:
+        found = evaluate(replace(case, statements=(*case.statements, *shown)).model(), case.feeds)
+    except (GraphpassError, RuntimeError, ValueError):
+        return dict(case.feeds)
+    return case.feeds | {names[name]: array for name, array in found.items() if name in names}

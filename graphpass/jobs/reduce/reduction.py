@@ -1,0 +1,144 @@
+"""Find the part of a model and of a pipeline that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from graphpass.engine.manager import PassManager
+from graphpass.errors import GraphpassError, UnsupportedError, UsageError
+from graphpass.ir.text.printer import statements_of
+from graphpass.jobs.reduce.failing import Failing
+from graphpass.jobs.reduce.oracle import Oracle
+from graphpass.jobs.reduce.reducer import Reducer
+from graphpass.progress import stage
+from graphpass.verify.evaluate import step_for
+
+if TYPE_CHECKING:
+    from graphpass.engine.passes import Pass
+    from graphpass.ir.model import Model
+
+#: Constants of at most this many elements are kept if noise in their place does not fail.
+_TABLES = 4096
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Holds the smallest case that was found.
+
+    Attributes:
+        case: The case.
+        failure: The failure, for people.
+        nodes: Number of operators before.
+        trials: Number of cases that were tried.
+    """
+
+    case: Failing
+    failure: str
+    nodes: int
+    trials: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nodes} -> {self.case.nodes} nodes, {len(self.case.passes)} passes left after {self.trials} trials\n"
+            f"fails: {self.failure}"
+        )
+
+
+def failing_case(model: Model, passes: tuple[Pass[Any], ...], keeps: str, inline: int = 8) -> Failing:
+    """Return a model as a case, with noise in the place of weights."""
+    statements = statements_of(model.graph, inline=inline)
+    opset = 21
+    if model.dialect == "onnx":
+        from graphpass.dialects.onnx.model import OnnxModel
+        from graphpass.dialects.onnx.walk import opset_of
+
+        assert isinstance(model, OnnxModel)
+        opset = opset_of(model.proto)
+    try:
+        inputs = step_for(model)
+    except UnsupportedError:
+        inputs = {}
+    return Failing(statements, model.dialect, opset, passes, keeps, inputs=inputs)
+
+
+def reduce_model(
+    model: Model, passes: tuple[Pass[Any], ...], keeps: str, *, seconds: float, tell: Callable[[str], None]
+) -> Reduction:
+    """Shrink a model and a pipeline that fails on it.
+
+    Args:
+        model: The model.
+        passes: The pipeline.
+        keeps: The failure to keep: the id of an error, ``different`` or ``slow``.
+        seconds: Time for the search.
+        tell: Takes a line for each kind of cases that was tried.
+
+    Raises:
+        UsageError: GP275, the pipeline does not fail in this way on the model, with noise in the place of weights.
+        UnsupportedError: GP388, the text form cannot hold the model.
+    """
+    oracle = Oracle()
+    with stage("reproducing the failure"):
+        case = _reproduced(model, passes, keeps, oracle)
+    nodes = case.nodes
+    with stage("reducing the pipeline"):
+        case = _with_fewer_passes(case, oracle)
+        tell(f"passes: {', '.join(step.name for step in case.passes)}")
+    with stage("reducing the model"):
+        # Without the other passes it may be possible to run the graph on arrays, which takes less time.
+        oracle = Oracle()
+        oracle.failure(case)
+        reducer = Reducer(case, oracle, seconds, tell)
+        case = reducer.run()
+    failure = oracle.failure(case)
+    assert failure is not None
+    return Reduction(case, failure, nodes, reducer.trials)
+
+
+def _reproduced(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: Oracle) -> Failing:
+    for inline in (8, _TABLES):
+        case = failing_case(model, passes, keeps, inline)
+        try:
+            failure = oracle.failure(case)
+        except UsageError as error:
+            hint = "select-branch and inline-functions remove bodies and functions"
+            raise UnsupportedError("GP388", f"the text form cannot hold the model: {error.message}", hint) from error
+        if failure is not None:
+            return case
+    hint = "weights were replaced by noise, which may hide the failure"
+    raise UsageError("GP275", f"the pipeline does not fail with {keeps}: {oracle.seen}", hint)
+
+
+def _with_fewer_passes(case: Failing, oracle: Oracle) -> Failing:
+    """Return a case that begins at the first pass that fails, and ends after it."""
+    starts = [case]
+    model = case.model()
+    for step in case.passes[:-1]:
+        try:
+            model = PassManager([step]).run(model).model
+        except GraphpassError:
+            break
+        found = failing_case(model, case.passes[len(starts) :], case.keeps)
+        kept = {one.results[0] for one in found.statements if one.kind == "Parameter"}
+        starts.append(
+            replace(found, inputs={**found.inputs, **{name: one for name, one in case.inputs.items() if name in kept}})
+        )
+    low, high = 0, len(starts) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _fails(starts[middle], oracle) else (low, middle - 1)
+    case = starts[low]
+    for length in range(1, len(case.passes)):
+        shorter = replace(case, passes=case.passes[:length])
+        if _fails(shorter, oracle):
+            return shorter
+    return case
+
+
+def _fails(case: Failing, oracle: Oracle) -> bool:
+    try:
+        return oracle.failure(case) is not None
+    except (GraphpassError, RuntimeError, ValueError):
+        return False
