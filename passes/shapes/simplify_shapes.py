@@ -143,9 +143,14 @@ def _read_tokens(model: OpenVINOModel) -> int:
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
     """Read equal integers from the first that computes them; return the number of changes."""
-    _, late = _of_attention_operands(graph, sizes)
+    operands, late = _of_attention_operands(graph, sizes)
+    after = _users(graph, operands)
     first: dict[object, Value] = {}
     held: list[tuple[object, Value]] = []
+
+    def rank(value: Value) -> tuple[bool, int]:
+        return value.node in after, graph.depths[value.node]
+
     for node in graph.nodes:
         for value in node.outputs:
             content = sizes.content(value)
@@ -153,10 +158,20 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
                 continue
             key = (content, value.shape, value.element_type)
             held.append((key, value))
-            deeper = key not in first or graph.depths[node.index] < graph.depths[first[key].node]
-            if node.index not in late and deeper:
+            if node.index not in late and (key not in first or rank(value) < rank(first[key])):
                 first[key] = value
-    return sum(edits.redirect(value, first[key]) for key, value in held if first.get(key, value) != value)
+    # No value is read from one of higher rank, so that no loop can arise.
+    pairs = [(value, first[key]) for key, value in held if key in first and rank(first[key]) <= rank(value)]
+    return sum(edits.redirect(value, source) for value, source in pairs if source != value)
+
+
+def _users(graph: Graph, sources: set[int]) -> set[int]:
+    """Return all nodes that depend on ``sources``, those included."""
+    found = set(sources)
+    for node in graph.nodes:
+        if any(value is not None and value.node in found for value in node.inputs):
+            found.add(node.index)
+    return found
 
 
 def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[int]]:
@@ -218,7 +233,8 @@ def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
 
 def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
     """Bypass Broadcasts for users that broadcast alike; return the number of such users."""
-    kept, fed, dropped = _mask_ends(edits), _fed(edits), 0
+    kept, dropped = _mask_ends(edits), 0
+    fed = _users(edits.graph, {node.index for node in edits.graph.nodes if node.op in {"Parameter", "ReadValue"}})
     living = edits.living()
     alive = {node.index for node in living}
     for node in living:
@@ -269,15 +285,6 @@ def _tells_more(source: Value, result: Value) -> bool:
     """Return whether runtimes know a dimension of ``result`` that they could not infer."""
     pairs = zip(source.shape or (), result.shape or (), strict=True)
     return any(isinstance(new, int) and not isinstance(old, int) for old, new in pairs)
-
-
-def _fed(edits: Rewiring) -> set[int]:
-    found: set[int] = set()
-    for node in edits.graph.nodes:
-        depends = any(value is not None and value.node in found for value in node.inputs)
-        if depends or node.op in {"Parameter", "ReadValue"}:
-            found.add(node.index)
-    return found
 
 
 def _is_needless(broadcast: Node, use: Use, sizes: Sizes, edits: Rewiring, fed: set[int]) -> bool:

@@ -315,3 +315,19 @@ def test_tiles_of_axes_of_size_1_are_broadcasts(repeats, kept):
     assert ("Tile" in kinds(result), "Broadcast" in kinds(result)) == (kept, not kept)
     given = numpy.arange(6, dtype=numpy.float32).reshape(3, 2, 1)
     numpy.testing.assert_array_equal(infer(result.ov_model, {"x": given})["y"], numpy.tile(given, repeats))
+
+
+def test_no_size_is_read_from_what_it_makes():
+    """The mask is as large as a size of the keys, and is the only other place that has this size."""
+    query, new = (ops.parameter([-1, 2, -1, 8], numpy.float32) for _ in range(2))
+    past = ops.parameter([-1, 2, -1, 8], numpy.float32)
+    key = ops.concat([past, new], 2)
+    length = ops.reshape(dimension(key, 2), integers(1), special_zero=False)
+    square = ops.broadcast(ops.constant(numpy.float32(0)), ops.concat([length, length], 0))
+    attention = ops.scaled_dot_product_attention(query, key, key, square)
+    model = made({"result": attention, "sizes": ops.shape_of(square)}, query=query, new=new, past=past)
+    after, _ = simplified(model)
+    feeds = {
+        name: numpy.ones([1, 2, length, 8], numpy.float32) for name, length in (("query", 5), ("new", 5), ("past", 0))
+    }
+    numpy.testing.assert_array_equal(infer(after.ov_model, feeds)["sizes"], [5, 5])
