@@ -246,18 +246,23 @@ def _leads_to_embedding(graph: Graph, use: Use) -> bool:
 
 
 def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node, list[int]]]:
-    """Yield Reshapes of angles that name one row, and a shape without."""
+    """Yield Reshapes of positions, angles and cosines that name one row, and a shape without."""
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        return tuple(value for value in use.node.outputs if value.shape and value.shape[0] == 1)
+
     seen: set[int] = set()
-    for found in uses:
-        for use in _onward(graph, found.use):
-            node = use.node
-            target = fold_elements(graph, node.input(1)) if node.op == "Reshape" and use.port == 0 else None
-            source = node.source().shape if target is not None else None
-            if target is None or source is None or len(source) < 3 or node.index in seen:
-                continue
-            seen.add(node.index)
-            if source[0] == 1 and [int(size) for size in target[:2]] == [1, -1]:
-                yield node, [0, 0, *(int(size) for size in target[2:])]
+    starts = [value for found in uses for value in outputs(found.use)]
+    for use in [*(found.use for found in uses), *graph.forward(starts, outputs)]:
+        node = use.node
+        target = fold_elements(graph, node.input(1)) if node.op == "Reshape" and use.port == 0 else None
+        source = node.source().shape if target is not None else None
+        if target is None or not source or len(source) < 3 or node.index in seen:
+            continue
+        seen.add(node.index)
+        sizes = [int(size) for size in target]
+        if source[0] == sizes[0] == 1 and -1 in sizes:
+            yield node, [0, 0, *sizes[2:]] if sizes[1] == -1 else [0, *sizes[1:]]
 
 
 def _onward(graph: Graph, use: Use) -> Iterator[Use]:

@@ -195,6 +195,11 @@ class Counting:
             self.column = ops.unsqueeze(row, integers(2))
             self.column.output(0).set_names({"position_ids"})
             return ops.add(words, ops.cos(ops.multiply(self.real(self.column), ops.constant(numpy.float32(0.3)))))
+        if self.embedding == "repeated cosines":
+            frequencies = ops.constant(numpy.array([0.1, 0.2, 0.3, 0.4], numpy.float32))
+            cosines = ops.cos(ops.multiply(ops.unsqueeze(self.real(row), integers(1, 3)), frequencies))
+            tiled = ops.tile(ops.unsqueeze(cosines, integers(4)), integers(1, 1, 1, 1, 2))
+            return ops.add(words, ops.squeeze(ops.reshape(tiled, integers(1, 1, -1, 8), False), integers(1)))
         if self.embedding == "column at once":
             column = self.real(ops.unsqueeze(self.places, integers(0, 2)))
         else:
@@ -222,6 +227,7 @@ class Counting:
     [
         *((one, "past") for one in ("learned", "learned with offset", "rotary", "shared", "shared column")),
         ("column at once", "past"),
+        ("repeated cosines", "past"),
         ("rotary", "mask"),
     ],
 )
