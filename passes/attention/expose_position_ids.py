@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.rules import RewriteRule, rewrite
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
 from graphpass.analysis.symbolic.linear_size import Size
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
@@ -16,7 +18,7 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, MOVES, SLICES
-from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.rewriter import Handle, Rewriter, Writer
 
 _POSITIONS = "position_ids"
 
@@ -24,6 +26,10 @@ _POSITIONS = "position_ids"
 _TOWARDS_ANGLES = (
     MOVES | SLICES | {"Broadcast", "Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
 )
+
+
+#: Takes each number of a row of a table by itself, as GPT-J does.
+_NUMBERS = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadcast(var("row"), ...))
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,11 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         CumSum(attention_mask) - 1 -> Maximum(., 0) -> Slice(last columns) -> rotary embedding
     After:
         position_ids (Parameter) -> rotary embedding
+
+    Before:
+        Range -> Unsqueeze -> Tile(., [1, 1, n]) -> GatherElements(table [1, positions, n])
+    After:
+        position_ids (Parameter) -> Gather(table [positions, n])
     """
 
     name = "expose-position-ids"
@@ -75,6 +86,8 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         known = graph.parameters.get(_POSITIONS)
         if known is not None and graph.uses(known):
             return Skipped("the model has an input position_ids")
+        _gather_rows(model)
+        graph = model.graph
         uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
         rewriter = model.rewriter()
         if not uses:
@@ -92,6 +105,27 @@ class ExposePositionIds(Pass[OpenVINOModel]):
             rewriter.set_shape(reshape, shape)
         rewriter.finish()
         return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
+
+
+def _gather_rows(model: OpenVINOModel) -> None:
+    """Replace GatherElements that takes whole rows of a table by Gather."""
+
+    def fits(graph: Graph, match: Match) -> bool:
+        table, row, index = match["table"], match["row"], match.node.inputs[1]
+        return (
+            graph.producer(table).op == "Constant"
+            and (table.rank, match.node.attributes.get("axis")) == (3, 1)
+            and (table.shape or ())[::2] == (1, (index.shape or ())[-1] if index is not None else None)
+            and (row.shape or ())[::2] == (1, 1)
+        )
+
+    def build(write: Writer, match: Match) -> Handle:
+        table = write.op("Squeeze", match["table"], axes=[0])
+        return write.op("Gather", table, write.op("Squeeze", match["row"], axes=[2]), axis=0)
+
+    rewriter = model.rewriter()
+    rewrite(rewriter, (RewriteRule("rows", _NUMBERS, build, fits),))
+    rewriter.finish()
 
 
 def _counted_rows(model: Model) -> list[Value]:
@@ -152,7 +186,11 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
         for use in graph.uses(value):
             node = use.node
             number = fold_scalar(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
-            if node.op == "Convert" or (node.op == "Maximum" and number == 0):
+            # A product with the mask changes positions of padding alone, which no token sees.
+            by_mask = node.op == "Multiply" and source in {
+                graph.look_through(side, CASTS) for side in node.inputs if side is not None
+            }
+            if node.op == "Convert" or by_mask or (node.op == "Maximum" and number == 0):
                 pending.append((node.outputs[0], offset))
             elif node.op in {"Add", "Subtract"} and number is not None:
                 pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
@@ -281,5 +319,5 @@ def _onward(graph: Graph, use: Use) -> Iterator[Use]:
 
 def _is_table(graph: Graph, value: Value | None) -> bool:
     """Return whether ``value`` is a matrix of constants, perhaps converted."""
-    table = graph.look_through(value, CASTS) if value is not None else None
-    return table is not None and table.rank == 2 and graph.producer(table).op == "Constant"
+    table = graph.look_through(value, CASTS | {"Squeeze"}) if value is not None else None
+    return value is not None and value.rank == 2 and table is not None and graph.producer(table).op == "Constant"

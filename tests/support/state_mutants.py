@@ -52,6 +52,17 @@ def with_present(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(model, edit)
 
 
+def with_mask_in_logits(model: OpenVINOModel) -> OpenVINOModel:
+    """Logits that follow from the mask, too."""
+
+    def edit(native: Any) -> None:
+        count = opset13.reduce_sum(opset13.convert(native.input("attention_mask"), "f32"), [0, 1], keep_dims=False)
+        (result,) = [one for one in native.get_results() if "logits" in one.output(0).get_names()]
+        result.input(0).replace_source_output(opset13.add(result.input_value(0), count).output(0))
+
+    return _edited(model, edit)
+
+
 def with_axes_written_apart(model: OpenVINOModel) -> OpenVINOModel:
     """The positions' axis counted from the end in every second Concat, from 0 in the others."""
 

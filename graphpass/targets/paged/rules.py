@@ -16,7 +16,7 @@ from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
-from graphpass.ir.graph import Graph, Use
+from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.targets.chain import data_uses, trace
@@ -48,7 +48,9 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return (Finding.of_model(model, "refused", lacks, _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
     verdicts = {finding.name: finding for finding in attention}
-    return (*attention, *_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
+    rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
+    # Masks of hybrids' tokens are found by matchers of their own.
+    return (*attention, *rest, *(_left_inputs(model.graph) if inventory.kind == "kv" else ()))
 
 
 def _require_form(graph: Graph, attention: Attention) -> None:
@@ -148,3 +150,19 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
     if moved is not None:
         reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
+
+
+def _left_inputs(graph: Graph) -> Iterator[Finding]:
+    """Yield inputs that are dropped, and that more than caches and masks follow from."""
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        kept = use.node.op == "ShapeOf" or (use.node.op == "ScaledDotProductAttention" and use.port > 0)
+        return () if kept else use.node.outputs
+
+    for name in ("attention_mask", "beam_idx"):
+        found = graph.parameters.get(name)
+        for use in [] if found is None else graph.forward([found], outputs):
+            if use.node.op == "Result" or (use.node.op == "ScaledDotProductAttention" and use.port == 0):
+                reason = f"more than the masks and caches of attention follows from {name}, which is dropped"
+                yield Finding("input", name, "refused", node=use.node.name, reason=reason, source=_TRANSFORMATION)
+                break

@@ -163,6 +163,13 @@ class Counting:
         else:
             self.places = ops.range(past_length, self.end, ops.constant(1), "i64")
         row = ops.unsqueeze(self.places, integers(0))
+        if self.counted == "sum of the mask":
+            mask = self.input("attention_mask", "i64", [-1, -1])
+            inputs.append(mask)
+            counted = ops.multiply(ops.cum_sum(mask, ops.constant(1)), mask)
+            counted = ops.subtract(counted, ops.constant(numpy.int64([1])))
+            start = ops.reshape(past_length, integers(1), False)
+            row = ops.slice(counted, start, integers(2**63 - 1), integers(1), integers(1))
         embedded = self.embedded(row)
         query = ops.transpose(ops.reshape(embedded, integers(0, 0, 2, 4), True), integers(0, 2, 1, 3))
         key = ops.concat([self.past, query], 2)
@@ -190,6 +197,9 @@ class Counting:
             return ops.add(words, ops.gather(table, ops.add(row, ops.constant(2)), ops.constant(0)))
         if self.embedding == "none":
             return words
+        if self.embedding == "numbers of a table":
+            columns = ops.tile(ops.unsqueeze(row, integers(2)), integers(1, 1, 8))
+            return ops.add(words, ops.gather_elements(ops.constant(table.data[numpy.newaxis]), columns, 1))
         if self.embedding == "shared column":
             # As transformers' hybrids name it, too.
             self.column = ops.unsqueeze(row, integers(2))
@@ -228,7 +238,9 @@ class Counting:
         *((one, "past") for one in ("learned", "learned with offset", "rotary", "shared", "shared column")),
         ("column at once", "past"),
         ("repeated cosines", "past"),
+        ("numbers of a table", "past"),
         ("rotary", "mask"),
+        ("learned with offset", "sum of the mask"),
     ],
 )
 def test_kinds_of_embedding(embedding, counted):
@@ -237,6 +249,8 @@ def test_kinds_of_embedding(embedding, counted):
     assert result.changed
     given = inputs_of(after, length=4, past=3)
     given["input_ids"] %= 9
+    if counted == "sum of the mask":
+        given["attention_mask"][:] = 1
     without = {key: value for key, value in given.items() if key != "position_ids"}
     expected = infer(model.ov_model, without)
     for key, value in infer(after.ov_model, given).items():

@@ -29,6 +29,7 @@ def reordered(model):
         state_mutants.with_slice,
         state_mutants.with_convert,
         state_mutants.with_present,
+        state_mutants.with_mask_in_logits,
         reordered,
     ],
 )
