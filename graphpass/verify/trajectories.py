@@ -191,7 +191,7 @@ class Planner:
         end = min((turn.length for turn in turns if turn.ends), default=None)
         rows = self.batch or 1
         found = []
-        for length in sorted({turn.length for turn in turns}):
+        for length in sorted({turn.length for turn in turns if turn.changes}):
             if end is not None and length > end:
                 self.skipped[f"lengths around {length}: nothing is defined beyond {end} positions"] = None
                 continue

@@ -42,6 +42,9 @@ _LEAST, _MOST = 3, 2**24
 #: A table has a row for each position.
 _TABLE_RANK = 2
 
+#: Place of the table of angles among the inputs of GroupQueryAttention.
+_COS_CACHE = 7
+
 _WHOLE = frozenset({"i32", "i64"})
 
 
@@ -53,11 +56,13 @@ class Turn:
         length: Number of positions.
         node: The node that holds the number.
         ends: Whether nothing is defined beyond, as at the end of a table.
+        changes: Whether the graph computes otherwise there; attention looks angles up itself, and does not.
     """
 
     length: int
     node: str
     ends: bool = False
+    changes: bool = True
 
 
 def find_turns(model: Model) -> tuple[Turn, ...]:
@@ -105,10 +110,18 @@ def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
             # Numbers that hide a score are no lengths.
             numbers += [(one, False) for real, one in held if one is not None and not (real and one <= MASKED)]
         table = given[0]
+        angles = node.input(_COS_CACHE) if node.op == "GroupQueryAttention" else None
+        rows = angles.shape[0] if angles is not None and angles.shape else None
+        if isinstance(rows, int):
+            return [*_made(node, numbers), Turn(rows, node.name, ends=True, changes=False)]
         if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
             rows = table.shape[node.attributes.get("axis", 0)]
             if isinstance(rows, int) and table.rank == _TABLE_RANK:
                 numbers.append((rows - _offset(graph, given[1]), True))
+    return _made(node, numbers)
+
+
+def _made(node: Node, numbers: list[tuple[float, bool]]) -> list[Turn]:
     lengths = [(abs(int(number)), ends) for number, ends in numbers if number == int(number)]
     return [Turn(length, node.name, ends) for length, ends in lengths if _LEAST <= length <= _MOST]
 

@@ -13,6 +13,7 @@ from graphpass.io import load
     ("name", "variant", "lengths"),
     [
         ("llama", "onnx", []),
+        ("llama", "onnx-genai", [(512, True)]),  # angles that attention looks up itself
         ("mistral_sw8", "onnx", [(8, False)]),  # a sliding window
         ("gemma3_text", "ov-stateful", [(8, False)]),
         ("gpt2", "onnx", [(256, True)]),  # learned positions
