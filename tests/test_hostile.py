@@ -185,6 +185,29 @@ def test_nodes_that_lack_what_they_need(tmp_path, node):
         analyze_caches(load(tmp_path))
 
 
+def _body(inputs=("i", "c"), outputs=("c",)):
+    ports = [helper.make_tensor_value_info(name, TensorProto.BOOL, []) for name in (*inputs, *outputs)]
+    return helper.make_graph([], "body", ports[: len(inputs)], ports[len(inputs) :])
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        helper.make_node("If", ["ids"], ["out"], then_branch=_body((), ()), else_branch=_body((), ())),
+        helper.make_node("Loop", ["", ""], ["out"], body=_body()),
+        helper.make_node("Loop", ["", "", "ids"], ["out"], body=_body(outputs=("c", "i"))),
+        helper.make_node("Scan", ["ids"], ["out"], body=_body(("i",), ()), num_scan_inputs=1),
+        helper.make_node("Scan", ["ids"], ["out"], body=_body(("i",), ("i",)), num_scan_inputs=2**40),
+    ],
+    ids=["If", "Loop", "inputs of Loop", "Scan", "inputs of Scan"],
+)
+def test_bodies_that_do_not_fit_their_nodes(tmp_path, node):
+    """ONNX's checker accepts them."""
+    small(tmp_path, node)
+    with pytest.raises(UnsupportedError, match=r"GP310: .* is not valid ONNX"):
+        analyze_caches(load(tmp_path))
+
+
 @pytest.mark.parametrize("order", [[0, 1, 3, 2], [0, 1], [0, 0, 0], [0, 1, 2, 7]])
 def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
     def value(name, rank):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from graphpass.dialects.onnx.body_ports import misfit_in
 from graphpass.dialects.onnx.files import PROTO_LIMIT, stage_onnx
 from graphpass.dialects.onnx.limits import check_limits
 from graphpass.dialects.onnx.repairs import repair_shapes
@@ -148,11 +149,13 @@ class OnnxModel(Model):
         )
         del skeleton.graph.sparse_initializer[:]
         _move_runtime_operators(skeleton)
+        called = self.path or "the model"
         try:
             onnx.checker.check_model(skeleton)
         except onnx.checker.ValidationError as error:
-            called, words = self.path or "the model", " ".join(str(error).split())
-            raise UnsupportedError("GP310", f"{called} is not valid ONNX: {words}") from error
+            raise UnsupportedError("GP310", f"{called} is not valid ONNX: {' '.join(str(error).split())}") from error
+        if (misfit := misfit_in(skeleton)) is not None:
+            raise UnsupportedError("GP310", f"{called} is not valid ONNX: {misfit}")
 
     def read_note(self, key: str) -> str | None:
         """See `Model.read_note`; it is the metadata property ``graphpass.<key>``."""
