@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from graphpass.artifacts.manifest import FORM, ORIGIN_FILE, PICTURE_FILE, RESULT_FILE, manifest_of, seal, source_of
 from graphpass.errors import ReadError, UsageError, VerificationError
 from graphpass.machine import usable_cores
+from graphpass.storage.documents import read_json
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -99,10 +100,10 @@ def check_certificate(result: Path, reference: Model | None = None) -> dict[str,
 def _read(manifest: Path) -> dict[str, Any]:
     damaged = f"{manifest} is damaged, or another program's"
     try:
-        noted = json.loads(manifest.read_bytes())
+        noted = read_json(manifest.read_bytes())
     except FileNotFoundError as error:
         raise UsageError("GP269", f"there is no {manifest}", _WITH_PROOF) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ReadError("GP118", damaged) from error
     if not isinstance(noted, dict):
         raise ReadError("GP118", f"{damaged}: it holds no object")

@@ -20,6 +20,7 @@ from graphpass.errors import ReadError
 from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file, digests_of_files
+from graphpass.storage.documents import read_json
 
 #: Version of the file's form, raised when older files cannot be compared any more.
 FORM = 3
@@ -138,9 +139,9 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
     if not path.is_file():
         return "there is no earlier result"
     try:
-        noted = json.loads(path.read_bytes())
+        noted = read_json(path.read_bytes())
         before = {key: noted[key] for key in described}
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return f"{path.name} is damaged, or another program's"
     return _first_change(before, dict(described)) or damage(path)
 
@@ -160,7 +161,7 @@ def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
 def damage(path: Path) -> str | None:
     """Return the first damage to the result beside a manifest, if any."""
     try:
-        output = {path.parent / name: file for name, file in json.loads(path.read_bytes())["output"].items()}
+        output = {path.parent / name: file for name, file in read_json(path.read_bytes())["output"].items()}
         for file, known in output.items():
             if not file.resolve().is_relative_to(path.parent.resolve()):
                 return f"{path.name} is damaged, or another program's"
@@ -168,14 +169,14 @@ def damage(path: Path) -> str | None:
                 return f"{file.name} is missing"
             if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
                 return f"{file.name} was changed since it was written"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return f"{path.name} is damaged, or another program's"
     return None
 
 
 def graphs_of(path: Path) -> tuple[Path, ...]:
     """Return the graph files of the result beside a manifest that is not stale."""
-    return tuple(path.parent / str(name) for name in json.loads(path.read_bytes())["graphs"])
+    return tuple(path.parent / str(name) for name in read_json(path.read_bytes())["graphs"])
 
 
 def source_of(model: Model, *, weights: bool) -> dict[str, Any]:

@@ -17,7 +17,6 @@ mean the same passes.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,13 +28,9 @@ from graphpass.engine.syntax import Setting, Step, Value, parse_steps
 from graphpass.engine.target import Target
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.model import Model
+from graphpass.storage.documents import read_toml
 
 Made = TypeVar("Made")
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def parse(text: str) -> tuple[Pass[Model], ...]:
@@ -97,8 +92,8 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
         UsageError: GP214 not TOML, or not of this form; otherwise as `parse`.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = read_toml(text)
+    except ValueError as error:
         raise UsageError("GP214", f"not TOML: {error}", _TOML_HINT) from error
     tables = document.pop("pass", [])
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

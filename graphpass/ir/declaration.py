@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.cache import Axes, CacheRole
+from graphpass.storage.documents import read_json
 
 DeclaredKind = Literal["kv", "linear", "cross"]
 
@@ -107,8 +108,8 @@ def declarations_from(note: str | None) -> tuple[Declaration, ...]:
     if not note:
         return ()
     try:
-        return tuple(_declaration(name, told.pop("kind", ""), told) for name, told in json.loads(note).items())
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        return tuple(_declaration(name, told.pop("kind", ""), told) for name, told in read_json(note).items())
+    except (ValueError, AttributeError, TypeError) as error:
         raise ReadError(
             "GP109", f"the model's note graphpass.ir.cache is damaged: {error}", "remove the note, or export again"
         ) from error

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.model import Model
+from graphpass.storage.documents import read_json
 
 _KEY = "phase"
 
@@ -56,7 +57,7 @@ class Phase:
             raise UnsupportedError("GP394", "the model does not say that it is a prefill or a decode model", hint)
         ports = {port.name: port for port in model.inputs}
         try:
-            told = json.loads(text)
+            told = read_json(text)
             caches = [
                 Cache(
                     name=one["past"],
@@ -72,5 +73,5 @@ class Phase:
                 for one in told["caches"]
             ]
             return cls(int(told["length"]), int(told["past"]), tuple(caches))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise UnsupportedError("GP394", "what the model says of its caches is damaged", hint) from error

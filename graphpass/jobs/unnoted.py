@@ -7,7 +7,6 @@ result of a plain conversion up to date.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.storage import memory
 from graphpass.storage.digests import digest_of_file
+from graphpass.storage.documents import read_json
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -30,7 +30,7 @@ def remember(manifest: Path, models: Iterable[Model]) -> None:
 def is_of(manifest: Path, models: Iterable[Model]) -> bool:
     """Return whether a result was made from the weight files of some models."""
     try:
-        return bool(json.loads(_memory(manifest).read_bytes()) == _noted(manifest, models))
+        return bool(read_json(_memory(manifest).read_bytes()) == _noted(manifest, models))
     except (OSError, ValueError):  # nothing is remembered, or it is damaged
         return False
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphpass.errors import UsageError
+from graphpass.storage.documents import read_json
 
 from .cells import CellResult
 from .run import Run
@@ -27,7 +27,7 @@ def read_baseline(file: Path) -> tuple[Entry, ...]:
         UsageError: GP235, it is no baseline.
     """
     try:
-        told = json.loads(file.read_bytes())
+        told = read_json(file.read_bytes())
         if told["baseline"] == _FORM:
             return tuple({key: str(finding[key]) for key in _KEPT} for finding in told["findings"])
     except FileNotFoundError:

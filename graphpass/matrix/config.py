@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -14,16 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.errors import GraphpassError, ReadError, UsageError
+from graphpass.storage.documents import read_toml
 
 from .locating import line_of
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FailOn = Literal["error", "warning", "changed"]
 
@@ -143,8 +139,8 @@ def load_config(file: Path) -> Config:
     """
     text = _text(file)
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = read_toml(text)
+    except ValueError as error:
         raise UsageError("GP231", f"{file}: not TOML: {error}", _HINT) from error
     keys = ("tool", "graphpass") if file.name == _PROJECT else ()
     place = functools.reduce(lambda at, key: at / key, keys, Place(file, text))
@@ -166,9 +162,23 @@ def _offences(content: Mapping[str, Any], place: Place) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema()).iter_errors(content)
-    told = [(at, words) for error in errors for at, words in _told(error)]
+    told = [(at, words) for error in errors for at, words in _told(error)] + list(_unusable(content))
     numbered = [(line_of(place.text, (*place.path, *at)), words) for at, words in told]
     return (f"{place.file}:{line}: {words}" for line, words in sorted(numbered))
+
+
+def _unusable(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield values that TOML and the schema allow, and that neither paths nor comparisons can be made of."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), content)]
+    for path, value in waiting:
+        if isinstance(value, Mapping):
+            waiting += [((*path, key), inner) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [((*path, number), inner) for number, inner in enumerate(value)]
+        elif isinstance(value, str) and "\0" in value:
+            yield path, f"{_name(path)} has a NUL character: {value!r}"
+        elif isinstance(value, float) and math.isnan(value):
+            yield path, f"{_name(path)} takes a number, not nan"
 
 
 def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:

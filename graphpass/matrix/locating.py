@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from graphpass.storage.documents import read_toml
 
 #: Ends of arrays and inline tables that the value may stand in.
 _CLOSERS = ("", "]", "}", "}]", "]}", "]}]")
@@ -29,8 +25,8 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
         beginning = "\n".join(lines[:count])
         for closer in _CLOSERS:
             try:
-                document = tomllib.loads(beginning + closer)
-            except tomllib.TOMLDecodeError:
+                document = read_toml(beginning + closer)
+            except ValueError:
                 continue
             if _leads(document, path):
                 return count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib import resources
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from graphpass.errors import ReadError, UsageError
+from graphpass.storage.documents import read_json
 
 from .cells import Budgets, Cell, CellResult, Problem, Settings
 from .run import Run
@@ -49,9 +49,9 @@ def merged(files: Sequence[Path]) -> Run:
 def _report(file: Path) -> dict[str, Any]:
     from jsonschema import Draft202012Validator
 
-    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/ci.json").read_text(encoding="utf-8"))
+    schema = read_json(resources.files("graphpass.reports").joinpath("schemas/ci.json").read_text(encoding="utf-8"))
     try:
-        told = json.loads(file.read_bytes())
+        told = read_json(file.read_bytes())
     except OSError as error:
         raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}") from error
     except ValueError:

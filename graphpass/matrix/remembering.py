@@ -14,6 +14,7 @@ from graphpass.artifacts.manifest import MANIFEST_FILE, PICTURE_FILE, RESULT_FIL
 from graphpass.storage import memory
 from graphpass.storage.addresses import StoredFolder, is_address
 from graphpass.storage.digests import digest_of_file
+from graphpass.storage.documents import read_json
 
 from .cells import Cell, CellResult, Problem
 
@@ -85,7 +86,7 @@ def pictures_of(cell: Cell) -> list[dict[str, Any]]:
 
 def _beside(content: bytes, manifest: bytes) -> dict[str, Any]:
     """Return the object of a file; raise `LookupError` beside another manifest."""
-    told: dict[str, Any] = json.loads(content)
+    told: dict[str, Any] = read_json(content)
     if told["manifest"] != hashlib.sha256(manifest).hexdigest():
         raise LookupError("it is of another result")
     return told
@@ -116,7 +117,7 @@ def remembered(cell: Cell) -> CellResult | None:
     if cell.published != cell.output:
         return None
     try:
-        told = json.loads(_memory(cell).read_bytes())
+        told = read_json(_memory(cell).read_bytes())
         inputs = {Path(file).parent for file in told["inputs"]}
         same = told == json.loads(json.dumps(_key(cell))) | {"inputs": _state(inputs)}
     except (OSError, ValueError, LookupError, TypeError):

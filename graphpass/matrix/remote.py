@@ -12,6 +12,7 @@ from typing import Any
 from graphpass.artifacts.manifest import MANIFEST_FILE, ORIGIN_FILE, RESULT_FILE, damage, manifest_of, versions
 from graphpass.errors import GraphpassError, ReadError
 from graphpass.storage.addresses import StoredFile, StoredFolder, is_address
+from graphpass.storage.documents import read_json
 
 from .cells import Cell, CellResult, Problem
 from .remembering import earlier_result, result_of, write_result
@@ -177,15 +178,15 @@ def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any])
         return None
     if output is None:
         try:
-            known = json.loads((Path(cell.output) / ORIGIN_FILE).read_bytes())
+            known = read_json((Path(cell.output) / ORIGIN_FILE).read_bytes())
         except (OSError, ValueError):
             return None
         whole = damage(manifest_of(Path(cell.output), is_file=False)) is None
         return earlier_result(cell) if whole and known == origin else None
     try:
-        known = json.loads(output.read(ORIGIN_FILE) or b"null")
+        known = read_json(output.read(ORIGIN_FILE) or b"null")
         manifest = output.read(MANIFEST_FILE) or b"null"
-        listed = json.loads(manifest)
+        listed = read_json(manifest)
         if known != origin or listed is None:
             return None
         files = output.files()

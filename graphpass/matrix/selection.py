@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from graphpass.errors import UsageError
 from graphpass.storage import memory
+from graphpass.storage.documents import read_json
 
 from .cells import Cell
 from .run import Run
@@ -84,7 +84,7 @@ def note_failed(run: Run, config: Path) -> None:
 
 def _failed(config: Path) -> set[str] | None:
     try:
-        return set(map(str, json.loads(_memory(config).read_bytes())))
+        return set(map(str, read_json(_memory(config).read_bytes())))
     except (OSError, ValueError, TypeError):  # nothing is remembered, or it is damaged
         return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from typing import Any
 from graphpass.errors import ReadError
 from graphpass.machine import usable_cores
 from graphpass.progress import BYTES, advance, expect
+from graphpass.storage.documents import read_json
 from graphpass.storage.memory import is_settled, memory_folder, remember
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
@@ -119,7 +119,7 @@ def _memory(file: WeightFile) -> Path:
 
 def _remembered(file: WeightFile) -> dict[str, str]:
     try:
-        told = json.loads(_memory(file).read_bytes())
+        told = read_json(_memory(file).read_bytes())
         return dict(told["digests"]) if told["file"] == _identity(file) else {}
     except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute anew
         return {}

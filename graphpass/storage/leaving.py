@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from graphpass.storage.documents import read_json
+
 _GONE = "gone"
 
 
@@ -21,7 +23,7 @@ def note_gone(scratch: Path, names: Iterable[Path]) -> None:
 def gone(scratch: Path) -> tuple[Path, ...]:
     """Return the files that `note_gone` noted, relative to the destination."""
     noted = scratch / _GONE
-    return tuple(map(Path, json.loads(noted.read_bytes()))) if noted.exists() else ()
+    return tuple(map(Path, read_json(noted.read_bytes()))) if noted.exists() else ()
 
 
 def remove(names: Iterable[Path], destination: Path) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 #: Errors of file systems that have no locks, or none on folders, some network ones among them.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 
+#: Times that a file or its folder may be gone before it can be locked; some folders, as below /proc, cannot be made.
+_MOST_MISSED = 1000
+
 
 @contextlib.contextmanager
 def sole_worker(place: Path) -> Iterator[None]:
@@ -29,8 +32,15 @@ def sole_worker(place: Path) -> Iterator[None]:
     file = _lock_of(place)
     made = [folder for folder in (place.parent, *place.parent.parents) if not folder.exists()]
     with contextlib.ExitStack() as stack:
-        while not _hold(file, stack):
-            pass
+        missed = 0
+        while True:
+            try:
+                if _hold(file, stack):
+                    break
+            except FileNotFoundError:  # another process is done with the file, or with its folder
+                missed += 1
+                if missed == _MOST_MISSED:
+                    raise
         try:
             yield
         finally:
@@ -65,8 +75,6 @@ def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
             _flock(descriptor, wait=True)
             if not os.path.samestat(os.stat(file), os.fstat(descriptor)):
                 return False
-        except FileNotFoundError:  # another process is done with it, or with its folder
-            return False
         except FileExistsError:  # the folder was there for another's mkdir, and gone when ours looked
             if file.parent.exists() and not file.parent.is_dir():
                 raise

@@ -159,3 +159,13 @@ def test_certificates_of_results_hold(capfd, project):
     assert Path("converted/one/p/graphpass-picture.json").exists()
     done = in_process(capfd, "verify", "--certificate", "converted/one/p")
     assert (done.code, done.out.partition(":")[0]) == (0, "certificate holds"), done.err
+
+
+def test_files_that_nest_too_deep(capfd, project):
+    """They ended in exit 70."""
+    deep = "[" * 50000 + "]" * 50000
+    Path("deep.json").write_text(f'{{"baseline": 1, "findings": {deep}}}')
+    done = in_process(capfd, "ci", "--baseline", "deep.json")
+    assert (done.code, done.err.splitlines()[0][:14]) == (2, "error: GP235: ")
+    done = in_process(capfd, "ci", "merge-reports", "deep.json")
+    assert (done.code, done.err.splitlines()[0][:14]) == (2, "error: GP239: ")

@@ -101,6 +101,9 @@ MODEL = "[[models]]\npath = 'one'\n"
 
 #: Texts that the schema refuses, with line and words of the message.
 ILL_FORMED = [
+    (f"{MODEL}targets = ['cpu']\nname = '..'\n", 4, "models[0].name: '..' does not match"),
+    (f"{MODEL}targets = ['cpu']\noutput = \"a\\u0000\"\n", 4, "models[0].output has a NUL character: 'a\\x00'"),
+    (f"{MODEL}targets = ['cpu']\ntimeout = nan\n", 4, "models[0].timeout takes a number, not nan"),
     ("", 0, "the configuration lacks models"),
     (f"{MODEL}targts = ['cpu']\n", 3, "models[0] has no key 'targts'; did you mean targets?"),
     (f"{MODEL}\n[[models]]\ntargets = ['cpu']\n", 4, "models[1] lacks path"),
@@ -153,6 +156,8 @@ def test_what_is_refused_besides(project, text, error_id, line, words):
 def test_what_is_no_toml(project):
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: .*line 2"):
         cells("output = 'a'\nmodels = ?\n")
+    with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: it nests too deep"):
+        cells(f"models = {'[' * 20000}{']' * 20000}\n")
     Path("graphpass.toml").write_bytes(b"\xff")
     with pytest.raises(GraphpassError, match="no text in UTF-8"):
         load_config(Path("graphpass.toml"))

@@ -1,6 +1,7 @@
 """One process at a time works on a place."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,10 @@ def test_a_lock_that_a_killed_process_left_is_taken(tmp_path):
     with sole_worker(tmp_path / "out"):
         assert (tmp_path / ".out.graphpass-lock").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system where no folder can be made")
+def test_a_folder_that_cannot_be_made():
+    """It waited for ever."""
+    with pytest.raises(FileNotFoundError), sole_worker(Path("/proc/no/folder/out")):
+        pass

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from graphpass.errors import ReadError
+from graphpass.storage.documents import read_json
 
 if TYPE_CHECKING:
     import openvino
@@ -93,7 +94,7 @@ def _known_names(model: Model) -> dict[str, tuple[str, str]]:
     if noted is None:
         return {}
     try:
-        return {str(name): (str(past), str(present)) for name, (past, present) in json.loads(noted).items()}
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        return {str(name): (str(past), str(present)) for name, (past, present) in read_json(noted).items()}
+    except (ValueError, AttributeError, TypeError) as error:
         reason = f"the model's note graphpass.{_NOTE} is damaged: {error}"
         raise ReadError("GP109", reason, "remove the note, or export again") from error

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from graphpass.errors import ReadError
+from graphpass.storage.documents import read_json
 
 #: Keys of Transformers' configurations, by what Llama, GPT-2, MPT, Falcon and Whisper call it.
 _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions")
@@ -22,8 +22,8 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
     if file is None or not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        found = read_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ReadError("GP116", f"{file} is no JSON: {error}", "copy it again from the model's origin") from error
     if not isinstance(found, dict):
         raise ReadError("GP116", f"{file} holds no JSON object", "copy it again from the model's origin")
