@@ -168,7 +168,7 @@ def _offences(content: Mapping[str, Any], place: Place) -> Iterator[str]:
 
 
 def _unusable(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield values that TOML and the schema allow, and that neither paths nor comparisons can be made of."""
+    """Yield values that the schema allows, and that no path or comparison can use."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), content)]
     for path, value in waiting:
         if isinstance(value, Mapping):
