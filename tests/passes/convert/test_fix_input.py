@@ -4,12 +4,10 @@ import numpy
 import pytest
 from onnx import TensorProto, helper
 from support.loaded import exported
-from support.piped import piped
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.passes.convert.fix_input import FixInput
+from graphpass.errors import UnsupportedError
 from graphpass.runtime import open_session
 
 
@@ -43,10 +41,3 @@ def test_sessions_name_the_pass():
     with pytest.raises(UnsupportedError) as caught:
         open_session(scaled())
     assert "fix-input{input=factor,value=0}" in (caught.value.hint or "")
-
-
-def test_inputs_that_vary_or_are_not_there_are_refused():
-    for model, name in ((scaled(["n"]), "factor"), (scaled(), "other")):
-        with pytest.raises(PreconditionError) as caught:
-            piped(model, FixInput(input=name))
-        assert caught.value.id == "GP349"

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy
 import onnxruntime
-import pytest
 from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from support.decode import compiled
@@ -14,7 +13,6 @@ from support.decode import compiled
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
-from graphpass.errors import UnsupportedError
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
 
@@ -97,13 +95,3 @@ def test_openvino_still_reads_it_wrongly():
     model = build(32, 16, interleaved=0)
     given = feeds(model, 4)
     assert numpy.abs(on_openvino(model, given) - on_onnx_runtime(model, given)).max() > 1
-
-
-def test_twice_is_once():
-    result = PassManager([LowerOperators()]).run(lowered(build()))
-    assert not result.records[0].result.changed
-
-
-def test_refuses_packed_batches():
-    with pytest.raises(UnsupportedError, match=r"GP341: .* rotary cannot be lowered: it has is_packed_batching"):
-        PassManager([LowerOperators()]).run(build(is_packed_batching=1))
