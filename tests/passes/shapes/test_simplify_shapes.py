@@ -8,7 +8,7 @@ import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
-from support.attention_graphs import infer
+from support.attention_graphs import infer, integers
 from support.decode import compiled, executed, fused_attention, greedy
 from support.models import export, reference
 from support.piped import piped
