@@ -70,7 +70,7 @@ def as_code_scanning_reads(told):
         assert place["region"]["startLine"] == 1
     alerts = [(one["ruleId"], one["partialFingerprints"]["primaryLocationLineHash"]) for one in told["results"]]
     assert len(set(alerts)) == len(alerts)
-    assert told["automationDetails"]["id"].endswith("/")
+    assert "automationDetails" not in told  # populateRunAutomationDetails of upload-sarif would ignore the category
 
 
 def test_sarif():

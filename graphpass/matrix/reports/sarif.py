@@ -32,7 +32,8 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
 
     Errors and warnings are results; notes stand in the other reports. Cells and nodes of graphs are logical locations,
     model files the physical ones. Fingerprints are made of rule, cell and node, as code scanning needs to tell results
-    of one file apart: all of them are at line 1.
+    of one file apart: all of them are at line 1. It has no automationDetails: upload-sarif gives a category to files
+    without them alone, and uploads of one category replace each other.
 
     Args:
         run: The run.
@@ -51,7 +52,6 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
     }
     told: dict[str, Any] = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": "graphpass/ci/"},
         "columnKind": "unicodeCodePoints",
         "invocations": [
             {
