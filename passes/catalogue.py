@@ -25,6 +25,7 @@ _ROOMS = {
         "separate-past",
     ),
     "caches": (
+        "copy-shared-caches",
         "insert-reorder",
         "insert-snapshot",
         "make-stateful",

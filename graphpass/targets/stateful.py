@@ -39,6 +39,7 @@ class StatefulTarget(Target):
         feeds_positions: Whether it feeds positions to models that need none, too.
         drops_identities: Whether operators that give their input are dropped.
         encoders: Whether it runs models without caches that read a text whole.
+        copies_shared: Whether a cache that several attention read is kept for each, since no kernel shares one.
         hides_positions: Whether callers hide past positions by the mask, which windows must not count.
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
     """
@@ -53,6 +54,7 @@ class StatefulTarget(Target):
     feeds_positions: ClassVar[bool] = False
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
+    copies_shared: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
@@ -132,6 +134,7 @@ class StatefulTarget(Target):
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
             "expose-alibi",
             "standardize-layout",  # next to make-stateful, which asks for the same inventory
+            *_if(self.copies_shared and self.cache == "beam" and _shares(inventory), "copy-shared-caches"),
             *_if(not inventory.stateful, "make-stateful"),
             *_if(inventory.of_kind("linear"), "widen-conv-window"),
             *_if(self.cache == "reorder", self.insert_reorder),
@@ -171,6 +174,11 @@ def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
     from graphpass.analysis.equations.token_weights import find_weighing
 
     return find_stepping(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
+
+
+def _shares(inventory: Inventory) -> bool:
+    keys = [block.key for block in inventory.attention if block.key is not None]
+    return len(keys) > len(set(keys))
 
 
 def _has_windows(inventory: Inventory) -> bool:

@@ -25,6 +25,7 @@ class CPU(StatefulTarget):
     description = "OpenVINO on CPU: stateful, with attention fused; with cache=beam for openvino.genai"
     seq2seq = True
     encoders = True
+    copies_shared = True
     hides_positions = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)

@@ -1,0 +1,105 @@
+"""The pass `copy-shared-caches`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.dialects.openvino.variables import add_names, split_id
+from graphpass.engine.conditions import HAS_CACHES
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.rewriter import Handle, Rewriter
+
+#: Operators that copy the heads of grouped queries or move axes.
+_LAYOUT = frozenset({"Broadcast", "Convert", "Reshape", "Transpose", "Unsqueeze"})
+
+
+@dataclass(frozen=True)
+class CopySharedCaches(Pass[OpenVINOModel]):
+    """Give each attention a cache of its own if several read one.
+
+    The last layers of Gemma 3n and Gemma 4 read keys and values of earlier layers. The CPU plugin (2026.4.1) keeps a
+    cache inside of the one attention that reads it, and leaves all readers of a shared one decomposed. Copies hold the
+    same numbers, and take as much memory as caches of layers that share nothing.
+
+    Shapes:
+        a copy has the shape and type of its cache
+
+    Before:
+        past -> Concat(., new) -> attention 0, attention 1, present
+    After:
+        past -> Concat(., new) -> attention 0, present; past.copy1 -> Concat(., new) -> attention 1, present.copy1
+    """
+
+    name = "copy-shared-caches"
+    dialect = "openvino"
+    requires = (HAS_CACHES,)
+
+    def run(self, model: OpenVINOModel) -> Done:
+        """See `Pass.run`."""
+        graph, rewriter, count = model.graph, model.rewriter(), 0
+        attention = list(graph.of_op("ScaledDotProductAttention"))
+        for cache in analyze_caches(model).of_kind("kv"):
+            concat = graph.producer(graph.writes[str(cache.write)].source())
+            if concat.op != "Concat":
+                continue
+            readers = [
+                (node, chains)
+                for node in attention
+                if (
+                    chains := {
+                        port: found for port in (1, 2) if (found := _chain(graph, node, port, concat)) is not None
+                    }
+                )
+            ]
+            for number, (node, chains) in enumerate(readers[1:], 1):
+                appended = _copy(model, rewriter, cache, concat, number)
+                for port, chain in chains.items():
+                    rewriter.redirect(node, port, _cloned(rewriter, chain, appended, number))
+                count += 1
+        rewriter.finish()
+        return Done({"caches copied": count} if count else {})
+
+
+def _chain(graph: Graph, attention: Node, port: int, concat: Node) -> list[Node] | None:
+    """Return nodes from ``concat`` to an operand, in order; ``None`` if others lie between."""
+    found: list[Node] = []
+    value: Value | None = attention.inputs[port]
+    while value is not None and (node := graph.producer(value)) != concat:
+        if node.op not in _LAYOUT:
+            return None
+        found.append(node)
+        value = node.source()
+    return found[::-1] if value is not None else None
+
+
+def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, number: int) -> Handle:
+    """Add another cache of the same new positions; return it with them."""
+    graph, end = model.graph, f".copy{number}"
+    read, write = graph.reads[cache.read], graph.writes[str(cache.write)]
+    sizes = [None] * (read.outputs[0].rank or 0)
+    names = (f"{cache.read}{end}", f"{cache.write}{end}")
+    if read.op == "ReadValue":
+        past, present = (f"{name}{end}" for name in split_id(model, cache.name))
+        names = (past + present, past + present)
+        add_names(model, {names[0]: (past, present)}, cache.name)
+    initial = rewriter.native(read.source()) if read.op == "ReadValue" and read.inputs else None
+    made = rewriter.add_past(read, names[0], sizes, initial)
+    # The Gather by beams, and Converts.
+    between: list[Node] = []
+    value = concat.source()
+    while (node := graph.producer(value)) != read:
+        between.append(node)
+        value = node.source()
+    made = _cloned(rewriter, [*between[::-1], concat], made, number)
+    rewriter.add_present(write, names[1], sizes, made)
+    return made
+
+
+def _cloned(rewriter: Rewriter, chain: list[Node], source: Handle, number: int) -> Handle:
+    for node in chain:
+        source = rewriter.clone(node, {0: source}, f"{node.name}/copy{number}")
+    return source
