@@ -31,6 +31,9 @@ _TOWARDS_ANGLES = (
 #: Takes each number of a row of a table by itself, as GPT-J does.
 _NUMBERS = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadcast(var("row"), ...))
 
+#: Takes rows of a table by indices of one number, as CodeGen does.
+_ROWS = op.GatherND(var("table"), var("row"))
+
 
 @dataclass(frozen=True)
 class ExposePositionIds(Pass[OpenVINOModel]):
@@ -108,24 +111,34 @@ class ExposePositionIds(Pass[OpenVINOModel]):
 
 
 def _gather_rows(model: OpenVINOModel) -> None:
-    """Replace GatherElements that takes whole rows of a table by Gather."""
-
-    def fits(graph: Graph, match: Match) -> bool:
-        table, row, index = match["table"], match["row"], match.node.inputs[1]
-        return (
-            graph.producer(table).op == "Constant"
-            and (table.rank, match.node.attributes.get("axis")) == (3, 1)
-            and (table.shape or ())[::2] == (1, (index.shape or ())[-1] if index is not None else None)
-            and (row.shape or ())[::2] == (1, 1)
-        )
-
-    def build(write: Writer, match: Match) -> Handle:
-        table = write.op("Squeeze", match["table"], axes=[0])
-        return write.op("Gather", table, write.op("Squeeze", match["row"], axes=[2]), axis=0)
-
+    """Replace GatherElements and GatherND that take whole rows of a table by Gather."""
     rewriter = model.rewriter()
-    rewrite(rewriter, (RewriteRule("rows", _NUMBERS, build, fits),))
+    rewrite(
+        rewriter,
+        (RewriteRule("rows", _NUMBERS, _gather, _takes_numbers), RewriteRule("rows", _ROWS, _gather, _takes_rows)),
+    )
     rewriter.finish()
+
+
+def _takes_numbers(graph: Graph, match: Match) -> bool:
+    table, row, index = match["table"], match["row"], match.node.inputs[1]
+    return (
+        graph.producer(table).op == "Constant"
+        and (table.rank, match.node.attributes.get("axis")) == (3, 1)
+        and (table.shape or ())[::2] == (1, (index.shape or ())[-1] if index is not None else None)
+        and (row.shape or ())[::2] == (1, 1)
+    )
+
+
+def _takes_rows(graph: Graph, match: Match) -> bool:
+    row, batched = match["row"], match.node.native.get_attributes().get("batch_dims", 0)
+    return _is_table(graph, match["table"]) and not batched and (row.shape or (0,))[-1] == 1
+
+
+def _gather(write: Writer, match: Match) -> Handle:
+    table = match["table"]
+    rows = table if table.rank == 2 else write.op("Squeeze", table, axes=[0])
+    return write.op("Gather", rows, write.op("Squeeze", match["row"], axes=[(match["row"].rank or 0) - 1]), axis=0)
 
 
 def _counted_rows(model: Model) -> list[Value]:

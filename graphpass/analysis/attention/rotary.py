@@ -26,7 +26,7 @@ def _rows_of_tables(graph: Graph) -> Iterator[Node]:
     """Yield integer nodes upstream of a table's indices, up to sizes and Ranges."""
     rows = [
         node.inputs[1]
-        for node in graph.of_op("Gather", "GatherElements")
+        for node in graph.of_op("Gather", "GatherElements", "GatherND")
         if graph.producer(graph.look_through(node.source(), CASTS)).op == "Constant"
     ]
 

@@ -197,6 +197,8 @@ class Counting:
             return ops.add(words, ops.gather(table, ops.add(row, ops.constant(2)), ops.constant(0)))
         if self.embedding == "none":
             return words
+        if self.embedding == "indices of one number":
+            return ops.add(words, ops.gather_nd(table, ops.unsqueeze(row, integers(-1))))
         if self.embedding == "numbers of a table":
             columns = ops.tile(ops.unsqueeze(row, integers(2)), integers(1, 1, 8))
             return ops.add(words, ops.gather_elements(ops.constant(table.data[numpy.newaxis]), columns, 1))
@@ -239,6 +241,7 @@ class Counting:
         ("column at once", "past"),
         ("repeated cosines", "past"),
         ("numbers of a table", "past"),
+        ("indices of one number", "past"),
         ("rotary", "mask"),
         ("learned with offset", "sum of the mask"),
     ],
