@@ -9,8 +9,8 @@ from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
+from graphpass.analysis.symbolic.expressions import Expr, add, subtract
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
-from graphpass.analysis.symbolic.linear_size import Size
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -154,7 +154,7 @@ def _counted_rows(model: Model) -> list[Value]:
     return found
 
 
-def _past_lengths(model: Model, sizes: Sizes) -> set[Size]:
+def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:
     """Return the cache's length, and the mask's without the new tokens, as sizes."""
     graph = model.graph
     found = set()
@@ -164,11 +164,11 @@ def _past_lengths(model: Model, sizes: Sizes) -> set[Size]:
             found.add(shape[cache.axes.sequence])
     total, new = (sizes.shape(value) for value in (graph.parameters.get("attention_mask"), token_input(graph)))
     if total is not None and new is not None and len(total) == 2:
-        found.add(total[1] - new[1])
+        found.add(subtract(total[1], new[1]))
     return found
 
 
-def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Size, pasts: set[Size]) -> list[Value]:
+def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Expr, pasts: set[Expr]) -> list[Value]:
     """Return rows of `_makes_row` that count on from the past."""
     found: list[Value] = []
     pending = [(counted, start)]
@@ -183,7 +183,8 @@ def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Size, pasts: 
             if _makes_row(node):
                 pending.append((node.outputs[0], first))
             elif moved is not None and len(moved) == 1 and (node.op == "Add" or use.port == 0):
-                pending.append((node.outputs[0], first + moved[0] if node.op == "Add" else first - moved[0]))
+                moves = add if node.op == "Add" else subtract
+                pending.append((node.outputs[0], moves(first, moved[0])))
     return found
 
 

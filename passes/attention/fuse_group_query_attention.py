@@ -12,6 +12,7 @@ from graphpass.analysis.equations.grouped_query import GroupedQuery, find_groupe
 from graphpass.analysis.equations.kernel_features import FusedFeature, why_left
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables
 from graphpass.analysis.equations.steps import find_step_lengths
+from graphpass.analysis.symbolic.equal_sizes import dimensions
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old
@@ -400,7 +401,7 @@ def _mask_of_keys(model: OnnxModel, one: GroupedQuery) -> Miss | None:
 
     def further(node: Node) -> Iterable[Value | None]:
         content = sizes.content(node.outputs[0]) if node.op == "ShapeOf" else None
-        is_told = content is not None and all(one in lengths for size in content for one, _ in size.dimensions)
+        is_told = content is not None and all(one in lengths for size in content for one, _ in dimensions(size))
         # Nodes come in execution order: what is before the keys does not read them.
         return () if is_told or node.index < min(made) else node.inputs
 

@@ -78,7 +78,8 @@ def _obstacle(model: OnnxModel, block: Attention) -> Miss | None:
 
 def _heads(model: OnnxModel, block: Attention) -> int | None:
     shape = model.analysis(infer_sizes).shape(block.query)
-    return shape[1].as_int if shape else None
+    heads = shape[1].as_number if shape else None
+    return heads if isinstance(heads, int) else None
 
 
 def _factor(graph: Graph, scales: tuple[Scale, ...]) -> float:

@@ -26,4 +26,4 @@ def merged_heads(model: OnnxModel, value: Value, width: int) -> Value | None:
             return None
         value = uses[0].node.outputs[0]
     shape = model.analysis(infer_sizes).shape(value) or ()
-    return value if len(shape) == 3 and shape[2].as_int == width else None
+    return value if len(shape) == 3 and shape[2].as_number == width else None

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from graphpass.analysis.caches.step_lengths import MASK, Length
 from graphpass.analysis.equations.steps import find_step_lengths
-from graphpass.analysis.symbolic.linear_size import Dimension, Size
+from graphpass.analysis.symbolic.equal_sizes import dimensions, offset
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
@@ -42,11 +43,11 @@ class StepLengths:
         #: The padding mask, ``[batch, past + length]``.
         self.mask = mask if mask is not None and mask.rank == 2 else None
         self._past, self._axis = graph.reads[past.read].outputs[0], past.axes.sequence or 0
-        self._dimensions: dict[Dimension, Length] = model.analysis(find_step_lengths)
+        self._dimensions: dict[Expr, Length] = model.analysis(find_step_lengths)
         self._write = rewriter.under("lengths")
         self._made: dict[Length, Handle] = {}
         self._shapes: dict[Value, Handle] = {}
-        self._vectors: dict[tuple[Size, ...], Handle] = {}
+        self._vectors: dict[tuple[Expr, ...], Handle] = {}
 
     def of(self, length: Length) -> Handle:
         """Return a length, i64 ``[1]``."""
@@ -84,20 +85,20 @@ class StepLengths:
             self._shapes[value] = self._write.op("ShapeOf", value)
         return self._shapes[value]
 
-    def knows(self, sizes: Iterable[Size]) -> bool:
+    def knows(self, sizes: Iterable[Expr]) -> bool:
         """Return whether ``sizes`` are lengths of the step, or numbers."""
-        return all(dimension in self._dimensions for size in sizes for dimension, _ in size.dimensions)
+        return all(dimension in self._dimensions for size in sizes for dimension, _ in dimensions(size))
 
-    def vector(self, sizes: tuple[Size, ...]) -> Handle:
+    def vector(self, sizes: tuple[Expr, ...]) -> Handle:
         """Return ``sizes``, i64; see `knows`."""
         if sizes not in self._vectors:
             parts = [self._size(size) for size in sizes]
             self._vectors[sizes] = parts[0] if len(parts) == 1 else self._write.op("Concat", *parts, axis=0)
         return self._vectors[sizes]
 
-    def _size(self, size: Size) -> Handle:
+    def _size(self, size: Expr) -> Handle:
         counts: dict[Length, int] = {}
-        for dimension, factor in size.dimensions:
+        for dimension, factor in dimensions(size):
             length = self._dimensions[dimension]
             counts[length] = counts.get(length, 0) + factor
         if counts.get("past", 0) and counts.get("past") == counts.get("length"):
@@ -108,8 +109,9 @@ class StepLengths:
             for length, factor in counts.items()
             if factor
         ]
-        if size.number or not terms:
-            terms.append([size.number])
+        number = offset(size)
+        if number or not terms:
+            terms.append([number])
         total = terms[0]
         for term in terms[1:]:
             total = self._write.op("Add", total, term)

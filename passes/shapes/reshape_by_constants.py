@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.constant_shape import constant_shape
+from graphpass.analysis.symbolic.equal_sizes import Vector
 from graphpass.analysis.symbolic.folding import fold
-from graphpass.analysis.symbolic.linear_size import Vector
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
@@ -90,4 +90,4 @@ def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
 def _is_open(node: Node, known: Vector | None) -> bool:
     """Return whether a fixed size of the result is not in its shape."""
     sizes = zip(node.outputs[0].shape or (), known or (), strict=False)
-    return any(size.as_int is not None and not isinstance(declared, int) for declared, size in sizes)
+    return any(size.op == "number" and not isinstance(declared, int) for declared, size in sizes)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.symbolic.linear_size import Size, Vector
+from graphpass.analysis.symbolic.equal_sizes import Vector
+from graphpass.analysis.symbolic.expressions import ONE
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
@@ -94,7 +95,7 @@ def _read_inputs(model: OpenVINOModel) -> int:
         (use, value, content)
         for index in sorted(late)
         for value in graph.nodes[index].outputs
-        if (content := sizes.content(value)) is not None and any(size.dimensions for size in content)
+        if (content := sizes.content(value)) is not None and any(size.op != "number" for size in content)
         for use in graph.uses(value)
         if use.node.index not in late | operands
     ]
@@ -154,7 +155,7 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
     for node in graph.nodes:
         for value in node.outputs:
             content = sizes.content(value)
-            if content is None or all(size.as_int is not None for size in content):
+            if content is None or all(size.op == "number" for size in content):
                 continue
             key = (content, value.shape, value.element_type)
             held.append((key, value))
@@ -202,8 +203,6 @@ _ELEMENTWISE = frozenset(
         *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "LogicalAnd", "LogicalOr", "LogicalXor"),
     }
 )
-
-_ONE = Size.constant(1)
 
 
 def _broadcast_tiles(model: OpenVINOModel) -> int:
@@ -269,7 +268,7 @@ def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
         return edits.source(node).element_type == node.outputs[0].element_type
     if node.op == "Transpose":
         order = sizes.content(node.inputs[1])
-        return bool(order) and [axis.as_int for axis in order or ()] == list(range(len(order or ())))
+        return bool(order) and [axis.as_number for axis in order or ()] == list(range(len(order or ())))
     if node.op not in _KEEPS_ORDER | SLICES:
         return False
     shape = sizes.shape(node.outputs[0])
@@ -278,7 +277,7 @@ def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
     if node.op in _KEEPS_ORDER:
         return not _tells_more(edits.source(node), node.outputs[0])
     steps = sizes.content(node.inputs[3]) if len(node.inputs) > 3 else None
-    return steps is not None and all(step == _ONE for step in steps)
+    return steps is not None and all(step is ONE for step in steps)
 
 
 def _tells_more(source: Value, result: Value) -> bool:
@@ -307,8 +306,8 @@ def _broadcasts_to(after: Vector, before: Vector, others: list[Vector]) -> bool:
     if max(map(len, (before, *others))) < len(after):
         return False
     for place in range(1, len(after) + 1):
-        old = before[-place] if place <= len(before) else _ONE
+        old = before[-place] if place <= len(before) else ONE
         has_it = any(place <= len(other) and other[-place] == after[-place] for other in others)
-        if old != after[-place] and not (old == _ONE and has_it):
+        if old is not after[-place] and not (old is ONE and has_it):
             return False
     return True

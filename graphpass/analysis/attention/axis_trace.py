@@ -178,7 +178,7 @@ def _regrouped(source: Value, result: Value, labels: Labels, sizes: Sizes | None
 
 def _inferred(sizes: Sizes, value: Value) -> tuple[Dimension, ...]:
     found = sizes.shape(value) or ()
-    return tuple(str(size) if size.as_int is None else size.as_int for size in found)
+    return tuple(int(size.args[0]) if size.op == "number" else repr(size) for size in found)
 
 
 def copies_merged(rank: int, labels: Labels) -> Labels | None:

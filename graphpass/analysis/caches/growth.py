@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.equal_sizes import as_dimension
+from graphpass.analysis.symbolic.expressions import Expr, subtract
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
@@ -29,17 +31,17 @@ def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth,
     return tuple(_growth(before, after, steps) for before, after in zip(old, new, strict=True))
 
 
-def _growth(before: Size, after: Size, steps: set[Size]) -> Growth:
-    if after.as_int is None and after in steps:
+def _growth(before: Expr, after: Expr, steps: set[Expr]) -> Growth:
+    if after.op != "number" and after in steps:
         return "unknown"
-    if before == after:
-        return "kept" if before.as_int is None else "fixed"
-    added = after - before
-    is_sum = before.as_dimension is not None or (before.as_int is not None and added.as_int is not None)
-    if is_sum and added.is_natural:
+    if before is after:
+        return "fixed" if before.op == "number" else "kept"
+    added = subtract(after, before)
+    is_sum = as_dimension(before) is not None or (before.op == added.op == "number")
+    if is_sum and is_natural(added):
         return "grows"
     # A fixed size stays: the next step takes what this one makes.
-    return "fixed" if before.as_int is not None or after.as_int is not None else "unknown"
+    return "fixed" if "number" in {before.op, after.op} else "unknown"
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
@@ -47,11 +49,11 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
-    found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.as_int is None}
+    found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.op != "number"}
     return found.pop() if len(found) == 1 else 0
 
 
-def _token_sizes(model: Model) -> tuple[set[Size], set[Size]]:
+def _token_sizes(model: Model) -> tuple[set[Expr], set[Expr]]:
     """Return the batches and the steps of inputs of ids, matrices of integers."""
     sizes = model.analysis(infer_sizes)
     values = [node.outputs[0] for node in model.graph.of_op("Parameter")]

@@ -9,8 +9,8 @@ from graphpass.analysis.attention.find import Scores, find_attention, read_score
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.equal_sizes import Vector, as_dimension, dimensions
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
-from graphpass.analysis.symbolic.linear_size import Dimension, Vector
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
@@ -33,7 +33,7 @@ _INPUTS: dict[str, tuple[Length, Length]] = {
 }
 
 
-def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Dimension, Length]:
+def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
     """Return the lengths that free dimensions of inputs are, by `infer_sizes`.
 
     Args:
@@ -50,11 +50,11 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Dimension, Lengt
         if cache.kind == "kv":
             axes: dict[int | None, Length] = {cache.axes.batch: "batch", cache.axes.sequence: "past"}
             shapes.append((graph.reads[cache.read].outputs[0], axes))
-    found: dict[Dimension, Length] = {}
+    found: dict[Expr, Length] = {}
     for value, lengths in shapes:
         for axis, size in enumerate(sizes.shape(value) or ()):
-            if axis in lengths and size.as_dimension is not None:
-                found.setdefault(size.as_dimension, lengths[axis])
+            if axis in lengths and as_dimension(size) is not None:
+                found.setdefault(size, lengths[axis])
     return found
 
 
@@ -63,7 +63,7 @@ def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
     return Elements(model.graph, model.analysis(infer_sizes), TABLE, *known_lengths(model, caches))
 
 
-def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Dimension, Expr], frozenset[int]]:
+def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Expr], frozenset[int]]:
     """Return the lengths that dimensions are, and the parameters that hold only 0 and 1.
 
     Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
@@ -72,28 +72,28 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Dimension
     attended = [_attended(model, attention) for attention in model.analysis(find_attention)]
     masks = list(_mask_inputs(graph, (mask for masks, _ in attended for mask in masks)))
     numbers = list(_row_numbers(graph))
-    seconds = [{shape[1].as_dimension for shape in map(sizes.shape, values) if shape} for values in (masks, numbers)]
+    seconds = [{as_dimension(shape[1]) for shape in map(sizes.shape, values) if shape} for values in (masks, numbers)]
     # Where a mask as long as the new tokens meets keys of a past, sizes hold for prompts alone.
     is_of_prompts = not seconds[0].isdisjoint(seconds[1] - {None})
     past = PAST if any(cache.kind == "kv" for cache in caches) and not is_of_prompts else ZERO
     total = TOTAL if past is PAST else LENGTH
     names = {"batch": BATCH, "past": past, "length": LENGTH, "total": total}
-    lengths: dict[Dimension, Expr] = {dimension: names[name] for dimension, name in step_lengths(model, caches).items()}
+    lengths: dict[Expr, Expr] = {dimension: names[name] for dimension, name in step_lengths(model, caches).items()}
     for value in numbers:
         _name(lengths, sizes.shape(value), LENGTH)
     for _, shapes in attended:
         if any(len(shape) < 3 for shape in shapes):
             continue
         # Products of three axes have one of all heads of all rows.
-        rows = shapes[0][0].dimensions
+        rows = dimensions(shapes[0][0])
         if len(rows) == 1:
             lengths.setdefault(rows[0][0], BATCH)
         queries, keys = (shape[-2] for shape in shapes)
-        if queries.as_dimension is not None:
-            lengths.setdefault(queries.as_dimension, LENGTH)
-        new = [one for one, _ in keys.dimensions if lengths.get(one) not in (PAST, LENGTH)]
+        if as_dimension(queries) is not None:
+            lengths.setdefault(queries, LENGTH)
+        new = [one for one, _ in dimensions(keys) if lengths.get(one) not in (PAST, LENGTH)]
         if len(new) == 1:
-            lengths.setdefault(new[0], total if keys.as_dimension is not None else LENGTH)
+            lengths.setdefault(new[0], total if as_dimension(keys) is not None else LENGTH)
     bits = frozenset(value.node for value in masks if _name(lengths, sizes.shape(value), total))
     return lengths, bits
 
@@ -127,13 +127,13 @@ def _row_numbers(graph: Graph) -> Iterator[Value]:
             yield index.outputs[0]
 
 
-def _name(lengths: dict[Dimension, Expr], shape: Vector | None, second: Expr) -> bool:
+def _name(lengths: dict[Expr, Expr], shape: Vector | None, second: Expr) -> bool:
     """Name free dimensions of ``[batch, second]``; return whether none of ``second`` is named otherwise."""
     if shape is None:
         return False
     known = [
         dimension is None or lengths.setdefault(dimension, length) is length
         for size, length in zip(shape, (BATCH, second), strict=True)
-        for dimension in [size.as_dimension]
+        for dimension in [as_dimension(size)]
     ]
     return known[1]

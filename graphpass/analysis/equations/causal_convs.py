@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphpass.analysis.symbolic.expressions import Expr, negative, number
 from graphpass.analysis.symbolic.folding import fold_cuts
-from graphpass.analysis.symbolic.linear_size import Size
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss, MissError
@@ -73,9 +73,9 @@ def _read(model: Model, conv: Node, joined: Node) -> CausalConv:
     whole = joined.outputs[0]
     readers = [use.node for use in graph.uses(whole) if use.node != conv and use.node.op not in SHAPE_READERS]
     for reader in readers:
-        if not _keeps_last(model, reader, Size.constant(width), length):
+        if not _keeps_last(model, reader, number(width), length):
             raise MissError(reader, f"{reader.op} reads the window besides, and does not keep its last {width} columns")
-    output, left = conv.outputs[0], Size.constant(width - reach)
+    output, left = conv.outputs[0], number(width - reach)
     users = [use.node for use in graph.uses(output) if use.node.op not in SHAPE_READERS]
     if len(users) == 1 and _keeps_last(model, users[0], length, left):
         output = users[0].outputs[0]
@@ -99,9 +99,9 @@ def _kernel(conv: Node) -> tuple[int, int]:
     return shape[2], next(iter(given.get("dilations", ())), 1)
 
 
-def _keeps_last(model: Model, node: Node, count: Size | None, left: Size | None) -> bool:
+def _keeps_last(model: Model, node: Node, count: Expr | None, left: Expr | None) -> bool:
     """Return whether ``node`` keeps the last ``count`` columns, before which ``left`` ones are."""
     cuts, content = fold_cuts(model.graph, node), model.analysis(infer_sizes).content(node.input(1))
     if len(cuts) != 1 or cuts[0].axis != COLUMNS or cuts[0].step != 1 or not cuts[0].reaches_end or content is None:
         return False
-    return (count is not None and content == (-count,)) or (left is not None and content == (left,))
+    return (count is not None and content == (negative(count),)) or (left is not None and content == (left,))

@@ -13,7 +13,8 @@ import numpy
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.operators import LARGEST, Array, computed, is_known
 from graphpass.analysis.symbolic.arrays import DTYPES, MALFORMED, typed
-from graphpass.analysis.symbolic.linear_size import Dimension, Size
+from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import MissError
@@ -30,11 +31,7 @@ class Evaluation:
     """
 
     def __init__(
-        self,
-        computable: Computable,
-        sizes: Sizes,
-        lengths: Callable[[Dimension], int | None],
-        given: Mapping[Value, Array],
+        self, computable: Computable, sizes: Sizes, lengths: Callable[[Expr], int | None], given: Mapping[Value, Array]
     ) -> None:
         """Choose the inputs.
 
@@ -86,9 +83,11 @@ class Evaluation:
         found = None if shape is None else [self._number(size) for size in shape]
         return None if found is None or None in found else tuple(size for size in found if size is not None)
 
-    def _number(self, size: Size) -> int | None:
-        total = size.number
-        for dimension, factor in size.dimensions:
+    def _number(self, size: Expr) -> int | None:
+        if not is_linear(size):
+            return None
+        total = offset(size)
+        for dimension, factor in dimensions(size):
             length = self._lengths(dimension)
             if length is None:
                 return None

@@ -143,8 +143,8 @@ def _read(model: Model, attention: Attention, mask: AttentionMask | Miss) -> Gro
     key, value = (_appended(model, node, operand) for operand in (attention.key, attention.value))
     key_heads, head_dim, value_dim = _sizes(node, key, value)
     shape = model.analysis(infer_sizes).shape(query)
-    heads = shape[1].as_int if shape is not None else None
-    if heads is None or heads % key_heads:
+    heads = shape[1].as_number if shape is not None else None
+    if not isinstance(heads, int) or heads % key_heads:
         raise MissError(node, "the number of its heads is not known")
     for cache in (key, value):
         _check_copies(model, node, cache, heads)

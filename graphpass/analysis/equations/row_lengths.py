@@ -6,8 +6,8 @@ Its ``seqlens_k`` is the number of each row's positions less 1 (docs/ContribOper
 from __future__ import annotations
 
 from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.symbolic.expressions import ONE, add
 from graphpass.analysis.symbolic.folding import reduced_axes
-from graphpass.analysis.symbolic.linear_size import Size
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
@@ -41,4 +41,4 @@ def rows_are_full(graph: Graph, lengths: Value, total: Value) -> bool:
     last, count = (sizes.content(value) for value in (graph.look_through(lengths, LAYOUT), total))
     if last is None or count is None or len(last) != 1 or len(count) != 1:
         return False
-    return last[0] + Size.constant(1) == count[0]
+    return add(last[0], ONE) is count[0]

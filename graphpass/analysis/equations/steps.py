@@ -10,7 +10,7 @@ from graphpass.analysis.caches.step_lengths import Length, step_lengths
 from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import Array
-from graphpass.analysis.symbolic.linear_size import Dimension
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
@@ -30,7 +30,7 @@ class Step:
         return self.past + self.length
 
 
-def find_step_lengths(model: Model) -> dict[Dimension, Length]:
+def find_step_lengths(model: Model) -> dict[Expr, Length]:
     """Return the lengths that free dimensions of inputs are, for `Model.analysis`."""
     return step_lengths(model, analyze_caches(model).caches)
 
@@ -39,7 +39,7 @@ def evaluation_at(model: Model, step: Step, given: Mapping[Value, Array]) -> Eva
     """Return the tensors of one step, computed from ``given`` ones and from lengths."""
     lengths = model.analysis(find_step_lengths)
 
-    def number(dimension: Dimension) -> int | None:
+    def number(dimension: Expr) -> int | None:
         length = lengths.get(dimension)
         return None if length is None else int(getattr(step, length))
 

@@ -10,8 +10,9 @@ import numpy
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import Array
+from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions, offset
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold_scalar
-from graphpass.analysis.symbolic.linear_size import Dimension, Size
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
@@ -129,9 +130,10 @@ class LoopNumbers:
     @property
     def fixed_length(self) -> int | None:
         """Return the number of iterations if it is the same in all steps."""
-        return self._turns.as_int
+        count = self._turns.as_number
+        return count if isinstance(count, int) else None
 
-    def _count(self) -> Size:
+    def _count(self) -> Expr:
         graph, found = self.loop.graph, None
         for node in self.loop.entries:
             if node.op == "Iteration":
@@ -144,7 +146,7 @@ class LoopNumbers:
         for node in (*self.loop.entries, *self.loop.exits):
             if node.attributes.get("backward"):
                 raise MissError(node, "the loop runs from the last token to the first")
-        if found is None or (found.as_int is None and found.as_dimension is None):
+        if found is None or (found.op != "number" and as_dimension(found) is None):
             raise MissError(self.loop.exits[0], "the number of iterations is not the length of a tensor")
         return found
 
@@ -156,14 +158,14 @@ class LoopNumbers:
         """
         random = numpy.random.default_rng(length)
 
-        def number(dimension: Dimension) -> int:
-            return length if dimension == self._turns.as_dimension else BATCH
+        def number(dimension: Expr) -> int:
+            return length if dimension is self._turns else BATCH
 
         def drawn(value: Value) -> Array:
             shape = self._sizes.shape(value)
             if shape is None or value.element_type != "f32":
                 raise MissError(self.loop.graph.producer(value), f"type or shape of {value.name} is not known as f32")
-            sizes = [size.number + sum(number(one) * factor for one, factor in size.dimensions) for size in shape]
+            sizes = [offset(size) + sum(number(one) * factor for one, factor in dimensions(size)) for size in shape]
             return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
 
         loop = self.loop

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.symbolic.linear_size import Size
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Value
@@ -32,7 +32,7 @@ def _find(model: Model) -> Sizes:
     for group in _GROUPS:
         pasts = _pasts(model, group)
         sizes = Sizes(model.graph, {place: dimension for place, (dimension, _) in pasts.items()})
-        grown: dict[str, set[Size | None]] = {}
+        grown: dict[str, set[Expr | None]] = {}
         for (_, axis), (dimension, write) in pasts.items():
             shape = sizes.shape(write)
             grown.setdefault(dimension, set()).add(None if shape is None else shape[axis])

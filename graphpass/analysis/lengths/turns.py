@@ -98,7 +98,7 @@ def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
 
 def _is_fixed(sizes: Sizes, value: Value) -> bool:
     content = sizes.content(value)
-    return content is not None and all(size.as_int is not None for size in content)
+    return content is not None and all(size.op == "number" for size in content)
 
 
 def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:

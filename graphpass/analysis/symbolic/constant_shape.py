@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.symbolic.linear_size import Vector
+from graphpass.analysis.symbolic.equal_sizes import Vector
+from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Node
 
@@ -21,8 +22,8 @@ def constant_shape(node: Node, sizes: Sizes) -> list[int] | None:
 def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:
     """Return 0, a number, or -1 for what is left; ``None`` if 0 copies nothing."""
     size = target[axis]
-    if size.as_int == 0 and not node.attributes.get("special_zero", True):
+    if size is ZERO and not node.attributes.get("special_zero", True):
         return None
-    if size.as_int is not None:
-        return size.as_int
-    return 0 if axis < len(source) and source[axis] == size else -1
+    if size.op == "number":
+        return int(size.args[0])
+    return 0 if axis < len(source) and source[axis] is size else -1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.constants import constant_element
+from graphpass.analysis.symbolic.equal_sizes import Vector, dimension_name, dimensions, offset
 from graphpass.analysis.symbolic.expressions import (
     ONE,
     ZERO,
@@ -23,8 +24,6 @@ from graphpass.analysis.symbolic.expressions import (
     subtract,
     walk,
 )
-from graphpass.analysis.symbolic.linear_size import Dimension, Size
-from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.values import INTEGERS, REALS
@@ -48,6 +47,13 @@ _DEEPEST = 16
 
 class UnknownError(Exception):
     """Carries the reason that an operator's element is not known."""
+
+
+class Shapes(Protocol):
+    """Sizes of a graph's tensors."""
+
+    def shape(self, value: Value | None) -> Vector | None:
+        """Return the size along each axis; ``None`` if the rank is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +94,7 @@ class Element:
 
     def integers(self, port: int) -> Generator[Request, Expr, tuple[Expr, ...]]:
         """Ask for all integers of a small input; return them flat."""
-        value = self.node.source(port)
-        found = self.elements.content(value)
-        if found is not None:
-            return found
-        sizes = self.shape(port)
+        value, sizes = self.node.source(port), self.shape(port)
         count = sizes[0].as_number if sizes else 1
         if len(sizes) > 1 or not isinstance(count, int) or count > _MOST_INTEGERS:
             raise UnknownError(f"its input {value.name} is computed")
@@ -142,9 +144,9 @@ class Elements:
     def __init__(
         self,
         graph: Graph,
-        sizes: Sizes,
+        sizes: Shapes,
         table: OperatorTable,
-        lengths: Mapping[Dimension, Expr],
+        lengths: Mapping[Expr, Expr] | None,
         bits: frozenset[int] = frozenset(),
     ) -> None:
         """Begin with none.
@@ -153,38 +155,46 @@ class Elements:
             graph: The graph.
             sizes: Sizes of its tensors.
             table: The operators.
-            lengths: Expressions of dimensions that are not fixed; others are lengths of their own.
+            lengths: Expressions of dimensions that are not fixed; others are lengths of their own. ``None`` leaves
+                dimensions unchanged.
             bits: Parameters that hold 0 and 1 alone, by node index: padding masks.
         """
         self.graph = graph
         self._sizes = sizes
         self._table = table
-        self._lengths = dict(lengths)
+        self._lengths = None if lengths is None else dict(lengths)
+        self._sizes_known: dict[Expr, Expr] = {}
         self._bits = bits
         self._known: dict[Request, Expr] = {}
         self._shapes: dict[Value, Index] = {}
         self.misses: dict[Expr, Miss] = {}
         self._depth = 0
 
-    def size(self, size: Size) -> Expr:
-        """Return a size as an expression."""
-        total = number(size.number)
-        for dimension, factor in size.dimensions:
-            if dimension not in self._lengths:
-                self._lengths[dimension] = self._inferred(dimension) or length(f"dimension {dimension}")
-            total = add(total, multiply(number(factor), self._lengths[dimension]))
-        return total
+    def size(self, size: Expr) -> Expr:
+        """Return a size in the lengths of the step."""
+        if self._lengths is None or size.op == "number":
+            return size
+        if size not in self._sizes_known:
+            total = number(offset(size))
+            for dimension, factor in dimensions(size):
+                if dimension not in self._lengths:
+                    name = f"dimension {dimension_name(dimension)}"
+                    self._lengths[dimension] = self._inferred(dimension) or length(name)
+                total = add(total, multiply(number(factor), self._lengths[dimension]))
+            self._sizes_known[size] = total
+        return self._sizes_known[size]
 
-    def _inferred(self, dimension: Dimension) -> Expr | None:
-        """Return a size that `Sizes`, whose sizes are linear, leaves open."""
-        place = dimension[0] if isinstance(dimension, tuple) and self._depth < _DEEPEST else None
+    def _inferred(self, dimension: Expr) -> Expr | None:
+        """Return a size that is not linear, which `Sizes` leaves open."""
+        name = dimension_name(dimension)
+        place = name[0] if isinstance(name, tuple) and self._depth < _DEEPEST else None
         node = self.graph.nodes[place] if isinstance(place, int) else None
         rule = None if node is None else self._table.sizes.get(node.op)
-        if node is None or rule is None:
+        if node is None or rule is None or not isinstance(name, tuple):
             return None
         self._depth += 1
         try:
-            found = rule(self, node, dimension[2])
+            found = rule(self, node, name[2])
         finally:
             self._depth -= 1
         return None if found is None or any(part in self.misses for part in walk(found)) else found
@@ -197,11 +207,6 @@ class Elements:
                 raise UnknownError(f"the rank of {value.name} is not known")
             self._shapes[value] = tuple(map(self.size, shape))
         return self._shapes[value]
-
-    def content(self, value: Value) -> Index | None:
-        """Return the integers of a small tensor that shapes make, flat."""
-        found = self._sizes.content(value)
-        return None if found is None else tuple(map(self.size, found))
 
     def of(self, value: Value, index: Index) -> Expr:
         """Return the element of ``value`` at ``index``; unknown subexpressions are opaque."""
@@ -238,8 +243,6 @@ class Elements:
             return _done(self._parameter(node, value, index))
         if node.op == "Constant":
             return _done(self._constant(value, index))
-        if value.element_type in INTEGERS and len(index) <= 1 and (content := self.content(value)):
-            return _done(_chosen(content, index))
         if rule is None:
             return _done(self._opaque(value, index, node, f"the meaning of {node.op} is not known"))
         return rule(Element(self, node, value, index))
@@ -270,7 +273,7 @@ def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
     return expr
 
 
-def _chosen(content: Index, index: Index) -> Expr:
+def chosen(content: Index, index: Index) -> Expr:
     """Return one of few elements by its index."""
     if not index or len(set(content)) == 1:
         return content[0]

@@ -94,7 +94,9 @@ def _as_integer(expr: Expr) -> Expr:
 
 def add(*operands: Expr) -> Expr:
     """Return the sum; booleans count as 0 and 1."""
-    terms = [_as_integer(operand) for operand in operands]
+    terms = [_as_integer(operand) for operand in operands if operand is not ZERO]
+    if len(terms) < 2:
+        return terms[0] if terms else ZERO
     if len(terms) == 2 and (distributed := _distributed(add, *terms)) is not None:
         return distributed
     if all(term.sort == "int" for term in terms):
@@ -189,13 +191,13 @@ def _extreme(one: Expr, other: Expr, takes_one: Expr) -> Expr:
 
 def at_most(one: Expr, other: Expr) -> Expr:
     """Return ``one <= other``."""
+    if one.op == other.op == "number":
+        return number(one.args[0] <= other.args[0])
     one, other = _as_integer(one), _as_integer(other)
     if (distributed := _distributed(at_most, one, other)) is not None:
         return distributed
     if one.sort == other.sort == "int":
         return _not_positive(subtract(one, other))
-    if one.op == other.op == "number":
-        return number(one.args[0] <= other.args[0])
     bound = other.as_number if one.sort == "int" else one.as_number if other.sort == "int" else None
     if bound is not None:
         # An integer against a real number.
@@ -358,8 +360,10 @@ _MOST_CHOICES = 8
 
 def _distributed(function: Callable[[Expr, Expr], Expr], one: Expr, other: Expr) -> Expr | None:
     """Return a function of choices between constants as a choice between constants."""
+    if "choose" not in (one.op, other.op):
+        return None
     counts = _choices(one), _choices(other)
-    if None in counts or counts == (1, 1) or (counts[0] or 1) * (counts[1] or 1) > _MOST_CHOICES:
+    if None in counts or (counts[0] or 1) * (counts[1] or 1) > _MOST_CHOICES:
         return None
     if one.op == "choose":
         return choose(one.args[0], function(one.args[1], other), function(one.args[2], other))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import count
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -68,16 +68,28 @@ def number(value: float) -> Expr:
     """Return a constant; whole ones are integers."""
     if isinstance(value, bool):
         return TRUE if value else FALSE
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+    if isinstance(value, float):
+        if not math.isfinite(value) or value != int(value):
+            return make("number", (value,), "real")
         value = int(value)
-    return make("number", (value,), "int" if isinstance(value, int) else "real")
+    found = _SMALL.get(value)
+    if found is None:
+        found = make("number", (value,), "int")
+        if abs(value) < _MOST_SMALL:
+            _SMALL[value] = found
+    return found
+
+
+#: Integers that are asked for most often.
+_SMALL: dict[int, Expr] = {}
+_MOST_SMALL = 1 << 12
 
 
 TRUE, FALSE = make("number", (True,), "bool"), make("number", (False,), "bool")
 ZERO, ONE = make("number", (0,), "int"), make("number", (1,), "int")
 
 
-def length(name: str, least: int = 0) -> Expr:
+def length(name: Hashable, least: int = 0) -> Expr:
     """Return a length of the step, at least ``least``."""
     return make("length", (name, least), "int")
 
@@ -103,10 +115,7 @@ def polynomial(expr: Expr) -> Polynomial:
 
 def from_polynomial(terms: Polynomial) -> Expr:
     """Return the integer that equals a polynomial."""
-    kept = sorted(
-        ((monomial, factor) for monomial, factor in terms.items() if factor),
-        key=lambda term: (len(term[0]), *(atom.serial for atom in term[0])),
-    )
+    kept = [(monomial, factor) for monomial, factor in terms.items() if factor]
     if not kept:
         return ZERO
     if len(kept) == 1:
@@ -115,6 +124,7 @@ def from_polynomial(terms: Polynomial) -> Expr:
             return number(factor)
         if factor == 1 and len(monomial) == 1:
             return monomial[0]
+    kept.sort(key=lambda term: (len(term[0]), *(atom.serial for atom in term[0])))
     return make("sum", tuple(kept), "int")
 
 

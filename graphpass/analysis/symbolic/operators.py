@@ -11,7 +11,7 @@ from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural
-from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, UnknownError, chosen
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.text import text
 from graphpass.ir.axes import NO_END
@@ -452,8 +452,8 @@ def _solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr
 def _scatter_update(element: Element) -> Steps:
     """Write slices along one axis."""
     node = element.node
-    axis = element.elements.content(node.source(3)) if node.input(3) is not None else None
-    place = axis[0].as_number if axis else node.attributes.get("axis", 0)
+    axes = (yield from element.integers(3)) if node.input(3) is not None else ()
+    place = axes[0].as_number if axes else node.attributes.get("axis", 0)
     indices = element.shape(1)
     if not isinstance(place, int) or len(indices) != 1:
         raise UnknownError("its axis or its indices are computed")
@@ -470,11 +470,8 @@ def _scatter_update(element: Element) -> Steps:
 
 def _shape_of(element: Element) -> Steps:
     sizes = element.shape(0)[element.node.attributes.get("start") : element.node.attributes.get("end")]
-    place = element.index[0].as_number
-    if not isinstance(place, int):
-        raise UnknownError("it reads a shape by a computed index")
     yield from ()
-    return sizes[place]
+    return chosen(sizes, element.index)
 
 
 def _range(element: Element) -> Steps:
@@ -584,7 +581,7 @@ def _matmul(element: Element) -> Steps:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(CASTS | {"ConvertLike", "Carried"}, _same),
+    **dict.fromkeys(CASTS | {"ConvertLike"}, _same),
     **dict.fromkeys(ANDS - {"BitwiseAnd"}, _logical(ex.conjunction)),
     **dict.fromkeys(ORS - {"BitwiseOr"}, _logical(ex.disjunction)),
     **dict.fromkeys(NOTS - {"BitwiseNot"}, _logical(ex.negate)),

@@ -7,17 +7,32 @@ that succeeds; passes edit by these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import product
 from math import prod
 from typing import TypeAlias
 
-from graphpass.analysis.symbolic.linear_size import Classes, Dimension, Size, Vector, divide, position, remaining
-from graphpass.ir.axes import AxisEffect, axis_effect
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.equal_sizes import (
+    EqualSizes,
+    Vector,
+    as_dimension,
+    dimension,
+    dimensions,
+    is_linear,
+    is_negative,
+)
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, multiply, number, subtract
+from graphpass.analysis.symbolic.nodes import from_polynomial, polynomial
+from graphpass.analysis.symbolic.table import TABLE
+from graphpass.ir.axes import NO_END, AxisEffect, axis_effect
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
+from graphpass.ir.values import INTEGERS
 
 #: Equalities that are found late may prove others; two rounds find all in the fixtures.
 _ROUNDS = 4
@@ -25,9 +40,10 @@ _ROUNDS = 4
 #: More sizes that were broadcast to one are not remembered.
 _MOST_PARTS = 16
 
-_ONE = Size.constant(1)
+#: Elements of the largest tensor that holds sizes.
+_LARGEST = 16
 
-_Inferred: TypeAlias = "tuple[Size | None, ...] | None"
+_Inferred: TypeAlias = "tuple[Expr | None, ...] | None"
 
 
 def infer_sizes(model: Model) -> Sizes:
@@ -54,23 +70,22 @@ class Sizes:
     """
 
     def __init__(
-        self, graph: Graph, given: Mapping[tuple[int, int], Dimension] | None = None, *, assumes: bool = False
+        self, graph: Graph, given: Mapping[tuple[int, int], Hashable] | None = None, *, assumes: bool = False
     ) -> None:
-        from graphpass.analysis.symbolic.contents import Contents
-
         self._graph = graph
-        self._given = given or {}
+        self._given = {place: dimension(name) for place, name in (given or {}).items()}
         self._pasts = frozenset(self._given.values())
         self._proves = given is not None and not assumes
-        self._classes = Classes()
-        self._contents = Contents(graph, self._classes)
+        self._equal = EqualSizes()
         self._shapes: dict[tuple[int, int], Vector] = {}
         #: Values with sizes that no rule gave.
         self._unknown: list[Value] = []
+        #: Integers that were asked for and are no sizes.
+        self._missing: list[Value] = []
         #: The sizes that were broadcast to a dimension.
-        self._parts: dict[Dimension, set[Size]] = {}
+        self._parts: dict[Expr | None, set[Expr]] = {}
         #: The number of iterations of each loop.
-        self._turns: dict[str, Size] = {}
+        self._iterations: dict[str, Expr] = {}
         self._walk()
         if self._proves:
             self._settle()
@@ -78,44 +93,64 @@ class Sizes:
     def shape(self, value: Value | None) -> Vector | None:
         """Return the size along each axis; ``None`` if the rank is unknown."""
         found = None if value is None else self._shapes.get((value.node, value.port))
-        return None if found is None else tuple([self._classes.resolve(size) for size in found])
+        return None if found is None else tuple([self._equal.resolve(size) for size in found])
 
     def content(self, value: Value | None) -> Vector | None:
         """Return the integers of ``value``, flat; ``None`` if more than 16, or one is unknown."""
-        found = self._contents.read(value)
-        return None if found is None or None in found.flat else tuple(found.flat)
+        found = self._integers(value)
+        if found is None or None in found:
+            return None
+        return tuple(size for size in found if size is not None)
+
+    def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
+        """Return the integers of a small tensor; ``None`` for one that is no number plus multiples of dimensions."""
+        if value is None or value.element_type not in INTEGERS:
+            return None
+        sizes = [size.as_number for size in self.shape(value) or (dimension("rank"),)] if value.rank else []
+        if value.rank is None or not all(isinstance(size, int) for size in sizes):
+            return None
+        shape = [int(size or 0) for size in sizes]
+        if prod(shape) > _LARGEST:
+            return None
+        places = product(*(map(number, range(size)) for size in shape))
+        found = tuple(self._equal.resolve(self._elements.of(value, place)) for place in places)
+        known = tuple(size if size.sort == "int" and is_linear(size) else None for size in found)
+        if None in known:
+            self._missing.append(value)
+        return known
 
     def _walk(self) -> None:
         self._unknown = []
+        self._elements = Elements(self._graph, self, TABLE, None)
         for node in self._graph.nodes:
             for value in node.outputs:
                 if value.shape is not None:
                     self._shapes[value.node, value.port] = self._shape(node, value)
-                self._contents.note(node, value, self.shape(node.inputs[0]) if node.op == "ShapeOf" else None)
 
     def _settle(self) -> None:
         """Infer unknown sizes again until no more are equal."""
         for _ in range(_ROUNDS):
-            joins = self._classes.joins
+            joins = self._equal.joins
             for value in self._unknown:
                 for axis, size in enumerate(self._inferred(self._graph.producer(value), value) or ()):
                     if size is not None:
-                        self._classes.join(_fresh(value, axis), size)
-            if self._contents.know_more():
+                        self._equal.join(_fresh(value, axis), size)
+            missing, self._missing = dict.fromkeys(self._missing), []
+            if any(self.content(value) is not None for value in missing):
                 self._walk()
-            elif self._classes.joins == joins:
+            elif self._equal.joins == joins:
                 break
 
     def _shape(self, node: Node, value: Value) -> Vector:
         declared = value.shape or ()
         if node.op == "Constant":
-            return tuple([Size.constant(size) for size in declared if isinstance(size, int)])
+            return tuple([number(size) for size in declared if isinstance(size, int)])
         inferred, sizes = self._inferred(node, value) or (None,) * len(declared), []
-        for axis, (size, number) in enumerate(zip(inferred, declared, strict=True)):
-            if isinstance(number, int):
-                known = Size.constant(number)
-                if size is not None and size.dimensions:
-                    self._classes.join(size, known)
+        for axis, (size, own) in enumerate(zip(inferred, declared, strict=True)):
+            if isinstance(own, int):
+                known = number(own)
+                if size is not None and size.op != "number":
+                    self._equal.join(size, known)
                 sizes.append(known)
             else:
                 sizes.append(_fresh(value, axis) if size is None else size)
@@ -140,7 +175,7 @@ class Sizes:
         shape = self.shape(node.inputs[0])
         if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
             return None
-        sizes: list[Size | None] = [_ONE if origin is None else shape[origin] for origin in effect.origins]
+        sizes: list[Expr | None] = [ONE if origin is None else shape[origin] for origin in effect.origins]
         change = _CHANGES.get(effect.kind)
         if change is not None:
             for place, axis in enumerate(effect.along):
@@ -151,9 +186,9 @@ class Sizes:
         if len(node.inputs) != 2 or "axes" in node.attributes:
             return None
         source, axes = node.inputs[0], self.content(node.inputs[1])
-        if axes is None or source is None or source.rank is None or any(axis.as_int is None for axis in axes):
+        if axes is None or source is None or source.rank is None or any(axis.op != "number" for axis in axes):
             return None
-        known = tuple((axis.as_int or 0) % max(source.rank, rank, 1) for axis in axes)
+        known = tuple(int(axis.as_number or 0) % max(source.rank, rank, 1) for axis in axes)
         return axis_effect(replace(node, attributes={**node.attributes, "axes": known}), rank)
 
     def _broadcast(self, shapes: list[Vector | None], value: Value, last: int = 0) -> _Inferred:
@@ -162,37 +197,39 @@ class Sizes:
         known = [shape for shape in shapes if shape is not None and len(shape) <= rank]
         if self._proves and len(known) < len(shapes):
             return None
-        result: list[Size | None] = []
+        result: list[Expr | None] = []
         for axis in range(rank):
             sizes = [shape[axis - rank] for shape in known if rank - axis <= len(shape)]
-            sizes = [size for size in sizes if size != _ONE]
+            sizes = [size for size in sizes if size is not ONE]
             if not sizes and len(known) < len(shapes):
                 return None
-            result.append(self._combined(sizes, _fresh(value, axis)) if sizes else _ONE)
+            result.append(self._combined(sizes, _fresh(value, axis)) if sizes else ONE)
         return tuple(result)
 
-    def _combined(self, sizes: list[Size], result: Size) -> Size | None:
+    def _combined(self, sizes: list[Expr], result: Expr) -> Expr | None:
         first = sizes[0]
-        if all(size == first for size in sizes):
+        if all(size is first for size in sizes):
             return first
         if not self._proves:
             for other in sizes[1:]:
-                self._classes.join(first, other)
-            return self._classes.resolve(first)
+                self._equal.join(first, other)
+            return self._equal.resolve(first)
         parts = set(sizes).union(*(self._below(size) for size in sizes))
-        self._parts[result.as_dimension] = parts if len(parts) <= _MOST_PARTS else set(sizes)
-        return next((size for size in sizes if size.as_int is not None), None)
+        self._parts[result] = parts if len(parts) <= _MOST_PARTS else set(sizes)
+        return next((size for size in sizes if size.op == "number"), None)
 
-    def _below(self, size: Size) -> set[Size]:
+    def _below(self, size: Expr) -> set[Expr]:
         """Return the sizes broadcast to ``size``: each is that or 1."""
-        return {self._classes.resolve(part) for part in self._parts.get(size.as_dimension, ())}
+        return {self._equal.resolve(part) for part in self._parts.get(size, ())}
 
     def _source(self, node: Node) -> _Inferred:
         # Names state an input's sizes, which is no proof; inside, one name often stands for all unknown.
         declared = node.outputs[0].shape or ()
         names = declared if node.op == "Parameter" and not self._proves else (None,) * len(declared)
-        given = [self._given.get((node.index, axis), name) for axis, name in enumerate(names)]
-        return tuple(None if one is None or isinstance(one, int) else Size.of(one) for one in given)
+        return tuple(
+            self._given.get((node.index, axis), dimension(name) if isinstance(name, str) else None)
+            for axis, name in enumerate(names)
+        )
 
     def _concat(self, node: Node) -> _Inferred:
         shapes = [shape for source in node.inputs if (shape := self.shape(source)) is not None]
@@ -203,8 +240,8 @@ class Sizes:
         for axis, sizes in enumerate(zip(*shapes, strict=True)):
             is_joined = axis == node.attributes["axis"]
             for other in () if is_joined else sizes[1:]:
-                self._classes.join(sizes[0], other)
-            result.append(reduce(Size.__add__, sizes) if is_joined else sizes[0])
+                self._equal.join(sizes[0], other)
+            result.append(add(*sizes) if is_joined else sizes[0])
         return tuple(result)
 
     def _broadcast_to(self, node: Node) -> _Inferred:
@@ -216,46 +253,48 @@ class Sizes:
             # Exporters copy no axis to a sum of lengths: it has that size already.
             for old, new in zip(shape, target, strict=True):
                 # After a past neither is 1.
-                if min(len(old.dimensions), len(new.dimensions)) > 1 and self._shares_past(old, new):
-                    self._classes.join(old, new)
+                if min(len(dimensions(old)), len(dimensions(new))) > 1 and self._shares_past(old, new):
+                    self._equal.join(old, new)
             target = tuple(
-                old if old != _ONE and (len(new.dimensions) > 1 or new in self._below(old)) else new
+                old if old is not ONE and (len(dimensions(new)) > 1 or new in self._below(old)) else new
                 for old, new in zip(shape, target, strict=True)
             )
         return self._broadcast([shape, target], node.outputs[0])
 
-    def _shares_past(self, one: Size, other: Size) -> bool:
-        return any(dimension in self._pasts for dimension, _ in {*one.dimensions} & {*other.dimensions})
+    def _shares_past(self, one: Expr, other: Expr) -> bool:
+        return not {past for past, _ in dimensions(one)}.isdisjoint(
+            past for past, _ in dimensions(other) if past in self._pasts
+        )
 
     def _reshape(self, node: Node) -> _Inferred:
         source, target = self.shape(node.inputs[0]) or (), self.content(node.inputs[1])
         if target is None:
             return None
-        sizes: list[Size | None] = []
+        sizes: list[Expr | None] = []
         for axis, size in enumerate(target):
-            if size.as_int == 0 and node.attributes.get("special_zero", True):
+            if size is ZERO and node.attributes.get("special_zero", True):
                 sizes.append(source[axis] if axis < len(source) else None)
             else:
-                sizes.append(size if size.is_natural or (size.as_int != -1 and not self._proves) else None)
-        if [size.as_int for size in target].count(-1) == 1 and sizes.count(None) == 1 and source:
-            sizes[sizes.index(None)] = remaining(source, [size for size in sizes if size is not None])
+                sizes.append(size if is_natural(size) or (size is not _REST and not self._proves) else None)
+        if target.count(_REST) == 1 and sizes.count(None) == 1 and source:
+            sizes[sizes.index(None)] = _remaining(source, [size for size in sizes if size is not None])
         elif None not in sizes:
             self._join_remaining(source, [size for size in sizes if size is not None])
         return tuple(sizes)
 
-    def _join_remaining(self, source: Vector, target: list[Size]) -> None:
+    def _join_remaining(self, source: Vector, target: list[Expr]) -> None:
         """Note that two sizes are equal which alone differ before and after a Reshape."""
         kept, others = list(source), []
         for size in target:
             # A past may be empty, which makes no size equal to another.
-            if size in kept and size.as_dimension not in self._pasts:
+            if size in kept and as_dimension(size) not in self._pasts:
                 kept.remove(size)
             else:
                 others.append(size)
-        sides = [[size for size in side if size.as_int is None] for side in (kept, others)]
-        counts = [prod(size.as_int or 1 for size in side) for side in (kept, others)]
+        sides = [[size for size in side if size.op != "number"] for side in (kept, others)]
+        counts = [prod(int(size.as_number or 1) for size in side) for side in (kept, others)]
         if [len(side) for side in sides] == [1, 1] and counts[0] == counts[1]:
-            self._classes.join(sides[0][0], sides[1][0])
+            self._equal.join(sides[0][0], sides[1][0])
 
     def _matmul(self, node: Node) -> _Inferred:
         first, second = (self.shape(source) for source in node.inputs[:2])
@@ -263,7 +302,7 @@ class Sizes:
             return None
         rows, inner = first[:-3:-1] if node.attributes["transpose_a"] else first[-2:]
         other, columns = second[:-3:-1] if node.attributes["transpose_b"] else second[-2:]
-        self._classes.join(inner, other)
+        self._equal.join(inner, other)
         batch = self._broadcast([first[:-2], second[:-2]], node.outputs[0], last=2)
         return None if batch is None else (*batch, rows, columns)
 
@@ -274,12 +313,12 @@ class Sizes:
         if query is None or mask is None or len(mask) > len(query):
             return None
         if key and content:
-            self._classes.join(key[-2], content[-2])
+            self._equal.join(key[-2], content[-2])
             for pair in [] if self._proves else zip(key[:-2], content[:-2], strict=False):
-                if _ONE not in pair:
-                    self._classes.join(*pair)
-        padded = (_ONE,) * (len(query) - len(mask)) + mask
-        sizes = [size if padded[axis] in {_ONE, size} else None for axis, size in enumerate(query[:-1])]
+                if ONE not in pair:
+                    self._equal.join(*pair)
+        padded = (ONE,) * (len(query) - len(mask)) + mask
+        sizes = [size if padded[axis] in {ONE, size} else None for axis, size in enumerate(query[:-1])]
         return (*sizes, content[-1] if content else None)
 
     def _add(self, node: Node) -> _Inferred:
@@ -287,7 +326,7 @@ class Sizes:
         if self._proves and all(self._is_embedding(source) for source in node.inputs):
             first, second = (self.shape(source) for source in node.inputs)
             if first and second:
-                self._classes.join(first[-2], second[-2])
+                self._equal.join(first[-2], second[-2])
         return self._by_table(node, node.outputs[0])
 
     def _is_embedding(self, value: Value | None) -> bool:
@@ -299,13 +338,14 @@ class Sizes:
 
     def _range(self, node: Node) -> _Inferred:
         start, stop, step = (self.content(source) for source in node.inputs)
-        if not start or not stop or not step or step[0] != _ONE:
+        if not start or not stop or not step or step[0] is not ONE:
             return None
-        return (stop[0] - start[0] if (stop[0] - start[0]).is_natural else None,)
+        count = subtract(stop[0], start[0])
+        return (count if is_natural(count) else None,)
 
     def _top(self, node: Node) -> _Inferred:
         shape, count, declared = self.shape(node.inputs[0]), self.content(node.inputs[1]), node.outputs[0].shape
-        if shape is None or not count or count[0].as_int is None or declared is None:
+        if shape is None or not count or count[0].op != "number" or declared is None:
             return None
         return tuple(None if isinstance(size, int) else shape[axis] for axis, size in enumerate(declared))
 
@@ -323,69 +363,104 @@ class Sizes:
             return None
         sizes = []
         for axis, (before, after) in enumerate(zip(start[0], result, strict=True)):
-            rises, grown = before.as_int is None and (after - before).is_natural, _fresh(node.outputs[0], axis)
-            sizes.append(before if before == after else before + grown if rises else grown)
+            rises, grown = before.op != "number" and is_natural(subtract(after, before)), _fresh(node.outputs[0], axis)
+            sizes.append(before if before is after else add(before, grown) if rises else grown)
         return tuple(sizes)
 
     def _sliced(self, node: Node) -> _Inferred:
         shape = self.shape(node.inputs[0])
         if shape is not None:
             # A loop has as many iterations as there are slices.
-            self._turns.setdefault(node.called, shape[node.attributes["axis"]])
+            self._iterations.setdefault(node.called, shape[node.attributes["axis"]])
         return self._by_table(node, node.outputs[0])
 
-    def _cut(self, change: _Change, shape: Vector) -> Size | None:
+    def _cut(self, change: _Change, shape: Vector) -> Expr | None:
         inputs, whole = change.node.inputs, shape[change.axis]
         bounds = [self.content(source) for source in inputs[1:3]]
         port = change.node.attributes.get("steps_port", len(inputs))
-        steps = self.content(inputs[port]) if port < len(inputs) else (_ONE,)
-        if change.node.op != "Slice" or not steps or any(step != _ONE for step in steps):
+        steps = self.content(inputs[port]) if port < len(inputs) else (ONE,)
+        if change.node.op != "Slice" or not steps or any(step is not ONE for step in steps):
             return None
         if any(bound is None or len(bound) != len(change.effect.along) for bound in bounds):
             return None
         first, last = (bound[change.place] for bound in bounds if bound is not None)
-        stop = position(whole, last)
+        stop = _position(whole, last)
         if not self._proves:
             # A tensor is as long as the slice asks for.
-            return stop - position(whole, first)
-        if first != Size() or not stop.is_natural:
+            return subtract(stop, _position(whole, first))
+        if first is not ZERO or not is_natural(stop):
             return None
-        return whole if (stop - whole).is_natural else stop if (whole - stop).is_natural else None
+        if is_natural(subtract(stop, whole)):
+            return whole
+        return stop if is_natural(subtract(whole, stop)) else None
 
-    def _part(self, change: _Change, shape: Vector) -> Size | None:
+    def _part(self, change: _Change, shape: Vector) -> Expr | None:
         node = change.node
         if node.op == "Split":
-            return divide(shape[change.axis], Size.constant(len(node.outputs)))
+            return _quotient(shape[change.axis], len(node.outputs))
         lengths = self.content(node.inputs[-1]) if len(node.inputs) > 1 else None
         size = lengths[change.value.port] if lengths is not None and len(lengths) == len(node.outputs) else None
-        return size if size is not None and size.is_natural else None
+        return size if size is not None and is_natural(size) else None
 
-    def _taken(self, change: _Change, shape: Vector) -> Size | None:  # noqa: ARG002
+    def _taken(self, change: _Change, shape: Vector) -> Expr | None:  # noqa: ARG002
         indices = self.shape(change.node.inputs[1])
         return None if indices is None else indices[change.place - len(change.effect.along)]
 
-    def _padded(self, change: _Change, shape: Vector) -> Size | None:
+    def _padded(self, change: _Change, shape: Vector) -> Expr | None:
         # OpenVINO has an input for entries before and one for those after, ONNX one for both.
-        contents = [self._contents.read(source) for source in change.node.inputs[1:3]]
-        pads = [size for content in contents if content is not None for size in content.flat]
-        added = pads[change.axis :: len(shape)][:2]
-        return shape[change.axis] + added[0] + added[1] if len(added) == 2 and None not in added else None
+        contents = [self._integers(source) for source in change.node.inputs[1:3]]
+        pads = [size for content in contents for size in content or ()]
+        before, after = (*pads[change.axis :: len(shape)][:2], None, None)[:2]
+        return None if before is None or after is None else add(shape[change.axis], before, after)
 
-    def _copied(self, change: _Change, shape: Vector) -> Size | None:
+    def _copied(self, change: _Change, shape: Vector) -> Expr | None:
         repeats, origin = self.content(change.node.inputs[1]), change.effect.origins[change.axis]
         if repeats is None or origin is None or len(repeats) != len(shape):
             return None
-        return shape[origin] if repeats[origin] == _ONE else None
+        return shape[origin] if repeats[origin] is ONE else None
 
-    def _iterated(self, change: _Change, shape: Vector) -> Size | None:
+    def _iterated(self, change: _Change, shape: Vector) -> Expr | None:
         if change.node.op == "Sliced":
-            return _ONE
-        turns = self._turns.setdefault(change.node.called, Size.of((change.node.called, "turns")))
-        return turns if change.effect.origins[change.axis] is None or shape[change.axis] == _ONE else None
+            return ONE
+        iterations = self._iterations.setdefault(change.node.called, dimension((change.node.called, "iterations")))
+        return iterations if change.effect.origins[change.axis] is None or shape[change.axis] is ONE else None
 
 
-def _fresh(value: Value, axis: int) -> Size:
-    return Size.of((value.node, value.port, axis))
+#: Stands in the shape of a Reshape for what is left.
+_REST = number(-1)
+
+
+def _position(size: Expr, bound: Expr) -> Expr:
+    """Return the place that a Slice's bound means on an axis of ``size``."""
+    value = bound.as_number
+    if value is not None and value >= NO_END:
+        return size
+    return add(size, bound) if is_negative(bound) else bound
+
+
+def _quotient(size: Expr, by: int) -> Expr | None:
+    """Return the exact quotient by a number: truncation and flooring differ elsewhere."""
+    terms = polynomial(size)
+    if not by or any(factor % by for factor in terms.values()):
+        return None
+    return from_polynomial({monomial: factor // by for monomial, factor in terms.items()})
+
+
+def _remaining(source: Vector, others: list[Expr]) -> Expr | None:
+    """Return the size that ``others`` lack to hold as many elements as ``source``."""
+    kept = list(source)
+    for size in list(others):
+        if size in kept:
+            kept.remove(size)
+            others.remove(size)
+    count = reduce(multiply, kept, ONE)
+    if any(size.op != "number" for size in others) or not is_linear(count):
+        return None
+    return _quotient(count, prod(int(size.as_number or 0) for size in others))
+
+
+def _fresh(value: Value, axis: int) -> Expr:
+    return dimension((value.node, value.port, axis))
 
 
 _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
@@ -406,12 +481,12 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
 }
 
 #: Changes of size by effects along an axis; other effects leave it open.
-_CHANGES: dict[str, Callable[[Sizes, _Change, Vector], Size | None]] = {
+_CHANGES: dict[str, Callable[[Sizes, _Change, Vector], Expr | None]] = {
     "cut": Sizes._cut,
     "part": Sizes._part,
     "take": Sizes._taken,
     "rows": Sizes._taken,
-    "reduce": lambda *_: _ONE,
+    "reduce": lambda *_: ONE,
     "pad": Sizes._padded,
     "copy": Sizes._copied,
     "product": lambda *_: None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Index, OperatorTable, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
@@ -16,7 +17,6 @@ from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 
 if TYPE_CHECKING:
-    from graphpass.analysis.symbolic.linear_size import Dimension
     from graphpass.analysis.symbolic.sizes import Sizes
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
@@ -61,7 +61,7 @@ class Tensors(Elements):
         model: Model,
         sizes: Sizes,
         table: OperatorTable,
-        lengths: Mapping[Dimension, Expr],
+        lengths: Mapping[Expr, Expr],
         bits: frozenset[int],
         definitions: Definitions,
         constants: Constants,
@@ -90,20 +90,20 @@ class Tensors(Elements):
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
         self._makers = self._first_makers()
 
-    def _first_makers(self) -> dict[Dimension, Dimension]:
+    def _first_makers(self) -> dict[Expr, Expr]:
         """Return the first output of each size whose operator has a rule of sizes.
 
         Equal sizes are one dimension, named after any of them: a Reshape's after a Gemm downstream.
         """
-        found: dict[Dimension, Dimension] = {}
+        found: dict[Expr, Expr] = {}
         for node in self.graph.nodes:
             for value in node.outputs if node.op in self._table.sizes else ():
                 for axis, size in enumerate(self._sizes.shape(value) or ()):
-                    if size.as_dimension is not None:
-                        found.setdefault(size.as_dimension, (node.index, value.port, axis))
+                    if as_dimension(size) is not None:
+                        found.setdefault(size, dimension((node.index, value.port, axis)))
         return found
 
-    def _inferred(self, dimension: Dimension) -> Expr:
+    def _inferred(self, dimension: Expr) -> Expr:
         found = super()._inferred(self._makers.get(dimension, dimension))
         if found is not None:
             return found
@@ -114,12 +114,12 @@ class Tensors(Elements):
             for node in nodes
             if not ((leaf := self._leaves.get(node.index)) and leaf.is_cut)
             for axis, size in enumerate(self._sizes.shape(node.outputs[0]) or ())
-            if size.as_dimension == dimension
+            if size is dimension
         ]
         if names:
             return ex.length(min(names))
         # Dimensions of both graphs are numbered alike, whatever they are.
-        return ex.length(f"dimension {dimension} of {id(self.graph)}")
+        return ex.length(f"dimension {dimension_name(dimension)} of {id(self.graph)}")
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.operators import computed
+from graphpass.analysis.symbolic.equal_sizes import dimension
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.miss import MissError
@@ -30,9 +31,8 @@ def evaluated(nodes, given, constants=(), lengths=None):
     graph.output.append(onnx.ValueInfoProto(name=nodes[-1].output[0]))
     model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     inputs = {model.graph.parameters[name]: value for name, value in given.items()}
-    evaluation = Evaluation(
-        model.analysis(find_computable), model.analysis(infer_sizes), dict(lengths or {}).get, inputs
-    )
+    known = {dimension(name): length for name, length in dict(lengths or {}).items()}
+    evaluation = Evaluation(model.analysis(find_computable), model.analysis(infer_sizes), known.get, inputs)
     return evaluation.of(model.graph.nodes[-1].source())
 
 

@@ -10,7 +10,8 @@ from support.loaded import onnx_model, openvino_model
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
-from graphpass.analysis.symbolic.linear_size import Size, Vector
+from graphpass.analysis.symbolic.equal_sizes import Vector
+from graphpass.analysis.symbolic.expressions import add, number
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.passes.attention.fuse_attention import FuseAttention
@@ -63,7 +64,7 @@ def test_a_value_is_the_dimension_it_was_read_from():
     shape = sizes.shape(x.output(0))
     assert sizes.value(length.output(0)) == (shape[1],)
     assert sizes.value(vector.output(0))[0] == shape[1]
-    assert sizes.value(vector.output(0))[1].as_int == 5
+    assert sizes.value(vector.output(0))[1].as_number == 5
     assert shape[0] != shape[1]
 
 
@@ -91,7 +92,7 @@ def test_minus_one_is_what_remains():
     heads = ops.reshape(x, shape, False)
     sizes = lengths_of([x], heads)
     assert sizes.shape(heads.output(0))[:2] == sizes.shape(x.output(0))[:2]
-    assert [size.as_int for size in sizes.shape(heads.output(0))[2:]] == [4, 16]
+    assert [size.as_number for size in sizes.shape(heads.output(0))[2:]] == [4, 16]
 
 
 def test_broadcasting_does_not_make_dimensions_equal():
@@ -163,8 +164,8 @@ def test_operators_carry_sizes_on(build, expected):
     output = output if isinstance(output, openvino.Output) else output.output(0)
     sizes = lengths_of([x], ops.relu(output))
     batch, length = sizes.shape(x.output(0))[:2]
-    meaning = {"B": batch, "L": length, "L+3": length + Size(3)}
-    assert sizes.shape(output) == tuple(meaning.get(word) or Size(int(word)) for word in expected.split())
+    meaning = {"B": batch, "L": length, "L+3": add(length, number(3))}
+    assert sizes.shape(output) == tuple(meaning.get(word) or number(int(word)) for word in expected.split())
 
 
 @pytest.mark.parametrize(("rows", "keeps"), [(-1, False), (1, True)])

@@ -15,7 +15,17 @@ from support.cache_forms import Build, started
 import graphpass
 from graphpass.analysis.caches.growth import growth_of
 from graphpass.analysis.caches.pairs import find_pairs
-from graphpass.analysis.symbolic.linear_size import Classes, Size
+from graphpass.analysis.symbolic.equal_sizes import (
+    EqualSizes,
+    as_dimension,
+    dimension,
+    dimension_name,
+    dimensions,
+    is_linear,
+    is_negative,
+    offset,
+)
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, add, multiply, negative, number, subtract
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Axes
@@ -24,48 +34,49 @@ from graphpass.ir.cache import Axes
 MEANINGS = ({"B": 11, "N": 5, "P": 7}, {"B": 6, "N": 13, "P": 9})
 
 
-def value_of(size: Size, meaning: dict[str, int]) -> int | None:
+def value_of(size: Expr, meaning: dict[object, int]) -> int | None:
     """The number that ``size`` is; ``None`` where it is made of something else than sizes of inputs."""
-    if any(dimension not in meaning for dimension, _ in size.dimensions):
+    assert is_linear(size)
+    terms = [(dimension_name(own), factor) for own, factor in dimensions(size)]
+    if any(name not in meaning for name, _ in terms):
         return None
-    return size.number + sum(meaning[dimension] * count for dimension, count in size.dimensions)
+    return offset(size) + sum(meaning[name] * factor for name, factor in terms)
 
 
-class TestSize:
+class TestSizes:
     def test_sums(self):
-        batch, length = Size.of("B"), Size.of("N")
-        assert batch + length - batch == length
-        assert (batch + Size(2)) * 3 - Size(6) == batch * 3
-        assert (batch - batch).as_int == 0
-        assert (batch + length).as_dimension is None
-        assert (-batch).is_negative
-        assert not (batch - length).is_negative
-        assert not Size().is_negative
+        batch, length = dimension("B"), dimension("N")
+        assert subtract(add(batch, length), batch) is length
+        assert subtract(multiply(add(batch, number(2)), number(3)), number(6)) is multiply(batch, number(3))
+        assert as_dimension(add(batch, length)) is None
+        assert is_negative(negative(batch))
+        assert not is_negative(subtract(batch, length))
+        assert not is_negative(ZERO)
 
     def test_sizes_of_operands_are_the_same(self):
-        classes = Classes()
-        a, b, c = map(Size.of, "abc")
+        classes = EqualSizes()
+        a, b, c = map(dimension, "abc")
         classes.join(a, b)
         classes.join(c, b)
         assert len({classes.resolve(size) for size in (a, b, c)}) == 1
-        classes.join(Size(4), a)
-        assert classes.resolve(b + c) == Size(8)
-        classes.join(a + b, Size(3))
-        assert classes.resolve(a) == Size(4)
+        classes.join(number(4), a)
+        assert classes.resolve(add(b, c)) is number(8)
+        classes.join(add(a, b), number(3))
+        assert classes.resolve(a) is number(4)
 
     def test_sums_that_are_the_same(self):
-        classes = Classes()
-        a, b, c, d = map(Size.of, "abcd")
-        classes.join(a, b + c)
-        assert classes.resolve(a + d) == b + c + d
-        classes.join(b + d, c + d)
-        assert classes.resolve(a) == classes.resolve(b * 2)
+        classes = EqualSizes()
+        a, b, c, d = map(dimension, "abcd")
+        classes.join(a, add(b, c))
+        assert classes.resolve(add(a, d)) is add(b, c, d)
+        classes.join(add(b, d), add(c, d))
+        assert classes.resolve(a) is classes.resolve(multiply(b, number(2)))
 
     def test_long_chains_are_followed_without_recursion(self):
-        classes, sizes = Classes(), [Size.of(number) for number in range(5000)]
+        classes, sizes = EqualSizes(), [dimension(number) for number in range(5000)]
         for one, other in itertools.pairwise(sizes):
             classes.join(one, other)
-        assert classes.resolve(sizes[0]) == sizes[-1]
+        assert classes.resolve(sizes[0]) is sizes[-1]
 
 
 @some.composite
@@ -203,10 +214,10 @@ def test_what_is_told_is_what_is_seen(model):
     told = 0
     for meaning, seen in observed(model):
         for tensor, shape in seen:
-            for size, number in zip(sizes.shape(tensor), shape, strict=True):
+            for size, own in zip(sizes.shape(tensor), shape, strict=True):
                 value = value_of(size, meaning)
                 told += value is not None
-                assert value is None or value == number, (tensor.name, sizes.shape(tensor), shape)
+                assert value is None or value == own, (tensor.name, sizes.shape(tensor), shape)
     assert told
 
 
@@ -217,12 +228,12 @@ def test_what_is_proven_holds_in_every_run(model):
     sizes = Sizes(model.graph, {})
     for _, seen in observed(model):
         pairs = [pair for tensor, shape in seen for pair in zip(sizes.shape(tensor), shape, strict=True)]
-        numbers = {}
-        for size, number in pairs:
-            if size.as_dimension is not None:
-                assert numbers.setdefault(size.as_dimension, number) == number
-        for size, number in pairs:
-            assert value_of(size, numbers) in {None, number}
+        numbers: dict[object, int] = {}
+        for size, own in pairs:
+            if as_dimension(size) is not None:
+                assert numbers.setdefault(dimension_name(size), own) == own
+        for size, own in pairs:
+            assert value_of(size, numbers) in {None, own}
 
 
 def carried(update, shape=("B", "S", "D")):

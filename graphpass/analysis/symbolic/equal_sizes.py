@@ -1,0 +1,125 @@
+"""Sizes as integers of dimensions, and classes of equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeAlias
+
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.expressions import Expr, number, substitute, subtract
+from graphpass.analysis.symbolic.nodes import from_polynomial, length, polynomial, walk
+
+#: The sizes of a tensor's axes, or the integers that a small tensor holds, flat.
+Vector: TypeAlias = tuple[Expr, ...]
+
+
+def dimension(name: Hashable) -> Expr:
+    """Return the size of an axis that is not known, at least 0."""
+    return length(("dimension", name))
+
+
+def dimension_name(expr: Expr) -> Hashable:
+    """Return the name that a `dimension` was made with."""
+    name: Hashable = expr.args[0][1]
+    return name
+
+
+def as_dimension(size: Expr) -> Expr | None:
+    """Return ``size`` if it is one dimension and nothing else."""
+    return size if size.op == "length" else None
+
+
+def dimensions(size: Expr) -> list[tuple[Expr, int]]:
+    """Return each dimension of a linear size with its factor, in the order of their names."""
+    terms = [(monomial[0], factor) for monomial, factor in polynomial(size).items() if monomial]
+    return sorted(terms, key=lambda term: repr(term[0].args[0])) if len(terms) > 1 else terms
+
+
+def offset(size: Expr) -> int:
+    """Return the number that is added to multiples of dimensions."""
+    return polynomial(size).get((), 0)
+
+
+def is_linear(size: Expr) -> bool:
+    """Return whether ``size`` is a number plus multiples of dimensions."""
+    return all(len(monomial) <= 1 and all(atom.op == "length" for atom in monomial) for monomial in polynomial(size))
+
+
+def is_negative(size: Expr) -> bool:
+    """Return whether a slice's bound counts from the end: dimensions with negative factors, and no positive number."""
+    terms = polynomial(size)
+    return bool(terms) and all(factor < 0 for factor in terms.values())
+
+
+class EqualSizes:
+    """Dimensions that are equal to others, to numbers or to sums."""
+
+    def __init__(self) -> None:
+        self._known: dict[Expr, Expr] = {}
+        #: Resolved sizes, until more are equal.
+        self._resolved: dict[Expr, Expr] = {}
+
+    @property
+    def joins(self) -> int:
+        """Return the number of dimensions that equal something else."""
+        return len(self._known)
+
+    def resolve(self, size: Expr) -> Expr:
+        """Return ``size`` in terms of dimensions that equal nothing else."""
+        if size.op == "number":
+            return size
+        found = self._resolved.get(size)
+        if found is None:
+            found = self._resolved[size] = self._resolve(size)
+        return found
+
+    def _resolve(self, size: Expr) -> Expr:
+        while size.op != "number":
+            known = {atom: self._end(atom) for atom in self._atoms(size) if atom in self._known}
+            if not known:
+                break
+            size = substitute(size, known)
+        return size
+
+    def _atoms(self, size: Expr) -> set[Expr]:
+        if size.op == "length":
+            return {size}
+        if is_linear(size):
+            return {monomial[0] for monomial in polynomial(size) if monomial}
+        return {part for part in walk(size) if part.op == "length"}
+
+    def _end(self, atom: Expr) -> Expr:
+        """Return the end of the chain of sizes that a dimension equals."""
+        path, found = [], self._known[atom]
+        while found in self._known:
+            path.append(atom)
+            atom = found
+            found = self._known[atom]
+        for passed in path:
+            self._known[passed] = found
+        return found
+
+    def join(self, one: Expr, other: Expr) -> None:
+        """Note that two sizes are equal, if a dimension follows from that."""
+        if one is other:
+            return
+        one, other = self.resolve(one), self.resolve(other)
+        terms = polynomial(subtract(one, other))
+        constant = terms.pop((), 0)
+        factors = list(terms.values())
+        is_sum = is_linear(from_polynomial(terms))
+        if len(factors) == 1 and is_sum and constant % factors[0] == 0 and -constant // factors[0] >= 0:
+            self._note(next(iter(terms))[0], number(-constant // factors[0]))
+        elif constant == 0 and is_sum and sorted(factors) == [-1, 1]:
+            # The first operand follows the second.
+            (first,), (second,) = sorted(terms, key=lambda monomial: -terms[monomial])
+            self._note(first, second)
+        elif len(factors) > 2 or not is_sum:
+            for own, equal in ((one, other), (other, one)):
+                if own.op == "length" and is_natural(equal) and own not in self._atoms(equal):
+                    self._note(own, equal)
+                    return
+
+    def _note(self, atom: Expr, equal: Expr) -> None:
+        self._known[atom] = equal
+        self._resolved.clear()
