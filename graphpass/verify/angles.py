@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graphpass.analysis.equations.angles import POSITION, Angles, at_position
+from graphpass.analysis.equations.angles import Angles
+from graphpass.analysis.equations.rotation import POSITION, at_position
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at

@@ -26,8 +26,8 @@ from graphpass.verify.numbers import unlike_numbers
 
 if TYPE_CHECKING:
     from graphpass.analysis.equations.evaluation import Evaluation
-    from graphpass.analysis.equations.operators import Array
     from graphpass.analysis.lengths.turns import Turn
+    from graphpass.analysis.symbolic.rounding import Array
     from graphpass.ir.model import Model
     from graphpass.verify.comparison import Comparison
     from graphpass.verify.difference import Tolerance

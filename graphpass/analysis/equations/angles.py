@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import product
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_elements
-from graphpass.analysis.equations.rotation import find_activations
+from graphpass.analysis.equations.rotation import QUERY, ROW, find_activations
 from graphpass.analysis.equations.sight import find_sights, operator_lengths
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
@@ -23,9 +23,6 @@ from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.values import REALS
-
-#: Row and new position of an angle, and its position without padding.
-ROW, QUERY, POSITION = ex.index("row", BATCH), ex.index("query", LENGTH), ex.length("position")
 
 #: Channels of the widest table that is written channel by channel: learned positions have more, and one form.
 _MOST_CHANNELS = 1024
@@ -118,13 +115,6 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
                 if axis is not None:
                     found.append(_angles(elements, node, (PositionTable(node, value, axis),)))
     return tuple(found)
-
-
-def at_position(expr: Expr) -> Expr:
-    """Return an angle without padding as a function of `POSITION`, if it is one."""
-    plain = unpadded(expr)
-    parts = set(ex.walk(plain))
-    return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})
 
 
 def _angles(elements: Elements, node: Node, tables: tuple[PositionTable, ...]) -> Angles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from graphpass.analysis.equations.operators import is_known
+from graphpass.analysis.symbolic.arrays import is_known
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 

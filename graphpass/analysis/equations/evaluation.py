@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping
 import numpy
 
 from graphpass.analysis.equations.computable import Computable
-from graphpass.analysis.equations.operators import LARGEST, Array, computed, is_known
-from graphpass.analysis.symbolic.arrays import DTYPES, MALFORMED, typed
+from graphpass.analysis.symbolic.arrays import computed, is_known
+from graphpass.analysis.symbolic.constants import LARGEST_MASK
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.rounding import DTYPES, Array, typed
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import MissError
-
-#: Errors of numpy on operands that do not fit, as they are in models for other lengths.
-_UNFIT = (*MALFORMED, OverflowError, ZeroDivisionError)
 
 
 class Evaluation:
@@ -124,19 +122,15 @@ class Evaluation:
         elif node.op == "Constant":
             found = self._constant(value)
         else:
-            inputs = [self._found[source] for source in node.inputs if source is not None]
-            try:
-                with numpy.errstate(all="ignore"):
-                    found = computed(node, value.port, inputs)
-            except _UNFIT as error:
-                raise MissError(node, f"{node.op} cannot be computed ahead: {error}") from error
-        if found is None:
+            operands = {source: self._found[source] for source in node.inputs if source is not None}
+            found = computed(self.graph, node, value.port, operands, LARGEST_MASK)
+        if found is None or numpy.ma.is_masked(found):
             raise MissError(node, f"{node.op} cannot be computed ahead")
-        return typed(found, value.element_type)
+        return typed(numpy.ma.getdata(found), value.element_type)
 
     def _constant(self, value: Value) -> Array | None:
         try:
-            held = self.graph.constant(value, LARGEST)
+            held = self.graph.constant(value, LARGEST_MASK)
         except FileNotFoundError as error:
             raise MissError(self.graph.producer(value), f"its weights are missing: {error}") from error
         return None if held is None else held.astype(DTYPES[value.element_type], copy=False)

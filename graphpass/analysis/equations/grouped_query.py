@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy
-
 from graphpass.analysis.attention.find import find_attention, match
 from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.equations.rotation import Rotation, find_rotation
-from graphpass.analysis.equations.steps import Step, evaluation_at
-from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.caches.masks import find_elements, find_masks
+from graphpass.analysis.equations.rotation import Rotation, find_activations, find_rotation
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.expressions import ZERO, number
+from graphpass.analysis.symbolic.places import digits
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.graph import Node, Value
@@ -28,9 +28,6 @@ from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import fixed_size, known_elements
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
-
-#: Lengths for which a factor has to be the same.
-_LENGTHS = (Step(1, 0, 3), Step(2, 5, 2))
 
 #: Sizes of heads that its kernels take: multiples of these, with and without rotation.
 _HEADS_OF, _ROTATED_HEADS_OF = 8, 16
@@ -115,6 +112,8 @@ def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
             found[node.name] = read if isinstance(read, Miss) else _read(model, read, plain_mask(mask))
         except MissError as error:
             found[node.name] = error.miss
+        except UnknownError as error:
+            found[node.name] = Miss(node, str(error))
     return found
 
 
@@ -218,18 +217,21 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
 
 
 def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None:
-    """Check that heads are copied one by one, by computing copies of numbers."""
+    """Check that heads are copied one by one."""
     if not cache.copies:
         return
-    step, count = Step(2, 3, 2), fixed_size(cache.past, 1) or 0
-    size = fixed_size(cache.past, 3) or 0
-    numbers = numpy.arange(step.batch * count * step.total * size, dtype=numpy.float32)
-    whole = numbers.reshape(step.batch, count, step.total, size) % 2039
-    found = evaluation_at(model, step, {cache.whole: whole}).of(cache.copies[-1])
-    wanted = (whole, whole.repeat(heads // count, axis=1))
+    elements = model.analysis(find_elements).cut(cache.whole, model.analysis(find_activations))
+    count = fixed_size(cache.past, 1) or 1
+    copied = cache.copies[-1]
+    place = tuple(ex.index(f"copy {axis}", size) for axis, size in enumerate(elements.shape(copied)))
     # The product copies a single head by itself.
-    if not any(numpy.array_equal(found, one) for one in wanted[count > 1 and heads > count :]):
-        raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
+    of_each = {count, heads} if count == 1 or count == heads else {heads}
+    if len(place) == 4 and place[1].args[1].as_number in of_each:
+        groups = number(int(place[1].args[1].as_number or 1) // count)
+        own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *place[2:]
+        if elements.of(copied, place) is elements.of(cache.whole, own):
+            return
+    raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
 
 
 def _scaling(model: Model, attention: Attention, head_dim: int) -> tuple[float, float]:
@@ -255,14 +257,9 @@ def _product(model: Model, node: Node, scales: tuple[Scale, ...]) -> float:
 
 def _number(model: Model, value: Value) -> float | None:
     """Return a factor that is constant, or follows from sizes alike for all lengths."""
-    folded = fold_scalar(model.graph, value)
-    if folded is not None:
-        return folded
-    try:
-        found = {float(evaluation_at(model, step, {}).of(value).item()) for step in _LENGTHS}
-    except (MissError, ValueError):
-        return None
-    return found.pop() if len(found) == 1 else None
+    elements = model.analysis(find_elements)
+    found = elements.of(value, (ZERO,) * len(elements.shape(value))).as_number
+    return None if found is None else float(found)
 
 
 def _check_sink(attention: Attention, heads: int) -> None:

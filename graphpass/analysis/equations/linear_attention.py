@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias
 
 import numpy
 
-from graphpass.analysis.equations.operators import ELEMENTWISE, Array
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
+from graphpass.analysis.symbolic.arrays import computed
+from graphpass.analysis.symbolic.rounding import Array
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node, Value
@@ -33,6 +34,9 @@ _ROUNDING = 1e-4
 
 #: Combine two tensors to one that is linear in each.
 _PRODUCTS = frozenset({"Einsum", "MatMul", "Multiply"})
+
+#: Functions of single elements that roles may have.
+_FUNCTIONS = frozenset({"Exp", "Negative", "Sigmoid", "Softplus"})
 
 #: Give no negative numbers.
 _POSITIVE = frozenset({"Exp", "Sigmoid", "Softplus"})
@@ -352,6 +356,7 @@ class _Shown:
     def _factor(self, value: Value) -> _Factor:
         """Read ``value`` of each token, and find how its source has the axes."""
         source, functions = self._source(value)
+        names = tuple(node.op for node in functions)
         found = [numpy.stack([token.of(value) for token in run.tokens]) for run in self._runs]
         size, is_constant = found[0][0].size, source not in self._runs[0].sources
         batch = 1 if is_constant else self._batch
@@ -366,13 +371,13 @@ class _Shown:
             if width > 1:
                 raise MissError(self._graph.producer(value), "a constant vector takes part in the update")
             numbers = tuple(float(number) for number in lined[0][0, 0, :, 0])
-            return _Factor(Role(source, (), functions, 0 if left else 1, numbers), lined)
+            return _Factor(Role(source, (), names, 0 if left else 1, numbers), lined)
         tensors = [run.sources[source] for run in self._runs]
-        for name in functions:
-            tensors = [ELEMENTWISE[name](one) for one in tensors]
+        for node in functions:
+            tensors = [self._applied(node, one) for one in tensors]
         for order in permutations(range(tensors[0].ndim)):
             if all(_same(one.transpose(order), wanted) for one, wanted in zip(tensors, lined, strict=True)):
-                return _Factor(Role(source, order, functions, 0 if left else width), lined)
+                return _Factor(Role(source, order, names, 0 if left else width), lined)
         raise MissError(self._graph.producer(value), f"tokens of {source.name} are not laid out by batch and head")
 
     def _positive(self, decay: _Factor) -> _Factor:
@@ -390,15 +395,21 @@ class _Shown:
             raise MissError(node, f"the decay {role.source.name} may be negative")
         return decay
 
-    def _source(self, value: Value) -> tuple[Value, tuple[str, ...]]:
-        functions: list[str] = []
+    def _applied(self, node: Node, array: Array) -> Array:
+        found = computed(self._graph, node, 0, {node.source(): array}, array.size)
+        if found is None:
+            raise MissError(node, f"{node.op} cannot be computed ahead")
+        return found
+
+    def _source(self, value: Value) -> tuple[Value, tuple[Node, ...]]:
+        functions: list[Node] = []
         sources = self._runs[0].sources
         while value not in sources:
             node = self._graph.producer(value)
             if node.op == "Constant":
                 break
-            if node.op in ELEMENTWISE:
-                functions.insert(0, node.op)
+            if node.op in _FUNCTIONS:
+                functions.insert(0, node)
             elif node.op not in _PICKS:
                 raise MissError(node, f"{node.op} computes a factor of the update in the loop")
             value = node.source()

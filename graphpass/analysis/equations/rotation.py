@@ -1,28 +1,35 @@
-"""Show that a query or key is rotated by positions, and compute tables.
+"""Find the rotation of queries and keys by positions, and compute its tables.
 
-Exporters write rotary embedding in many ways. Here the operators between a tensor and its rotated form are computed
-for unit vectors, which gives the matrix of each position. It has to rotate pairs, at any position alone as among
-others: angles that depend on the longest position of a step have no table.
+Exporters write rotary embedding in many ways. Here an element of the rotated tensor is written in terms of elements of
+its source: it has to be a pair's element times a cosine, and the other one times a sine, with the same factors for both
+elements of a pair, whatever the operators in between are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy
 
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.analysis.equations.numbering import find_numbers
-from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.equations.steps import Step, evaluation_at
-from graphpass.ir.graph import Node, Value
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
+from graphpass.analysis.symbolic.evaluate import arrays_at
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.rounding import Array
+from graphpass.ir.graph import Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SHAPE_READERS, SLICES, SPLITS
-from graphpass.ir.values import REALS, fixed_size
+
+#: Row and new position of an angle, and its position without padding.
+ROW, QUERY, POSITION = ex.index("row", BATCH), ex.index("query", LENGTH), ex.length("position")
 
 #: Lie between a projection and its rotated form.
 _ROTATES = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative", "RotaryEmbedding"}
@@ -30,11 +37,11 @@ _ROTATES = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negativ
 #: Most operators between them: 26 are in the fixtures.
 _MOST = 96
 
-#: Positions whose matrices are computed, and how many positions a part of a table holds.
-_SAMPLES, _CHUNK = 6, 1024
+#: Positions of a part of a table that is computed at once.
+_CHUNK = 1024
 
-#: A number of tokens that no number of heads has.
-_UNLIKELY = 10007
+#: Positions at which factors are compared that tables of the model hold.
+_SAMPLES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +56,8 @@ class Rotation:
         size: Number of rotated elements of each head, the first ones.
         interleaved: Whether pairs are neighbours; otherwise the two halves.
         counts_slots: Whether positions are places in the cache, not input ``position_ids``.
-        signature: Equal for rotations of equal angles.
+        cos: The factor of a pair's own elements, at `ROW`, `QUERY` and an index of pairs.
+        sin: The factor of the other elements of pairs.
     """
 
     source: Value
@@ -60,7 +68,13 @@ class Rotation:
     size: int
     interleaved: bool
     counts_slots: bool
-    signature: Hashable
+    cos: Expr
+    sin: Expr
+
+    @property
+    def signature(self) -> Hashable:
+        """Return what is equal for rotations of equal angles."""
+        return self.cos, self.sin, self.size, self.interleaved, self.counts_slots
 
 
 def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
@@ -71,15 +85,22 @@ def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
         value: A query or key of four axes.
         size: Size of its heads.
     """
+    elements, data = model.analysis(find_elements), model.analysis(find_activations)
     for source in _sources(model, value):
         try:
-            found = _rotation(model, source, value, size)
-        except MissError:
-            # An operator between this one and the value is not computed ahead; those further away lie before it.
+            found = _rotation(elements.cut(source, data), source, value, size)
+        except UnknownError:
             return None
         if found is not None:
             return found
     return None
+
+
+def at_position(expr: Expr) -> Expr:
+    """Return an angle without padding as a function of `POSITION`, if it is one."""
+    plain = unpadded(expr)
+    parts = set(ex.walk(plain))
+    return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})
 
 
 def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array, Array]:
@@ -88,17 +109,15 @@ def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array
     Raises:
         MissError: The angles of one position depend on others.
     """
+    for factor in (rotation.cos, rotation.sin):
+        others = [part for part in ex.walk(at_position(factor)) if part.op in {"length", "opaque", "running_sum"}]
+        if not {*others} <= {POSITION}:
+            node = model.graph.producer(rotation.result)
+            raise MissError(node, "the angles of a position depend on other positions of the step")
     parts = [
         _angles(model, rotation, numpy.arange(start, min(start + _CHUNK, count))) for start in range(0, count, _CHUNK)
     ]
     cos, sin = (numpy.concatenate([part[place] for part in parts]) for place in (0, 1))
-    places = numpy.unique(numpy.linspace(0, count - 1, _SAMPLES).astype(int))
-    probes = [places] if not rotation.counts_slots else []
-    for probe in (*probes, *(numpy.array([place]) for place in places), numpy.arange(min(count, 2 * _CHUNK))):
-        for table, part in zip((cos, sin), _angles(model, rotation, probe), strict=True):
-            if not numpy.array_equal(table[probe], part):
-                node = model.graph.producer(rotation.result)
-                raise MissError(node, f"the angles of position {probe[0]} depend on other positions of the step")
     return cos, sin
 
 
@@ -133,69 +152,129 @@ def find_activations(model: Model) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """Hold the turn between two values, with the words of `Rotation`."""
+class _Layout:
+    """Places of a tensor of heads, ``[batch, heads, length, head_dim]`` or with the middle axes swapped."""
 
-    size: int
-    interleaved: bool
-    matrices: bytes
+    heads_last: bool
+    heads: int
+    rows: Expr
+
+    def place(self, head: Expr, channel: Expr) -> Index:
+        """Return the index of an element at `ROW` and `QUERY`."""
+        row = ZERO if self.rows is ONE else ROW
+        return (row, QUERY, head, channel) if self.heads_last else (row, head, QUERY, channel)
 
 
-def _rotation(model: Model, source: Value, result: Value, size: int) -> Rotation | None:
-    laid_out = _laid_out(model, source)
-    if laid_out is None or fixed_size(source, -1) not in {None, size}:
+def _layout(elements: Elements, value: Value, size: int) -> _Layout | None:
+    shape = elements.shape(value)
+    if len(shape) != 4 or LENGTH not in shape[1:3] or shape[3] is not number(size):
         return None
-    heads_last, heads = laid_out
-    between = list(model.graph.backward([result], lambda node: () if node.index == source.node else node.inputs))
-    counts_slots = POSITIONS not in {node.name for node in between if node.op == "Parameter"}
-    key, known = _structure(model, between, source), model.analysis(_known_turns)
-    if key not in known:
-        known[key] = _turn(model, Rotation(source, result, heads_last, heads, size, 0, False, counts_slots, None))
-    turn = known[key]
-    if turn is None:
+    heads_last = shape[1] is LENGTH
+    heads = shape[2 if heads_last else 1].as_number
+    return _Layout(heads_last, heads, shape[0]) if isinstance(heads, int) else None
+
+
+def _rotation(elements: Elements, source: Value, result: Value, size: int) -> Rotation | None:
+    """Return the rotation between two values; ``elements`` are in terms of those of ``source``."""
+    before, after = _layout(elements, source, size), _layout(elements, result, size)
+    if before is None or after is None or before.heads != after.heads:
         return None
-    angles = (_angles_of(model, between, source), turn, counts_slots)
-    return Rotation(source, result, heads_last, heads, size, turn.size, turn.interleaved, counts_slots, angles)
+    head = ZERO if before.heads == 1 else ex.index("head", number(before.heads))
 
+    def read(channel: Expr) -> Expr:
+        return elements.of(source, before.place(head, channel))
 
-def _known_turns(model: Model) -> dict[Hashable, _Turn | None]:  # noqa: ARG001
-    """Return an empty store, kept until the model is edited: layers do alike."""
-    return {}
+    def turned(channel: Expr) -> Expr:
+        return elements.of(result, after.place(head, channel))
 
-
-def _structure(model: Model, between: list[Node], source: Value) -> Hashable:
-    """Return equal structures for equal computations on other activations."""
-    numbers, data = model.analysis(find_numbers), model.analysis(find_activations)
-    places = {(source.node, source.port): -1}
-    steps: list[Hashable] = [numbers.of_size(source)]
-    for node in sorted(between, key=lambda node: node.index):
-        if node.index not in data or node.index == source.node:
-            continue
-        inputs = tuple(
-            None if one is None else places.get((one.node, one.port), ("outside", numbers.of(one)))
-            for one in node.inputs
-        )
-        places |= {(one.node, one.port): len(places) for one in node.outputs}
-        steps.append((node.op, tuple((name, repr(given)) for name, given in sorted(node.attributes.items())), inputs))
-    return tuple(steps)
-
-
-def _turn(model: Model, sought: Rotation) -> _Turn | None:
-    size, heads = sought.head_dim, sought.heads
-    # Axes of heads and of positions differ in size, so that the layout shows.
-    length = _SAMPLES + (heads == _SAMPLES)
-    places = numpy.arange(3, 3 + length) if sought.counts_slots else numpy.arange(length) ** 3
-    units = numpy.eye(size, dtype=_dtype(sought.source))
-    rows = _run(model, sought, units, places)
-    if rows is None or rows.shape[-1] != size or not (rows == rows[:, :, :1]).all():
-        return None
-    # By position: row i of a matrix is where element i goes.
-    matrices = rows[:, :, 0].transpose(1, 0, 2).astype(numpy.float64)
-    for interleaved in (False, True):
-        turned = _turned(matrices, interleaved)
-        if turned is not None:
-            return _Turn(turned, interleaved, matrices.tobytes())
+    for count in _counts(turned(ex.index("channel", number(size))), size):
+        for interleaved in (False, True):
+            factors = _factors(read, turned, count, interleaved)
+            rest = ex.add(number(count), ex.index("rest", number(size - count))) if count < size else None
+            if factors is None or (rest is not None and turned(rest) is not read(rest)):
+                continue
+            inputs = {part.args[0] for part in ex.walk(*factors) if part.op == "read" and isinstance(part.args[0], str)}
+            positions = elements.graph.parameters.get(POSITIONS)
+            # Text alone has one position along all axes, so that several look like any other rotation.
+            is_plain = positions is None or positions.rank == 2
+            if head in set(ex.walk(*factors)) - {ZERO} or not inputs <= {POSITIONS} or not is_plain:
+                return None
+            heads_last = before.heads_last
+            return Rotation(source, result, heads_last, before.heads, size, count, interleaved, not inputs, *factors)
     return None
+
+
+def _counts(element: Expr, size: int) -> list[int]:
+    """Return numbers of channels that may be rotated: all, or those before a bound."""
+    bounds = {
+        abs(factor)
+        for part in ex.walk(element)
+        if part.op == "not_positive"
+        for monomial, factor in ex.polynomial(part.args[0]).items()
+        if not monomial
+    }
+    near = {bound + away for bound in bounds for away in (-1, 0, 1)}
+    return [size, *sorted(count for count in {*near, *(2 * one for one in near)} if 0 < count < size and not count % 2)]
+
+
+def _factors(
+    read: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], count: int, interleaved: bool
+) -> tuple[Expr, Expr] | None:
+    """Return cosine and sine if the first ``count`` channels are rotated in pairs."""
+    pair = ex.index("pair", number(count // 2))
+    doubled = ex.multiply(number(2), pair)
+    ends = (doubled, ex.add(doubled, ONE)) if interleaved else (pair, ex.add(pair, number(count // 2)))
+    one, other = map(read, ends)
+    first, second = (_coefficients(turned(end), one, other) for end in ends)
+    if first is None or second is None:
+        return None
+    cos, sin = first[0], second[0]
+    is_turned = sin is not ZERO and _are_equal(cos, second[1]) and _are_equal(ex.negative(first[1]), sin)
+    return (cos, sin) if is_turned else None
+
+
+def _coefficients(root: Expr, one: Expr, other: Expr) -> tuple[Expr, Expr] | None:
+    """Return the factors of two elements in an expression that is linear in both."""
+    fed = {one, other}
+    known: dict[Expr, tuple[Expr, Expr] | None] = {one: (ONE, ZERO), other: (ZERO, ONE)}
+    for part in ex.walk(root):
+        if part in known:
+            continue
+        operands = [operand for operand in part.operands if operand in fed]
+        if not operands:
+            known[part] = None
+            continue
+        fed.add(part)
+        found = [known[operand] for operand in operands]
+        if None in found or part.op not in {"real_sum", "product", "quotient"}:
+            return None
+        pairs = [pair for pair in found if pair is not None]
+        if part.op == "real_sum":
+            if len(operands) != len(part.args):
+                return None
+            known[part] = ex.add(*(pair[0] for pair in pairs)), ex.add(*(pair[1] for pair in pairs))
+        elif len(operands) > 1 or (part.op == "quotient" and operands[0] is not part.args[0]):
+            return None
+        else:
+            by = part.args[1] if operands[0] is part.args[0] else part.args[0]
+            scale = ex.divide if part.op == "quotient" else ex.multiply
+            known[part] = scale(pairs[0][0], by), scale(pairs[0][1], by)
+    return known.get(root)
+
+
+def _are_equal(one: Expr, other: Expr) -> bool:
+    """Return whether two factors are equal, by numbers if they read tables."""
+    if one is other:
+        return True
+    plain = [at_position(factor) for factor in (one, other)]
+    pairs = {part for part in ex.walk(*plain) if part.op == "index"}
+    places = numpy.arange(_SAMPLES)[:, None] ** 3
+    given = {POSITION: places} | {pair: numpy.arange(pair.args[1].as_number)[None] for pair in pairs}
+    try:
+        left, right = (arrays_at(factor, given) for factor in plain)
+    except (KeyError, TypeError):
+        return False
+    return bool(numpy.ma.allequal(left, right))
 
 
 def _rows(whole: Array, heads: int, length: int) -> Array | None:
@@ -205,41 +284,6 @@ def _rows(whole: Array, heads: int, length: int) -> Array | None:
     if whole.shape[1:3] == (length, heads):
         return whole
     return whole.swapaxes(1, 2) if whole.shape[1:3] == (heads, length) else None
-
-
-def _angles_of(model: Model, between: list[Node], source: Value) -> Hashable:
-    """Return the numbers of what activations are combined with: equal ones are one computation."""
-    numbers, data = model.analysis(find_numbers), model.analysis(find_activations)
-    sides = (one for node in between if node.index in data and node.index != source.node for one in node.inputs)
-    return frozenset(
-        numbers.of(one) for one in sides if one is not None and one.node not in data and one.element_type in REALS
-    )
-
-
-def _turned(matrices: Array, interleaved: bool) -> int | None:
-    """Return the number of rotated elements, if the matrices rotate pairs."""
-    size = matrices.shape[-1]
-    unit = numpy.eye(size)
-    moved = numpy.flatnonzero((matrices != unit).any(axis=(0, 2)))
-    turned = int(moved[-1]) + 1 if len(moved) else 0
-    if not turned or turned % 2:
-        return None
-    half = turned // 2
-    first = numpy.arange(0, turned, 2) if interleaved else numpy.arange(half)
-    second = first + (1 if interleaved else half)
-    cos, sin = matrices[:, first, first], matrices[:, first, second]
-    wanted = numpy.broadcast_to(unit, matrices.shape).copy()
-    wanted[:, first, first] = wanted[:, second, second] = cos
-    wanted[:, first, second], wanted[:, second, first] = sin, -sin
-    return turned if numpy.array_equal(wanted, matrices) and sin.any() else None
-
-
-def _laid_out(model: Model, source: Value) -> tuple[bool, int] | None:
-    """Return whether heads come after positions, and their number."""
-    shape = evaluation_at(model, Step(1, 0, _UNLIKELY), {}).shape(source)
-    if shape is None or len(shape) != 4 or _UNLIKELY not in shape[1:3]:
-        return None
-    return (True, shape[2]) if shape[1] == _UNLIKELY else (False, shape[1])
 
 
 def _run(model: Model, rotation: Rotation, held: Array, places: Array) -> Array | None:
@@ -264,9 +308,6 @@ def _run_heads(model: Model, rotation: Rotation, held: Array, places: Array) -> 
     positions = model.graph.parameters.get(POSITIONS)
     step = Step(len(held), int(places[0]), len(places))
     given = {rotation.source: held}
-    if positions is not None and positions.rank != 2:
-        # Text alone has one position along all axes, so that it looks like any other rotation.
-        raise MissError(model.graph.producer(positions), "a token has several positions")
     if positions is not None:
         given[positions] = numpy.broadcast_to(places[None], (step.batch, step.length))
     return evaluation_at(model, step, given).of(rotation.result)

@@ -12,11 +12,10 @@ from graphpass.analysis.attention.types import OPERATORS, Mask
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.angles import Angles, PositionTable
 from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.equations.sight import Sight, operator_lengths
 from graphpass.analysis.equations.steps import Step, evaluation_at
-from graphpass.analysis.symbolic.arrays import DTYPES
 from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.rounding import DTYPES, Array
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.miss import MissError

@@ -9,8 +9,8 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import Length, step_lengths
 from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.rounding import Array
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Value
 from graphpass.ir.model import Model

@@ -9,10 +9,10 @@ import numpy
 
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.equations.operators import Array
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions, offset
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.rounding import Array
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value

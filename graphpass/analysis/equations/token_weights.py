@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy
-
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.caches.stepping import find_stepping
-from graphpass.analysis.equations.numbering import find_numbers
-from graphpass.analysis.equations.operators import Array
-from graphpass.analysis.equations.steps import Step, evaluation_at
+from graphpass.analysis.equations.rotation import QUERY, ROW
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
+from graphpass.analysis.symbolic.rounding import Array
 from graphpass.ir.graph import Graph, Use, Value
-from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ELEMENTWISE, LAYOUT, PICKS
 from graphpass.ir.values import fixed_size
@@ -29,9 +30,9 @@ _MAKES_WEIGHTS = ELEMENTWISE | LAYOUT | PICKS
 #: Operators, and their inputs that hide hidden states.
 _PRODUCTS = {("Multiply", 0), ("Multiply", 1), ("Select", 0)}
 
-#: Masks of two rows after three positions; no two of own, first and no columns are the same.
-_PAST = 3
-_MASKS = {1: numpy.array([[0, 1, 1, 1], [1, 1, 1, 0]]), 2: numpy.array([[0, 1, 1, 1, 0], [1, 1, 1, 1, 1]])}
+
+#: A number of new tokens that is not 1.
+_SEVERAL = ex.length("several", 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,13 @@ def find_weighing(model: Model) -> Weighing:
     # A mask of the new tokens alone has no other columns.
     if mask is None or inventory.kind != "hybrid" or find_stepping(model, inventory).masks_new_tokens:
         return Weighing()
-    numbers = model.analysis(find_numbers)
-    alike: dict[int, list[Value]] = {}
+    elements = model.analysis(find_elements)
+    alike: dict[Expr | Value, list[Value]] = {}
     for value in dict.fromkeys(_weights(graph, mask)):
-        alike.setdefault(numbers.of(value), []).append(value)
-    several = {number: _columns(model, mask, values[0], 2) for number, values in alike.items()}
-    one = [_columns(model, mask, values[0], 1) for values in alike.values()]
-    of_others = [value for number, values in alike.items() if several[number].first for value in values]
+        alike.setdefault(_weight(elements, value) or value, []).append(value)
+    several = {weight: _columns(elements, mask, weight, _SEVERAL) for weight in alike}
+    one = [_columns(elements, mask, weight, ONE) for weight in alike]
+    of_others = [value for weight, values in alike.items() if several[weight].first for value in values]
     return Weighing(_all(several.values()), _all(one), tuple(of_others))
 
 
@@ -120,14 +121,25 @@ def _weighs_hidden_states(use: Use) -> bool:
     )
 
 
-def _columns(model: Model, mask: Value, weights: Value, length: int) -> TokenWeights:
-    given = _MASKS[length]
+def _weight(elements: Elements, weights: Value) -> Expr | None:
+    """Return the weight of the token at `ROW`, `QUERY`."""
     try:
-        found = evaluation_at(model, Step(len(given), _PAST, length), {mask: given}).of(weights)
-        found = found.reshape(len(given), length)
-    except (MissError, ValueError):
+        sizes = elements.shape(weights)
+    except UnknownError:
+        return None
+    if [size for size in sizes if size is not ONE] not in ([BATCH, LENGTH], [LENGTH]):
+        return None
+    places = {BATCH: ROW, LENGTH: QUERY}
+    return elements.of(weights, tuple(places.get(size, ZERO) for size in sizes))
+
+
+def _columns(elements: Elements, mask: Value, weight: Expr | Value, length: Expr) -> TokenWeights:
+    """Return the columns that a weight of ``length`` new tokens reads."""
+    if isinstance(weight, Value) or any(part in elements.misses for part in ex.walk(weight)):
         return TokenWeights(unknown=True)
-    if (found == given[:, -length:]).all():
+    given = {LENGTH: length} | ({QUERY: ZERO} if length is ONE else {})
+    own, first = (ex.substitute(elements.of(mask, (ROW, place)), given) for place in (ex.add(PAST, QUERY), QUERY))
+    found = ex.substitute(ex.choose(weight, ONE, ZERO) if weight.sort == "bool" else weight, given)
+    if found is own:
         return TokenWeights()
-    first, none = bool((found == given[:, :length]).all()), bool((found == 1).all())
-    return TokenWeights(first, none, unknown=not (first or none))
+    return TokenWeights(found is first, found is ONE, unknown=found not in (first, ONE))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 
-from graphpass.analysis.equations.operators import ELEMENTWISE, Array
-from graphpass.analysis.symbolic.arrays import FUNCTIONS
+from graphpass.analysis.symbolic.arrays import computed, is_known
 from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.rounding import Array
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
+from graphpass.ir.operators import ELEMENTWISE, NORMS
 
 #: Differences of f32 constants; GELU by Erf is 5e-4 off the one by a hyperbolic tangent.
 _TOLERANCE = 1e-6
@@ -42,30 +43,11 @@ class Activation:
     limit: float | None = None
 
 
-def _clip(low: Array | None, high: Array | None, array: Array) -> Array:
-    raised = array if low is None else numpy.maximum(array, low)
-    return raised if high is None else numpy.minimum(raised, high)
-
-
-_FUNCTIONS: dict[str, Callable[..., Array | None]] = {
-    **FUNCTIONS,
-    **ELEMENTWISE,
-    "Clip": lambda array, low=None, high=None: _clip(low, high, array),
-    "Convert": lambda array: array,
-    "Erf": numpy.vectorize(math.erf, otypes=[float]),
-    "Identity": lambda array: array,
-    "Max": lambda *arrays: numpy.maximum.reduce(arrays),
-    "Min": lambda *arrays: numpy.minimum.reduce(arrays),
-    "Relu": lambda array: numpy.maximum(array, 0),
-    "Tanh": numpy.tanh,
-}
-
-
 def is_elementwise(node: Node) -> bool:
     """Return whether `name_activation` computes ``node``."""
     if node.op == "Convert":
         return node.source().element_type == node.outputs[0].element_type
-    return node.op in _FUNCTIONS and node.op != "Range"
+    return node.op in ELEMENTWISE - NORMS and is_known(node)
 
 
 def name_activation(
@@ -109,12 +91,14 @@ def name_activation(
 
 
 def _computed(graph: Graph, node: Node, found: Mapping[Value, Array]) -> Array:
-    inputs: list[Array | None] = []
+    inputs: dict[Value, Array] = {}
     for value in node.inputs:
-        number = None if value is None or value in found else fold_scalar(graph, value)
-        inputs.append(None if value is None else found[value] if value in found else numpy.array(number))
-    with numpy.errstate(all="ignore"):
-        made = _FUNCTIONS[node.op](*inputs)
+        if value is not None:
+            number = None if value in found else fold_scalar(graph, value)
+            inputs[value] = numpy.array(number, float) if number is not None else found[value]
+    # In f64, whatever the graph computes in: parameters are differences of close numbers.
+    wide = replace(node, outputs=(replace(node.outputs[0], element_type="f64"),))
+    made = computed(graph, wide, 0, inputs, _GATES.size)
     if made is None:
         raise MissError(node, f"{node.op} is not computed here")
     return made
@@ -141,7 +125,12 @@ def _swiglu(function: Callable[[Array, Array], Array]) -> Activation | None:
 def _computed_swiglu(kind: Activation, gate: Array, up: Array) -> Array:
     bound = math.inf if kind.limit is None else kind.limit
     gate, up = numpy.minimum(gate, bound), numpy.clip(up, -bound, bound)
-    made: Array = gate * ELEMENTWISE["Sigmoid"](kind.alpha * gate) * (up + kind.beta)
+    made: Array = gate * _sigmoid(kind.alpha * gate) * (up + kind.beta)
+    return made
+
+
+def _sigmoid(array: Array) -> Array:
+    made: Array = 1 / (1 + numpy.exp(-array))
     return made
 
 
@@ -153,7 +142,7 @@ def _gelu(array: Array) -> Array:
 #: Activations of one product, ``onnxruntime/contrib_ops/cpu/moe/moe_utils.cc``.
 _PLAIN: dict[str, Callable[[Array], Array]] = {
     "relu": lambda array: numpy.maximum(array, 0),
-    "silu": lambda array: array * ELEMENTWISE["Sigmoid"](array),
+    "silu": lambda array: array * _sigmoid(array),
     "gelu": _gelu,
     "identity": lambda array: array,
 }

@@ -65,19 +65,26 @@ def _split(terms: Polynomial, variable: Expr) -> tuple[Expr | None, Expr]:
 
 def _is_natural_in_lengths(terms: Polynomial, atoms: set[Expr]) -> bool:
     """Return whether a polynomial of lengths is: of what they exceed their least values by."""
-    if any(atom.op not in {"length", "running_sum", "modulo"} for atom in atoms):
+    least = {atom: _least(atom) for atom in atoms}
+    if None in least.values():
         return False
     expr: Expr = ZERO
     for monomial, factor in terms.items():
         term = number(factor)
         for atom in monomial:
-            # A length is what it exceeds its least value by, and that.
-            exceeds = _plus(length(f"{atom.args[0]} beyond"), number(atom.args[1])) if atom.op == "length" else atom
-            term = _times(term, exceeds)
+            # An atom is what it exceeds its least value by, and that.
+            term = _times(term, _plus(length(("beyond", atom)), number(least[atom] or 0)))
         expr = _plus(expr, term)
-    if any(atom.op == "modulo" and not isinstance(atom.args[1].as_number, int) for atom in atoms):
-        return False
     return all(factor >= 0 for factor in polynomial(expr).values())
+
+
+def _least(atom: Expr) -> int | None:
+    """Return the least value of an atom."""
+    if atom.op == "length":
+        return int(atom.args[1])
+    if atom.op == "running_sum" or (atom.op == "modulo" and isinstance(atom.args[1].as_number, int)):
+        return 0
+    return getattr(atom.args[0], "least", None) if atom.op == "read" else None
 
 
 def _plus(one: Expr, other: Expr) -> Expr:

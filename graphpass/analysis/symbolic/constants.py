@@ -40,6 +40,15 @@ class Table:
     digest: str
     elements: numpy.ndarray = field(compare=False, repr=False)
 
+    @property
+    def least(self) -> int | None:
+        """Return the least of integers."""
+        import numpy
+
+        # Sizes that are not known are masked zeros.
+        held = numpy.ma.getdata(self.elements)
+        return int(held.min()) if held.size and held.dtype.kind in "iu" else None
+
 
 def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
     """Return an element of a constant; ``None`` if it cannot be read."""

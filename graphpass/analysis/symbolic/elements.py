@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -33,7 +33,10 @@ Index: TypeAlias = "tuple[Expr, ...]"
 Request: TypeAlias = "tuple[Value, Index]"
 """An element of a tensor that a rule asks for."""
 
-Rule: TypeAlias = "Callable[[Element], Generator[Request, Expr, Expr]]"
+Steps: TypeAlias = "Generator[Request, Expr, Expr]"
+"""Asks for elements, and returns one."""
+
+Rule: TypeAlias = "Callable[[Element], Steps]"
 
 #: Elements of one root: masks of exports take up to 300.
 LIMIT = 4000
@@ -49,6 +52,15 @@ class UnknownError(Exception):
     """Carries the reason that an operator's element is not known."""
 
 
+class Tensors(Protocol):
+    """Tensors that a rule of the table asks about."""
+
+    graph: Graph
+
+    def shape(self, value: Value) -> Index:
+        """Return the sizes of an input or output."""
+
+
 class Shapes(Protocol):
     """Sizes of a graph's tensors."""
 
@@ -61,13 +73,13 @@ class Element:
     """One element of an output that a rule of the table is to write.
 
     Attributes:
-        elements: Those of the graph.
+        elements: The tensors.
         node: The operator.
         value: Its output.
         index: Place of the element.
     """
 
-    elements: Elements
+    elements: Tensors
     node: Node
     value: Value
     index: Index
@@ -236,6 +248,15 @@ class Elements:
             self._known[value_, index_] = answer
         return answer
 
+    def cut(self, source: Value, inside: Collection[int]) -> Elements:
+        """Return elements in terms of those of ``source``.
+
+        Args:
+            source: A tensor that is read like an input.
+            inside: Nodes that may follow from it; elements of others are shared.
+        """
+        return _Cut(self, source, inside)
+
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
         rule = self._table.elements.get(node.op)
@@ -266,6 +287,22 @@ class Elements:
         found = make("opaque", ((id(self.graph), value.node, value.port), *index), sort)  # type: ignore[arg-type]
         self.misses[found] = Miss(node, reason)
         return found
+
+
+class _Cut(Elements):
+    """Elements in terms of those of one tensor."""
+
+    def __init__(self, whole: Elements, source: Value, inside: Collection[int]) -> None:
+        super().__init__(whole.graph, whole._sizes, whole._table, whole._lengths, whole._bits)
+        self._whole, self._source, self._inside = whole, source, inside
+        self._shapes, self.misses = whole._shapes, whole.misses
+
+    def _start(self, value: Value, index: Index) -> Steps:
+        if value == self._source:
+            return _done(read(("cut", value.node, value.port), index, "real"))
+        if value.node not in self._inside:
+            return _done(self._whole.of(value, index))
+        return super()._start(value, index)
 
 
 def _done(expr: Expr) -> Generator[Request, Expr, Expr]:

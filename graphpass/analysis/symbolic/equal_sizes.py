@@ -30,7 +30,7 @@ def as_dimension(size: Expr) -> Expr | None:
 
 
 def dimensions(size: Expr) -> list[tuple[Expr, int]]:
-    """Return each dimension of a linear size with its factor, in the order of their names."""
+    """Return the dimensions of a linear size with their factors, by name."""
     terms = [(monomial[0], factor) for monomial, factor in polynomial(size).items() if monomial]
     return sorted(terms, key=lambda term: repr(term[0].args[0])) if len(terms) > 1 else terms
 
@@ -46,7 +46,7 @@ def is_linear(size: Expr) -> bool:
 
 
 def is_negative(size: Expr) -> bool:
-    """Return whether a slice's bound counts from the end: dimensions with negative factors, and no positive number."""
+    """Return whether a bound counts from the end: no term of it is positive."""
     terms = polynomial(size)
     return bool(terms) and all(factor < 0 for factor in terms.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from typing import Any, TypeAlias
@@ -53,7 +54,20 @@ def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[A
     Raises:
         KeyError: It reads an input, or depends on an index, length or operator that is not known.
     """
-    return numpy.ma.asarray(_evaluated(root, given, _ON_ARRAYS, _rows))
+
+    def counted(part: Expr, upper: Any) -> Any:
+        body, bound, _ = part.args
+        last = numpy.asarray(upper)
+        # Summands lie along one more axis.
+        spread = {index: numpy.asarray(array)[..., None] for index, array in given.items()}
+        places = numpy.arange(int(last.max(initial=0)) + 1)
+        terms = arrays_at(body, {**spread, bound: places}).astype("int64")
+        sums = numpy.broadcast_to(terms, (*terms.shape[:-1], len(places))).cumsum(axis=-1)
+        whole = numpy.broadcast_shapes(last.shape, sums.shape[:-1])
+        found = numpy.broadcast_to(sums, (*whole, len(places)))
+        return numpy.take_along_axis(found, numpy.broadcast_to(last, whole)[..., None], axis=-1)[..., 0]
+
+    return numpy.ma.asarray(_evaluated(root, given, _ON_ARRAYS | {"running_sum": counted}, _rows))
 
 
 def _evaluated(
@@ -105,6 +119,8 @@ def _rows(part: Expr, source: object, index: list[Any]) -> Any:
     if not isinstance(source, Table):
         raise KeyError(part)
     sizes = source.elements.shape
+    if not index:
+        return source.elements
     places = [numpy.ma.asarray(place) for place in index]
     beyond = reduce(
         numpy.logical_or,
@@ -114,7 +130,10 @@ def _rows(part: Expr, source: object, index: list[Any]) -> Any:
         ),
     )
     within = (numpy.clip(place.data, 0, size - 1).astype("int64") for place, size in zip(places, sizes, strict=True))
-    return numpy.ma.array(source.elements[tuple(within)], mask=beyond)
+    found = source.elements[tuple(within)]
+    # Products and quotients of f32 are rounded once, to the type of the result.
+    found = found.astype("float64") if found.dtype.kind == "f" else found
+    return numpy.ma.array(found, mask=beyond) if beyond.any() else found
 
 
 def _product(factors: Any) -> Any:
@@ -128,6 +147,7 @@ def _product(factors: Any) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceiling": numpy.ceil,
     "cos": numpy.cos,
+    "erf": numpy.vectorize(math.erf, otypes=[float]),
     "exp": numpy.exp,
     "floor": numpy.floor,
     "log": numpy.log,
@@ -136,6 +156,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round_f16": partial(rounded, "f16"),
     "sin": numpy.sin,
     "sqrt": numpy.sqrt,
+    "tanh": numpy.tanh,
     "truncate": lambda value: numpy.trunc(value) if isinstance(value, numpy.ndarray) else int(numpy.trunc(value)),
 }
 

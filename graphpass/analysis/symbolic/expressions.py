@@ -121,6 +121,11 @@ def multiply(one: Expr, other: Expr) -> Expr:
         return from_polynomial(product(polynomial(one), polynomial(other)))
     if one.op == other.op == "number":
         return number(one.args[0] * other.args[0])
+    for factor, rest in ((one, other), (other, one)):
+        constants = [part for part in rest.args if part.op == "number"] if rest.op == "product" else []
+        if factor.op == "number" and constants:
+            (others,) = (part for part in rest.args if part.op != "number")
+            return multiply(number(factor.args[0] * constants[0].args[0]), others)
     return make("product", tuple(sorted((one, other), key=lambda operand: operand.serial)), "real")
 
 

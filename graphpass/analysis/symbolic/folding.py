@@ -26,10 +26,13 @@ def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
         The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else, or
         on a missing file.
     """
-    from graphpass.analysis.symbolic.arrays import folded
+    import numpy
 
-    found = folded(graph, value) if value is not None else None
-    return found.values if found is not None and found.known.all() else None
+    found = _folded(graph, value) if value is not None else None
+    if found is None or numpy.ma.is_masked(found):
+        return None
+    plain: numpy.ndarray = numpy.ma.getdata(found)
+    return plain
 
 
 def fold_scalar(graph: Graph, value: Value | None) -> float | None:
@@ -64,3 +67,71 @@ def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
     given = node.attributes.get("axes")
     found = fold(graph, node.input(1)) if given is None else None
     return given if found is None else tuple(int(axis) for axis in found.reshape(-1))
+
+
+#: Elements of the largest tensor that is read or computed: scales, shapes and indices are small.
+LIMIT = 4096
+
+
+def _folded(graph: Graph, value: Value) -> numpy.ndarray | None:
+    """Fold ``value`` and values upstream of it; unknown elements are masked."""
+    folds = graph.folds
+    pending = [value]
+    while pending:
+        current = pending[-1]
+        node = graph.producer(current)
+        sources = _sources(graph, node)
+        if current in folds:
+            pending.pop()
+        elif sources is None or any(source in folds and folds[source] is None for source in sources):
+            folds[current] = None
+        elif missing := [source for source in sources if source not in folds]:
+            pending.append(missing[0])
+        else:
+            folds[current] = _computed(graph, node, current)
+    found: numpy.ndarray | None = folds[value]
+    return found
+
+
+def _sources(graph: Graph, node: Node) -> list[Value] | None:
+    """Order the inputs to fold: constants last, since another input often settles the fold."""
+    from graphpass.analysis.symbolic.arrays import is_known
+
+    if node.op in {"Constant", "ShapeOf"}:
+        return []
+    if not is_known(node) or not node.inputs or node.inputs[0] is None:
+        return None
+    given = [value for value in node.inputs if value is not None]
+    return sorted(given, key=lambda value: graph.producer(value).op == "Constant")
+
+
+def _computed(graph: Graph, node: Node, value: Value) -> numpy.ndarray | None:
+    from graphpass.analysis.symbolic.arrays import computed
+    from graphpass.analysis.symbolic.rounding import DTYPES
+
+    dtype = DTYPES.get(value.element_type)
+    if dtype is None:
+        return None
+    if node.op == "ShapeOf":
+        return _shape(node, dtype)
+    if node.op == "Constant":
+        try:
+            held = graph.constant(value, LIMIT)
+        except FileNotFoundError:  # a graph may be analyzed without its weights
+            return None
+        return None if held is None else held.astype(dtype)
+    given = {source: graph.folds[source] for source in node.inputs if source is not None}
+    return computed(graph, node, value.port, given, LIMIT)
+
+
+def _shape(node: Node, dtype: str) -> numpy.ndarray | None:
+    import numpy
+
+    shape = node.source().shape
+    if shape is None:
+        return None
+    sizes = shape[slice(node.attributes.get("start"), node.attributes.get("end"))]
+    known = [isinstance(size, int) for size in sizes]
+    numbers = [size if isinstance(size, int) else 0 for size in sizes]
+    found: numpy.ndarray = numpy.array(numbers, dtype)
+    return found if all(known) else numpy.ma.array(found, mask=[not own for own in known])

@@ -6,20 +6,20 @@ Sources: the operator specifications of ONNX and of OpenVINO's opset16. Names ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural
-from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, UnknownError, chosen
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError, chosen
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.places import flat_place, index_of, regroup, solved
+from graphpass.analysis.symbolic.rotary import rotary
+from graphpass.dialects.signature import native_attributes
 from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Value
 from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS, SLICES, SPLITS
 from graphpass.ir.values import HALVES, INTEGERS, REALS
-
-Steps = Generator[Request, Expr, Expr]
 
 #: Elements of the largest axis that a sum or product is written out along.
 _MOST_TERMS = 64
@@ -110,42 +110,31 @@ def _absolute(operand: Expr) -> Expr:
     return ex.maximum(operand, ex.negative(operand))
 
 
+def sigmoid(operand: Expr) -> Expr:
+    """Return ``1 / (1 + exp(-operand))``."""
+    return ex.divide(ONE, ex.add(ONE, ex.apply("exp", (ex.negative(operand),))))
+
+
+def _softplus(operand: Expr) -> Expr:
+    return ex.apply("log", (ex.add(ONE, ex.apply("exp", (operand,))),))
+
+
+def _clip(element: Element) -> Steps:
+    found = yield element.broadcast(0)
+    given = native_attributes(element.node)
+    for port, name, function in ((1, "min", ex.maximum), (2, "max", ex.minimum)):
+        if element.node.input(port) is not None:
+            found = function(found, (yield element.node.source(port), ()))
+        elif name in given:
+            found = function(found, number(float(given[name])))
+    return found
+
+
 # Moves
 
 
 def _reshape(element: Element) -> Steps:
-    return (yield element.node.source(), _regrouped(element.index, element.own_shape, element.shape(0)))
-
-
-def regrouped(index: Index, sizes: Index, targets: Index) -> tuple[list[Expr], list[int], Expr]:
-    """Match equal axes of a Reshape from both ends.
-
-    Args:
-        index: Index of an element.
-        sizes: Sizes that the index is of.
-        targets: Sizes on the other side.
-
-    Returns:
-        The index into ``targets`` on matched axes, the other axes, and the flat index over these.
-    """
-    axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
-    places = [axis for axis, size in enumerate(targets) if size is not ONE]
-    result: list[Expr] = [ZERO] * len(targets)
-    while axes and places and sizes[axes[-1]] is targets[places[-1]]:
-        result[places.pop()] = index[axes.pop()]
-    while axes and places and sizes[axes[0]] is targets[places[0]]:
-        result[places.pop(0)] = index[axes.pop(0)]
-    return result, places, _flat(tuple(index[axis] for axis in axes), tuple(sizes[axis] for axis in axes))
-
-
-def _regrouped(index: Index, sizes: Index, targets: Index) -> Index:
-    """Return an index into ``sizes`` as one into ``targets``, in the same order."""
-    result, places, flat = regrouped(index, sizes, targets)
-    if not places:
-        return tuple(result)
-    for place, digit in zip(places, _digits(flat, tuple(targets[place] for place in places)), strict=True):
-        result[place] = digit
-    return tuple(result)
+    return (yield element.node.source(), regroup(element.index, element.own_shape, element.shape(0)))
 
 
 def _unsqueeze(element: Element) -> Steps:
@@ -208,6 +197,20 @@ def _start(bound: Expr, size: Expr) -> Expr:
     return bound
 
 
+def _first(start: Expr, size: Expr, step: Expr) -> Expr:
+    """Return the first place that a slice keeps."""
+    if is_natural(ex.subtract(step, ONE)):
+        return _start(start, size)
+    bound, count = start.as_number, size.as_number
+    if step.as_number is None or not isinstance(bound, int):
+        raise UnknownError("its step, or where it starts backward, is computed")
+    if bound == -1 or bound >= NO_END:
+        return ex.subtract(size, ONE)
+    if not isinstance(count, int):
+        raise UnknownError("it goes backward on an axis of unknown size")
+    return number(min(bound if bound >= 0 else bound + count, count - 1))
+
+
 def _slice(element: Element) -> Steps:
     node, sizes = element.node, element.shape(0)
     starts = yield from element.integers(1)
@@ -220,19 +223,7 @@ def _slice(element: Element) -> Steps:
         axes = (yield from element.axes(axes_port)) if node.input(axes_port) is not None else tuple(range(len(starts)))
     places = list(element.index)
     for axis, start, step in zip(axes, starts, steps, strict=True):
-        size = sizes[axis]
-        if step is ONE:
-            places[axis] = ex.add(places[axis], _start(start, size))
-        elif isinstance(step.as_number, int) and step.as_number > 0:
-            places[axis] = ex.add(ex.multiply(places[axis], step), _start(start, size))
-        elif (
-            step.as_number == -1
-            and isinstance(start.as_number, int)
-            and (start.as_number == -1 or start.as_number >= NO_END)
-        ):
-            places[axis] = ex.subtract(ex.subtract(size, ONE), places[axis])
-        else:
-            raise UnknownError("its step is negative")
+        places[axis] = ex.add(ex.multiply(places[axis], step), _first(start, sizes[axis], step))
     return (yield node.source(), tuple(places))
 
 
@@ -253,9 +244,8 @@ def _strided_slice(element: Element) -> Steps:
             own.pop(0)
             continue
         size = sizes[len(places)]
-        if not (isinstance(step.as_number, int) and step.as_number > 0):
-            raise UnknownError("its step is negative")
-        first = ZERO if is_set("begin_mask", place) and not is_set("shrink_axis_mask", place) else _start(start, size)
+        is_open = is_set("begin_mask", place) and not is_set("shrink_axis_mask", place)
+        first = _first(number(0 if is_natural(step) else -1) if is_open else start, size, step)
         if is_set("shrink_axis_mask", place):
             places.append(first)
         else:
@@ -372,18 +362,18 @@ def _scatter_nd(element: Element) -> Steps:
             ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(element.elements.shape(source))
         ]
         place = yield source, tuple(spread)
-        found, inside = _solved(spread, _digits(place, radix), _digits(element.index[0], radix))
+        found, inside = solved(spread, index_of(place, radix), index_of(element.index[0], radix))
         where, sizes = tuple(found[one] for one in spread), tuple(one.args[1] for one in spread)
         update = element.elements.graph.producer(node.source(2))
         # Outside of the written slice the index may exceed its sizes, and cannot be divided into digits.
         is_flattened = update.op == "Reshape" and element.elements.shape(update.source()) == sizes
-        written = yield (update.source(), where) if is_flattened else (node.source(2), (_flat(where, sizes),))
+        written = yield (update.source(), where) if is_flattened else (node.source(2), (flat_place(where, sizes),))
     else:
         spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
         places = []
         for axis in range(depth):
             places.append((yield node.source(1), (*spread, number(axis))))
-        found, inside = _solved(spread, tuple(places), element.index[:depth])
+        found, inside = solved(spread, tuple(places), element.index[:depth])
         written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
     if inside is ex.TRUE:
         return written
@@ -405,50 +395,6 @@ def _part_of_range(element: Element) -> tuple[Value, Index] | None:
     return (part, element.elements.shape(whole.outputs[0])) if is_range else None
 
 
-def _flat(index: Index, sizes: Index) -> Expr:
-    """Return the place of an element in a tensor of ``sizes`` that is flattened."""
-    flat: Expr = ZERO
-    for place, size in zip(index, sizes, strict=True):
-        flat = ex.add(ex.multiply(flat, size), place)
-    return flat
-
-
-def _digits(flat: Expr, sizes: Index) -> Index:
-    """Return the index of the element at ``flat``: the inverse of `_flat`."""
-    found: list[Expr] = []
-    for size in reversed(sizes[1:]):
-        parts = divided(flat, size)
-        if parts is None:
-            raise UnknownError(f"its elements are regrouped: {text(flat)} is not divided by {text(size)}")
-        flat, digit = parts
-        found.insert(0, digit)
-    return (flat, *found)
-
-
-def _solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
-    """Solve ``places == wanted`` for the indices of writes, and their condition.
-
-    Each place is an index of its own, shifted by what is none of them.
-    """
-    found: dict[Expr, Expr] = {one: ZERO for one in spread if one.args[1] is ONE}
-    condition = ex.TRUE
-    for place, target in zip(places, wanted, strict=True):
-        place = ex.substitute(place, found) if found else place
-        own = [one for one in spread if one not in found and one in set(ex.walk(place))]
-        if not own:
-            condition = ex.conjunction(condition, ex.equal(place, target))
-            continue
-        rest = ex.subtract(place, own[0])
-        if len(own) > 1 or own[0] in set(ex.walk(rest)):
-            raise UnknownError("it writes to places that are computed")
-        found[own[0]] = ex.subtract(target, rest)
-        inside = ex.conjunction(ex.at_most(ZERO, found[own[0]]), ex.less(found[own[0]], own[0].args[1]))
-        condition = ex.conjunction(condition, inside)
-    if any(one not in found for one in spread):
-        raise UnknownError("it writes to a place several times")
-    return found, condition
-
-
 def _scatter_update(element: Element) -> Steps:
     """Write slices along one axis."""
     node = element.node
@@ -460,7 +406,7 @@ def _scatter_update(element: Element) -> Steps:
     place %= len(element.index)
     spread = [ex.index(f"write {node.index}", indices[0])]
     written = yield node.source(1), tuple(spread)
-    found, inside = _solved(spread, (written,), (element.index[place],))
+    found, inside = solved(spread, (written,), (element.index[place],))
     update = yield node.source(2), (*element.index[:place], found[spread[0]], *element.index[place + 1 :])
     return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), element.index))
 
@@ -593,12 +539,15 @@ RULES: dict[str, Rule] = {
     "BitwiseOr": _bitwise(ex.disjunction),
     "Broadcast": _broadcast,
     "Ceiling": _function("ceiling", math.ceil),
+    "Clamp": _clip,
+    "Clip": _clip,
     "Concat": _concat,
     "ConstantOfShape": _filled,
     "Cos": _function("cos", math.cos),
     "CumSum": _cum_sum,
     "Divide": _divide,
     "Equal": _elementwise(ex.equal),
+    "Erf": _function("erf", math.erf),
     "Exp": _function("exp", math.exp),
     "Flatten": _reshape,
     "Floor": _function("floor", math.floor),
@@ -635,17 +584,23 @@ RULES: dict[str, Rule] = {
     "ReduceMin": _reduced(ex.minimum),
     "ReduceProd": _reduced(ex.multiply),
     "ReduceSum": _reduced(ex.add, sums=True),
+    "Relu": _elementwise(lambda operand: ex.maximum(operand, ZERO)),
     "Reshape": _reshape,
     "ScatterNDUpdate": _scatter_nd,
     "ScatterUpdate": _scatter_update,
+    "RotaryEmbedding": rotary,
     "Select": _elementwise(lambda condition, one, other: ex.choose(ex.holds(condition), one, other)),
     "ShapeOf": _shape_of,
+    "Sigmoid": _elementwise(sigmoid),
     "Sin": _function("sin", math.sin),
     "Slice": _slice,
+    "SoftPlus": _elementwise(_softplus),
+    "Softplus": _elementwise(_softplus),
     "Sqrt": _function("sqrt", math.sqrt),
     "Squeeze": _squeeze,
     "StridedSlice": _strided_slice,
     "Subtract": _elementwise(ex.subtract),
+    "Tanh": _function("tanh", math.tanh),
     "Tile": _tile,
     "Transpose": _transpose,
     "Trilu": _trilu,

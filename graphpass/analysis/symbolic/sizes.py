@@ -7,12 +7,12 @@ that succeeds; passes edit by these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import product
 from math import prod
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Elements
@@ -27,12 +27,16 @@ from graphpass.analysis.symbolic.equal_sizes import (
 )
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, multiply, number, subtract
 from graphpass.analysis.symbolic.nodes import from_polynomial, polynomial
+from graphpass.analysis.symbolic.ranks import with_rank, with_ranks
 from graphpass.analysis.symbolic.table import TABLE
-from graphpass.ir.axes import NO_END, AxisEffect, axis_effect
+from graphpass.ir.axes import NO_END, AxisEffect, axis_effect, cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.values import INTEGERS
+
+if TYPE_CHECKING:
+    import numpy
 
 #: Equalities that are found late may prove others; two rounds find all in the fixtures.
 _ROUNDS = 4
@@ -103,7 +107,7 @@ class Sizes:
         return tuple(size for size in found if size is not None)
 
     def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
-        """Return the integers of a small tensor; ``None`` for one that is no number plus multiples of dimensions."""
+        """Return the integers of a small tensor; ``None`` for one that is not linear."""
         if value is None or value.element_type not in INTEGERS:
             return None
         sizes = [size.as_number for size in self.shape(value) or (dimension("rank"),)] if value.rank else []
@@ -124,15 +128,17 @@ class Sizes:
         self._elements = Elements(self._graph, self, TABLE, None)
         for node in self._graph.nodes:
             for value in node.outputs:
-                if value.shape is not None:
-                    self._shapes[value.node, value.port] = self._shape(node, value)
+                ranked = self._with_ranks(node, value)
+                if ranked is not None:
+                    self._shapes[value.node, value.port] = self._shape(*ranked)
 
     def _settle(self) -> None:
         """Infer unknown sizes again until no more are equal."""
         for _ in range(_ROUNDS):
             joins = self._equal.joins
             for value in self._unknown:
-                for axis, size in enumerate(self._inferred(self._graph.producer(value), value) or ()):
+                ranked = self._with_ranks(self._graph.producer(value), value)
+                for axis, size in enumerate((ranked and self._inferred(*ranked)) or ()):
                     if size is not None:
                         self._equal.join(_fresh(value, axis), size)
             missing, self._missing = dict.fromkeys(self._missing), []
@@ -140,6 +146,21 @@ class Sizes:
                 self._walk()
             elif self._equal.joins == joins:
                 break
+
+    def _with_ranks(self, node: Node, value: Value) -> tuple[Node, Value] | None:
+        """Return operator and output with their ranks; see `with_ranks`."""
+
+        def rank(value: Value) -> int | None:
+            shape = self._shapes.get((value.node, value.port))
+            return None if shape is None else len(shape)
+
+        return with_ranks(node, value, rank, self._count)
+
+    def _count(self, value: Value) -> int | None:
+        """Return the number of elements of a vector."""
+        shape = self.shape(value)
+        size = shape[0].as_number if shape else 1 if shape == () else None
+        return size if isinstance(size, int) else None
 
     def _shape(self, node: Node, value: Value) -> Vector:
         declared = value.shape or ()
@@ -183,12 +204,21 @@ class Sizes:
         return tuple(sizes)
 
     def _along_computed(self, node: Node, rank: int) -> AxisEffect | None:
-        if len(node.inputs) != 2 or "axes" in node.attributes:
+        source = node.inputs[0] if node.inputs else None
+        if "axes" in node.attributes or source is None or source.rank is None:
             return None
-        source, axes = node.inputs[0], self.content(node.inputs[1])
-        if axes is None or source is None or source.rank is None or any(axis.op != "number" for axis in axes):
+        if node.op == "Squeeze" and len(node.inputs) == 1:
+            sizes = self.shape(source) or ()
+            is_fixed = all(size.op == "number" for size in sizes)
+            axes: Iterable[int] = [axis for axis, size in enumerate(sizes) if is_fixed and size is ONE]
+        elif node.op == "Slice":
+            axes = [cut.axis for cut in cuts(node, self._numbers)]
+        else:
+            numbers = self._numbers(node.inputs[1]) if len(node.inputs) == 2 else None
+            axes = () if numbers is None else map(int, numbers)
+        known = tuple(axis % max(source.rank, rank, 1) for axis in axes)
+        if not known:
             return None
-        known = tuple(int(axis.as_number or 0) % max(source.rank, rank, 1) for axis in axes)
         return axis_effect(replace(node, attributes={**node.attributes, "axes": known}), rank)
 
     def _broadcast(self, shapes: list[Vector | None], value: Value, last: int = 0) -> _Inferred:
@@ -267,16 +297,17 @@ class Sizes:
         )
 
     def _reshape(self, node: Node) -> _Inferred:
-        source, target = self.shape(node.inputs[0]) or (), self.content(node.inputs[1])
+        shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
         if target is None:
             return None
+        source = shape or ()
         sizes: list[Expr | None] = []
         for axis, size in enumerate(target):
             if size is ZERO and node.attributes.get("special_zero", True):
                 sizes.append(source[axis] if axis < len(source) else None)
             else:
                 sizes.append(size if is_natural(size) or (size is not _REST and not self._proves) else None)
-        if target.count(_REST) == 1 and sizes.count(None) == 1 and source:
+        if target.count(_REST) == 1 and sizes.count(None) == 1 and shape is not None:
             sizes[sizes.index(None)] = _remaining(source, [size for size in sizes if size is not None])
         elif None not in sizes:
             self._join_remaining(source, [size for size in sizes if size is not None])
@@ -343,6 +374,23 @@ class Sizes:
         count = subtract(stop[0], start[0])
         return (count if is_natural(count) else None,)
 
+    def _filled(self, node: Node) -> _Inferred:
+        return self.content(node.inputs[0])
+
+    def _flattened(self, node: Node) -> _Inferred:
+        shape, axis = self.shape(node.inputs[0]), node.attributes.get("axis", 1)
+        if shape is None:
+            return None
+        sizes = [reduce(multiply, part, ONE) for part in (shape[:axis], shape[axis:])]
+        return tuple(size if is_linear(size) else None for size in sizes)
+
+    def _gathered(self, node: Node) -> _Inferred:
+        shape, indices = self.shape(node.inputs[0]), self.shape(node.inputs[1])
+        depth = indices[-1].as_number if indices else None
+        if shape is None or not indices or not isinstance(depth, int) or node.attributes.get("batch_dims"):
+            return None
+        return (*indices[:-1], *shape[depth:])
+
     def _top(self, node: Node) -> _Inferred:
         shape, count, declared = self.shape(node.inputs[0]), self.content(node.inputs[1]), node.outputs[0].shape
         if shape is None or not count or count[0].op != "number" or declared is None:
@@ -375,7 +423,15 @@ class Sizes:
         return self._by_table(node, node.outputs[0])
 
     def _cut(self, change: _Change, shape: Vector) -> Expr | None:
-        inputs, whole = change.node.inputs, shape[change.axis]
+        inputs, origin = change.node.inputs, change.effect.origins[change.axis] or 0
+        whole = shape[origin]
+        if isinstance(whole.as_number, int):
+            for cut in cuts(change.node, self._numbers):
+                if cut.axis % len(shape) == origin and cut.start is not None and cut.stop is not None and cut.step:
+                    # Counted backwards, a stop before the first place is none.
+                    is_open = cut.step < 0 and cut.stop < -whole.as_number
+                    kept = slice(cut.start, None if is_open else cut.stop, cut.step)
+                    return number(len(range(*kept.indices(whole.as_number))))
         bounds = [self.content(source) for source in inputs[1:3]]
         port = change.node.attributes.get("steps_port", len(inputs))
         steps = self.content(inputs[port]) if port < len(inputs) else (ONE,)
@@ -393,6 +449,12 @@ class Sizes:
         if is_natural(subtract(stop, whole)):
             return whole
         return stop if is_natural(subtract(whole, stop)) else None
+
+    def _numbers(self, value: Value | None) -> numpy.ndarray | None:
+        import numpy
+
+        found = [size.as_number for size in self.content(value) or ()]
+        return numpy.array(found, "int64") if found and None not in found else None
 
     def _part(self, change: _Change, shape: Vector) -> Expr | None:
         node = change.node
@@ -417,7 +479,8 @@ class Sizes:
         repeats, origin = self.content(change.node.inputs[1]), change.effect.origins[change.axis]
         if repeats is None or origin is None or len(repeats) != len(shape):
             return None
-        return shape[origin] if repeats[origin] is ONE else None
+        size = multiply(shape[origin], repeats[origin])
+        return size if is_linear(size) else None
 
     def _iterated(self, change: _Change, shape: Vector) -> Expr | None:
         if change.node.op == "Sliced":
@@ -459,6 +522,42 @@ def _remaining(source: Vector, others: list[Expr]) -> Expr | None:
     return _quotient(count, prod(int(size.as_number or 0) for size in others))
 
 
+class NodeSizes(Sizes):
+    """Sizes of one operator's results for operands that are at hand."""
+
+    def __init__(self, graph: Graph, given: Mapping[Value, numpy.ndarray]) -> None:
+        """Begin with the operands.
+
+        Args:
+            graph: The graph.
+            given: Its operands; elements that are not known are masked.
+        """
+        self._graph, self._given, self._pasts, self._proves = graph, {}, frozenset(), True
+        self._equal, self._parts, self._iterations = EqualSizes(), {}, {}
+        self._unknown, self._missing = [], []
+        self._operands = {(value.node, value.port): array for value, array in given.items()}
+        self._shapes = {place: tuple(map(number, array.shape)) for place, array in self._operands.items()}
+
+    def of_output(self, node: Node, value: Value) -> Vector | None:
+        """Return the sizes of an output; ``None`` if one is not known."""
+        # Ranks that bodies declare may be those of another step.
+        inputs = tuple(one and replace(one, shape=self._operands[one.node, one.port].shape) for one in node.inputs)
+        ranked = with_rank(replace(node, inputs=inputs), replace(value, shape=None), self._count)
+        ranked = ranked or with_rank(replace(node, inputs=inputs), value, self._count)
+        shape = None if ranked is None else self._inferred(*ranked)
+        known = tuple(size for size in shape or () if size is not None)
+        return known if shape is not None and len(known) == len(shape) else None
+
+    def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
+        import numpy
+
+        held = None if value is None else self._operands.get((value.node, value.port))
+        if held is None or held.size > _LARGEST or held.dtype.kind not in "iu":
+            return None
+        hidden, numbers = numpy.ma.getmaskarray(held).flat, numpy.ma.getdata(held).flat
+        return tuple(None if is_hidden else number(int(own)) for own, is_hidden in zip(numbers, hidden, strict=True))
+
+
 def _fresh(value: Value, axis: int) -> Expr:
     return dimension((value.node, value.port, axis))
 
@@ -472,6 +571,9 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
     "Broadcast": Sizes._broadcast_to,
     "MatMul": Sizes._matmul,
     "ScaledDotProductAttention": Sizes._attention,
+    "ConstantOfShape": Sizes._filled,
+    "Flatten": Sizes._flattened,
+    "GatherND": Sizes._gathered,
     "Range": Sizes._range,
     "GatherElements": lambda sizes, node: sizes.shape(node.inputs[1]),
     "TopK": Sizes._top,

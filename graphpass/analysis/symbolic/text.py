@@ -53,8 +53,9 @@ def _joined(word: str, operands: list[str]) -> str:
 
 
 def _read(_: Expr, operands: list[Any]) -> str:
-    source = operands[0] if isinstance(operands[0], str) else f"table_{operands[0].digest[:6]}"
-    return f"{source}[{', '.join(operands[1:])}]"
+    source = operands[0]
+    name = " ".join(map(str, source)) if isinstance(source, tuple) else source
+    return f"{name if isinstance(name, str) else f'table_{name.digest[:6]}'}[{', '.join(operands[1:])}]"
 
 
 _WRITERS: dict[str, Callable[[Expr, list[Any]], str]] = {

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import divided
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
+from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.angles import Angles
 from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented
 
@@ -309,24 +309,6 @@ def _part_of(table: Table, places: Sequence[Expr]) -> tuple[Table, Sequence[Expr
         return table, places
     held = numpy.ascontiguousarray(table.elements[..., first : most + 1])
     return Table(f"{table.digest}[{first}:{most + 1}]", held), (*rows, ex.subtract(last, number(first)))
-
-
-def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
-    """Return the quotient and the remainder of a place by a size."""
-    found = divided(place, size)
-    if found is not None:
-        return found
-    total = size.as_number
-    for atom in place.operands if place.op == "sum" and isinstance(total, int) else ():
-        # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
-        count = atom.args[1].as_number if atom.op == "index" else None
-        rest = ex.subtract(place, atom)
-        if not (isinstance(count, int) and isinstance(total, int) and count > 1 and total % count == 0):
-            continue
-        if all(factor % count == 0 for factor in ex.polynomial(rest).values()):
-            whole, part = digits(ex.floor_divide(rest, number(count)), number(total // count))
-            return whole, ex.add(ex.multiply(number(count), part), atom)
-    return ex.floor_divide(place, size), ex.modulo(place, size)
 
 
 def _regrouped(place: Expr) -> Expr:

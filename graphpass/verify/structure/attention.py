@@ -10,11 +10,11 @@ from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.dialects.signature import native_attributes
+from graphpass.analysis.symbolic.places import digits
+from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.values import fixed_size
-from graphpass.verify.structure.algebra import digits
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 
@@ -41,7 +41,9 @@ def _attended(element: Element, score: Expr, cap: float, along: Expr, head: Expr
     if cap:
         tanh = ex.apply("tanh", (ex.divide(score, number(cap)),))
         score = ex.multiply(number(cap), tanh)
-    mask = attention_mask(element.elements, Attention(element.node, element.node.outputs[0]))
+    elements = element.elements
+    assert isinstance(elements, Elements)
+    mask = attention_mask(elements, Attention(element.node, element.node.outputs[0]))
     if mask.misses:
         raise UnknownError(f"its mask: {mask.misses[0]}")
     own = {mask.scope.row: element.index[0], mask.scope.head: head, mask.scope.key: along}
@@ -89,38 +91,8 @@ def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
     node = element.node
     interleaved = bool(node.attributes.get("rotary_interleaved", 0))
     return (
-        yield from _rotated(element, (7, 8), interleaved, at, channel, lambda one: read.place(row, head, token, one))
+        yield from rotated(element, (7, 8), interleaved, (at,), channel, lambda one: read.place(row, head, token, one))
     )
-
-
-def _rotated(element: Element, tables: tuple[int, int], interleaved: bool, at, channel: Expr, read) -> Steps:  # type: ignore[no-untyped-def]
-    """Return an element turned by row ``at`` of two tables ``[positions, size / 2]``."""
-    half = element.shape(tables[0])[-1]
-    count = half.as_number
-    if not isinstance(count, int):
-        raise UnknownError("the size of its tables is not known")
-    places = at if isinstance(at, tuple) else (at,)
-
-    def factor(port: int, column: Expr) -> tuple[Value, tuple[Expr, ...]]:
-        return element.node.source(port), (*places, column)
-
-    if interleaved:
-        column, odd = digits(channel, number(2))
-        base = ex.multiply(number(2), column)
-        one, other = (yield read(base)), (yield read(ex.add(base, ONE)))
-        cos, sin = (yield factor(tables[0], column)), (yield factor(tables[1], column))
-        lower = ex.subtract(ex.multiply(one, cos), ex.multiply(other, sin))
-        upper = ex.add(ex.multiply(other, cos), ex.multiply(one, sin))
-        turned = ex.choose(ex.less(odd, ONE), lower, upper)
-    else:
-        below = ex.less(channel, half)
-        after, before = ex.add(channel, half), ex.subtract(channel, half)
-        cos, sin = (yield factor(tables[0], channel)), (yield factor(tables[1], channel))
-        lower = ex.subtract(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(after)), sin))
-        cos, sin = (yield factor(tables[0], before)), (yield factor(tables[1], before))
-        upper = ex.add(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(before)), sin))
-        turned = ex.choose(below, lower, upper)
-    return ex.choose(ex.less(channel, number(2 * count)), turned, (yield read(channel)))
 
 
 @closed
@@ -193,53 +165,6 @@ def _group_query(element: Element) -> Steps:
 _QUANTIZED = ("k_quant_type", "v_quant_type")
 
 
-@closed
-def _rotary(element: Element) -> Steps:
-    """RotaryEmbedding of com.microsoft (input, positions, tables) and of ONNX 23 (input, tables, positions)."""
-    node, own = element.node, element.index
-    given = native_attributes(node)
-    is_onnx = getattr(node.native, "domain", None) == ""
-    tables = (1, 2) if is_onnx else (2, 3)
-    at_port = 3 if is_onnx else 1
-    sizes = element.shape(0)
-    interleaved = bool(given.get("interleaved", 0))
-    if len(own) == 3:
-        count = given.get("num_heads", 0)
-        rotary = element.shape(tables[0])[-1].as_number
-        size = sizes[2].as_number
-        if (
-            not isinstance(size, int)
-            or not isinstance(rotary, int)
-            or (count == 0 and not is_onnx and size % (2 * rotary))
-        ):
-            raise UnknownError("its heads are not known")
-        width = number(size // count if count else 2 * rotary)
-        row, token = own[0], own[1]
-        head, channel = digits(own[2], width)
-        merged = ex.multiply(head, width)
-
-        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
-            return node.source(0), (row, token, ex.add(merged, one))
-
-    else:
-        row, head, token, channel = own
-
-        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
-            return node.source(0), (row, head, token, one)
-
-    at: Expr | tuple[Expr, ...]
-    if node.input(at_port) is None:
-        at = (row, token)
-    elif node.source(at_port).rank == 1:
-        at = ex.add((yield node.source(at_port), (ZERO,)), token)
-    else:
-        ids = element.shape(at_port)
-        at = yield node.source(at_port), (ZERO if ids[0] is ONE else row, token)
-    found = yield from _rotated(element, tables, interleaved, at, channel, read)
-    scale = float(given.get("scale", 1.0) or 1.0)
-    return ex.multiply(number(scale), found) if scale != 1 else found
-
-
 def _sizes(elements: Elements, node: Node, axis: int) -> Expr:
     """Return a size of GroupQueryAttention's result, or the number of positions after the step."""
     length = elements.shape(node.source(0))[axis if axis < 2 else 1]
@@ -281,6 +206,6 @@ SIZES = {
 
 RULES: dict[str, Rule] = {
     "GroupQueryAttention": _group_query,
-    "RotaryEmbedding": _rotary,
+    "RotaryEmbedding": closed(rotary),
     "ScaledDotProductAttention": _sdpa,
 }

@@ -92,7 +92,7 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
 
 
 def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Iterator[str]:
-    """Yield caches whose rows the reference never selects though it could, and the candidate's caller does.
+    """Yield caches whose rows the candidate's caller selects, and the reference's does not.
 
     States of an encoder are such: equal in all rows that continue one sequence.
     """
@@ -103,7 +103,7 @@ def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Ite
 
 
 def _selected_between_steps(model: Model, caches: Iterable[Cache]) -> set[str]:
-    """Return the caches whose rows a caller selects, by the name of their input or variable.
+    """Return the caches whose rows a caller selects, by input or variable.
 
     They are all caches of a model without such an input, or those with inputs that move slots instead.
     """

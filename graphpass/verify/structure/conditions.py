@@ -80,7 +80,7 @@ def _follows(bounds: Sequence[Expr], bound: Expr) -> bool:
 
 
 def count_cases(conditions: Sequence[Expr], most: int) -> int:
-    """Return the number of ways in which conditions hold together; more than ``most`` are not told apart."""
+    """Return the number of ways in which conditions hold together, at most ``most``."""
     count, pending = 0, [tuple(conditions)]
     while pending and count <= most:
         left = pending.pop()

@@ -9,7 +9,8 @@ from typing import Any
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.verify.structure.algebra import Algebra, digits
+from graphpass.analysis.symbolic.places import digits
+from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import limited, on_indices
 from graphpass.verify.structure.masks import KnownMasks
 

@@ -11,23 +11,19 @@ from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
-from graphpass.analysis.symbolic.operators import regrouped
+from graphpass.analysis.symbolic.operators import sigmoid
+from graphpass.analysis.symbolic.places import digits, regrouped
 from graphpass.dialects.signature import native_attributes
 from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
-from graphpass.verify.structure.algebra import digits
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
 
 # Activations
 
 
-def _sigmoid(operand: Expr) -> Expr:
-    return ex.divide(ONE, ex.add(ONE, ex.apply("exp", (ex.negative(operand),))))
-
-
 def _swish(operand: Expr, beta: Expr = ONE) -> Expr:
-    return ex.multiply(operand, _sigmoid(ex.multiply(beta, operand)))
+    return ex.multiply(operand, sigmoid(ex.multiply(beta, operand)))
 
 
 def _gelu(operand: Expr, approximate: bool) -> Expr:
@@ -61,13 +57,6 @@ def _of_swish(element: Element) -> Steps:
         alpha = native_attributes(element.node).get("alpha", 1.0)
         return _swish(operand, number(float(alpha)))
     return _swish(operand, (yield element.node.source(1), (ZERO,) * (element.node.source(1).rank or 0)))
-
-
-def _unary(name: str) -> Rule:
-    def rule(element: Element) -> Steps:
-        return ex.apply(name, ((yield element.broadcast(0)),))
-
-    return rule
 
 
 # Sums
@@ -331,35 +320,15 @@ def _reshape(element: Element) -> Steps:
 # Others
 
 
-def _clip(element: Element) -> Steps:
-    found = yield element.broadcast(0)
-    given = native_attributes(element.node)
-    for port, name, function in ((1, "min", ex.maximum), (2, "max", ex.minimum)):
-        if element.node.input(port) is not None:
-            found = function(found, (yield element.node.source(port), ()))
-        elif name in given:
-            found = function(found, number(float(given[name])))
-    return found
-
-
 def _identity_of(element: Element) -> Steps:
     if element.value.port:
         raise UnknownError("its mask is read")
     return (yield element.node.source(), element.index)
 
 
-def _carried(_: Element) -> Steps:
-    yield from ()
-    raise UnknownError("it is carried around a loop")
-
-
 RULES: dict[str, Rule] = {
     **operators.RULES,
-    "Carried": _carried,
-    "Clamp": _clip,
-    "Clip": _clip,
     "Dropout": _identity_of,
-    "Erf": _unary("erf"),
     "Flatten": _reshape,
     "FastGelu": lambda element: _fast_gelu(element),
     "Gelu": _of_gelu,
@@ -374,29 +343,12 @@ RULES: dict[str, Rule] = {
     "ReduceSum": _reduction(),
     "ReduceSumSquare": _reduction(squares=True),
     "Reshape": _reshape,
-    "Relu": lambda element: _relu(element),
-    "Sigmoid": lambda element: _of_sigmoid(element),
     "SimplifiedLayerNormalization": _rms_norm,
     "SkipLayerNormalization": _skip_norm(centers=True),
     "SkipSimplifiedLayerNormalization": _skip_norm(centers=False),
-    "SoftPlus": lambda element: _softplus(element),
     "Softmax": _softmax,
-    "Softplus": lambda element: _softplus(element),
     "Swish": _of_swish,
-    "Tanh": _unary("tanh"),
 }
-
-
-def _relu(element: Element) -> Steps:
-    return ex.maximum((yield element.broadcast(0)), ZERO)
-
-
-def _softplus(element: Element) -> Steps:
-    return ex.apply("log", (ex.add(ONE, ex.apply("exp", ((yield element.broadcast(0)),))),))
-
-
-def _of_sigmoid(element: Element) -> Steps:
-    return _sigmoid((yield element.broadcast(0)))
 
 
 def _fast_gelu(element: Element) -> Steps:

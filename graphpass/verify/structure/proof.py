@@ -205,7 +205,7 @@ class Comparer:
 
 
 def _halves(reference: Model) -> frozenset[str]:
-    """Return f16 or bf16 if the reference multiplies with weights in it: its roundings are left out."""
+    """Return f16 or bf16 if the reference multiplies with weights in it."""
     return HALVES & {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
 
 

@@ -11,8 +11,7 @@ from openvino import opset13 as ops
 from support.folded import fold, upstream
 
 from graphpass.analysis.symbolic import folding
-from graphpass.analysis.symbolic.arrays import LIMIT
-from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
+from graphpass.analysis.symbolic.folding import LIMIT, fold_cuts, fold_elements, fold_scalar
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.graph import Graph
 
@@ -74,7 +73,7 @@ def test_unknown_dimensions_may_be_dropped(build, value):
     [
         lambda shape: shape,
         lambda shape: ops.gather(shape, one(0), one(0)),
-        lambda shape: ops.multiply(ops.gather(shape, ints(0), one(0)), ints(0)),
+        lambda shape: ops.multiply(ops.gather(shape, ints(0), one(0)), ints(2)),
         lambda shape: ops.gather(ops.add(shape, ints(1, 1, 1, 1)), ints(2), one(0)),
         lambda shape: ops.gather(ints(5, 6, 7), ops.gather(shape, one(0), one(0)), one(0)),
         lambda shape: ops.reduce_prod(shape, ints(0), False),
@@ -117,7 +116,7 @@ def test_split():
 def test_a_long_chain_is_folded_without_recursion_and_once():
     node = ints(1)
     for _ in range(2000):
-        node = ops.add(node, node)
+        node = ops.maximum(node, node)
     assert fold(ops.minimum(node, ints(7)).output(0)) is not None
 
 
@@ -158,8 +157,8 @@ def test_elements_of_copies_to_an_unknown_shape():
     assert (folding.fold(graph, value), fold_elements(graph, value).tolist()) == (None, [3])
 
 
-def test_whole_numbers_are_divided_as_both_dialects_do():
-    for first, second, found in ((7, 2, 3), (6, 3, 2), (-7, 2, None), (7, 0, None)):
+def test_whole_numbers_are_divided_as_the_dialect_does():
+    for first, second, found in ((7, 2, 3), (6, 3, 2), (-7, 2, -4), (7, 0, None)):
         quotient = fold(ops.divide(ints(first), ints(second)).output(0))
         assert (None if quotient is None else quotient.tolist()) == (None if found is None else [found])
 

@@ -1,0 +1,101 @@
+"""Places of elements in tensors of other shapes."""
+
+from __future__ import annotations
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import divided
+from graphpass.analysis.symbolic.elements import Index, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.text import text
+
+
+def flat_place(index: Index, sizes: Index) -> Expr:
+    """Return the place of an element in a tensor of ``sizes`` that is flattened."""
+    flat: Expr = ZERO
+    for place, size in zip(index, sizes, strict=True):
+        flat = ex.add(ex.multiply(flat, size), place)
+    return flat
+
+
+def index_of(flat: Expr, sizes: Index) -> Index:
+    """Return the index of the element at ``flat``: the inverse of `flat_place`."""
+    found: list[Expr] = []
+    for size in reversed(sizes[1:]):
+        if size.as_number is None and divided(flat, size) is None:
+            raise UnknownError(f"its elements are regrouped: {text(flat)} is not divided by {text(size)}")
+        flat, digit = digits(flat, size)
+        found.insert(0, digit)
+    return (flat, *found)
+
+
+def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
+    """Return the quotient and the remainder of a place by a size."""
+    found = divided(place, size)
+    if found is not None:
+        return found
+    total = size.as_number
+    for atom in place.operands if place.op == "sum" and isinstance(total, int) else ():
+        # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
+        count = atom.args[1].as_number if atom.op == "index" else None
+        rest = ex.subtract(place, atom)
+        if not (isinstance(count, int) and isinstance(total, int) and count > 1 and total % count == 0):
+            continue
+        if all(factor % count == 0 for factor in ex.polynomial(rest).values()):
+            whole, part = digits(ex.floor_divide(rest, number(count)), number(total // count))
+            return whole, ex.add(ex.multiply(number(count), part), atom)
+    return ex.floor_divide(place, size), ex.modulo(place, size)
+
+
+def regrouped(index: Index, sizes: Index, targets: Index) -> tuple[list[Expr], list[int], Expr]:
+    """Match equal axes of a Reshape from both ends.
+
+    Args:
+        index: Index of an element.
+        sizes: Sizes that the index is of.
+        targets: Sizes on the other side.
+
+    Returns:
+        The index into ``targets`` on matched axes, the other axes, and the flat index over these.
+    """
+    axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
+    places = [axis for axis, size in enumerate(targets) if size is not ONE]
+    result: list[Expr] = [ZERO] * len(targets)
+    while axes and places and sizes[axes[-1]] is targets[places[-1]]:
+        result[places.pop()] = index[axes.pop()]
+    while axes and places and sizes[axes[0]] is targets[places[0]]:
+        result[places.pop(0)] = index[axes.pop(0)]
+    return result, places, flat_place(tuple(index[axis] for axis in axes), tuple(sizes[axis] for axis in axes))
+
+
+def regroup(index: Index, sizes: Index, targets: Index) -> Index:
+    """Return an index into ``sizes`` as one into ``targets``, in the same order."""
+    result, places, flat = regrouped(index, sizes, targets)
+    if not places:
+        return tuple(result)
+    for place, digit in zip(places, index_of(flat, tuple(targets[place] for place in places)), strict=True):
+        result[place] = digit
+    return tuple(result)
+
+
+def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
+    """Solve ``places == wanted`` for the indices of writes, and their condition.
+
+    Each place is an index of its own, shifted by what is none of them.
+    """
+    found: dict[Expr, Expr] = {one: ZERO for one in spread if one.args[1] is ONE}
+    condition = ex.TRUE
+    for place, target in zip(places, wanted, strict=True):
+        place = ex.substitute(place, found) if found else place
+        own = [one for one in spread if one not in found and one in set(ex.walk(place))]
+        if not own:
+            condition = ex.conjunction(condition, ex.equal(place, target))
+            continue
+        rest = ex.subtract(place, own[0])
+        if len(own) > 1 or own[0] in set(ex.walk(rest)):
+            raise UnknownError("it writes to places that are computed")
+        found[own[0]] = ex.subtract(target, rest)
+        inside = ex.conjunction(ex.at_most(ZERO, found[own[0]]), ex.less(found[own[0]], own[0].args[1]))
+        condition = ex.conjunction(condition, inside)
+    if any(one not in found for one in spread):
+        raise UnknownError("it writes to a place several times")
+    return found, condition

@@ -1,0 +1,103 @@
+"""Ranks of results that graphs leave open, as in bodies of ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from graphpass.ir.axes import axis_effect
+from graphpass.ir.graph import Node, Value
+from graphpass.ir.operators import ELEMENTWISE, REDUCTIONS
+
+Counts = Callable[[Value], "int | None"]
+"""Return the number of elements of a vector, or the rank of a tensor."""
+
+
+def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tuple[Node, Value] | None:
+    """Return ``node`` and its output with ranks in place of unknown ones.
+
+    Args:
+        node: The operator.
+        value: Its output.
+        rank_of: Returns ranks of operands.
+        count: Returns the number of elements of a vector.
+
+    Returns:
+        Both; ``None`` if the rank of the output is not known.
+    """
+    if value.rank is not None and all(one is None or one.rank is not None for one in node.inputs):
+        return node, value
+    inputs = tuple(None if one is None else _ranked(one, rank_of(one)) for one in node.inputs)
+    return with_rank(replace(node, inputs=inputs), value, count)
+
+
+def with_rank(node: Node, value: Value, count: Counts) -> tuple[Node, Value] | None:
+    """Return ``node``, whose operands have ranks, and its output with a rank."""
+    rank = value.rank if value.rank is not None else _rank(node, count)
+    if rank is None:
+        return None
+    result = _ranked(value, rank)
+    outputs = tuple(result if one.port == value.port else one for one in node.outputs)
+    return replace(node, outputs=outputs), result
+
+
+def _ranked(value: Value, rank: int | None) -> Value:
+    return value if value.rank is not None or rank is None else replace(value, shape=(None,) * rank)
+
+
+def _rank(node: Node, count: Counts) -> int | None:
+    ranks = [one.rank for one in node.inputs if one is not None]
+    if node.op in ELEMENTWISE | {"MatMul"}:
+        known = [rank for rank in ranks if rank is not None]
+        return max(known, default=None) if len(known) == len(ranks) else None
+    if not ranks or ranks[0] is None:
+        return None
+    rule = _RULES.get(node.op)
+    if rule is not None:
+        return rule(node, ranks[0], count)
+    effect = axis_effect(node, ranks[0])
+    return ranks[0] if effect is not None and len(effect.origins) == ranks[0] else None
+
+
+def _number_of_axes(node: Node, count: Counts) -> int | None:
+    given = node.attributes.get("axes")
+    axes = node.input(1)
+    return len(given) if given is not None else None if axes is None else count(axes)
+
+
+def _unsqueezed(node: Node, rank: int, count: Counts) -> int | None:
+    new = _number_of_axes(node, count)
+    return None if new is None else rank + new
+
+
+def _squeezed(node: Node, rank: int, count: Counts) -> int | None:
+    gone = _number_of_axes(node, count)
+    return None if gone is None else rank - gone
+
+
+def _reduced(node: Node, rank: int, count: Counts) -> int | None:
+    keeps = node.attributes.get("keeps_axes")
+    return rank if keeps else _squeezed(node, rank, count) if keeps is False else None
+
+
+def _gathered(node: Node, rank: int, _: Counts) -> int | None:
+    indices = node.source(1).rank
+    return None if indices is None else rank + indices - 1 - int(node.attributes.get("batch_dims", 0))
+
+
+def _targeted(node: Node, _: int, count: Counts) -> int | None:
+    return count(node.source(len(node.inputs) > 1))
+
+
+_RULES: dict[str, Callable[[Node, int, Counts], int | None]] = {
+    **dict.fromkeys(REDUCTIONS, _reduced),
+    "Broadcast": _targeted,
+    "ConstantOfShape": _targeted,
+    "Flatten": lambda *_: 2,
+    "Gather": _gathered,
+    "If": lambda node, *_: next((one.rank for one in node.inputs[1:] if one is not None), None),
+    "Reshape": _targeted,
+    "Squeeze": _squeezed,
+    "Transpose": lambda _node, rank, _count: rank,
+    "Unsqueeze": _unsqueezed,
+}

@@ -1,0 +1,93 @@
+"""Meaning of operators that rotate query and key by positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Request, Steps, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.places import digits
+from graphpass.dialects.signature import native_attributes
+from graphpass.ir.graph import Value
+
+
+def rotated(
+    element: Element,
+    tables: tuple[int, int],
+    interleaved: bool,
+    at: tuple[Expr, ...],
+    channel: Expr,
+    read: Callable[[Expr], Request],
+) -> Steps:
+    """Return an element turned by row ``at`` of two tables ``[positions, size / 2]``."""
+    half = element.shape(tables[0])[-1]
+    count = half.as_number
+    if not isinstance(count, int):
+        raise UnknownError("the size of its tables is not known")
+
+    def factor(port: int, column: Expr) -> tuple[Value, tuple[Expr, ...]]:
+        return element.node.source(port), (*at, column)
+
+    if interleaved:
+        column, odd = digits(channel, number(2))
+        base = ex.multiply(number(2), column)
+        one, other = (yield read(base)), (yield read(ex.add(base, ONE)))
+        cos, sin = (yield factor(tables[0], column)), (yield factor(tables[1], column))
+        lower = ex.subtract(ex.multiply(one, cos), ex.multiply(other, sin))
+        upper = ex.add(ex.multiply(other, cos), ex.multiply(one, sin))
+        turned = ex.choose(ex.less(odd, ONE), lower, upper)
+    else:
+        below = ex.less(channel, half)
+        after, before = ex.add(channel, half), ex.subtract(channel, half)
+        cos, sin = (yield factor(tables[0], channel)), (yield factor(tables[1], channel))
+        lower = ex.subtract(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(after)), sin))
+        cos, sin = (yield factor(tables[0], before)), (yield factor(tables[1], before))
+        upper = ex.add(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(before)), sin))
+        turned = ex.choose(below, lower, upper)
+    return ex.choose(ex.less(channel, number(2 * count)), turned, (yield read(channel)))
+
+
+def rotary(element: Element) -> Steps:
+    """RotaryEmbedding of com.microsoft (input, positions, tables) and of ONNX 23 (input, tables, positions)."""
+    node, own = element.node, element.index
+    given = native_attributes(node)
+    is_onnx = getattr(node.native, "domain", None) == ""
+    tables = (1, 2) if is_onnx else (2, 3)
+    at_port = 3 if is_onnx else 1
+    sizes = element.shape(0)
+    interleaved = bool(given.get("interleaved", 0))
+    if len(own) == 3:
+        count = given.get("num_heads", 0)
+        rotary = element.shape(tables[0])[-1].as_number
+        size = sizes[2].as_number
+        if (
+            not isinstance(size, int)
+            or not isinstance(rotary, int)
+            or (count == 0 and not is_onnx and size % (2 * rotary))
+        ):
+            raise UnknownError("its heads are not known")
+        width = number(size // count if count else 2 * rotary)
+        row, token = own[0], own[1]
+        head, channel = digits(own[2], width)
+        merged = ex.multiply(head, width)
+
+        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
+            return node.source(0), (row, token, ex.add(merged, one))
+
+    else:
+        row, head, token, channel = own
+
+        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
+            return node.source(0), (row, head, token, one)
+
+    at: tuple[Expr, ...] = row, token
+    if node.input(at_port) is not None:
+        ids = element.shape(at_port)
+        # A single number is the first new position.
+        is_first = len(ids) == 1
+        read_at = yield node.source(at_port), (ZERO,) if is_first else (ZERO if ids[0] is ONE else row, token)
+        at = (ex.add(read_at, token) if is_first else read_at,)
+    found = yield from rotated(element, tables, interleaved, at, channel, read)
+    scale = float(given.get("scale", 1.0) or 1.0)
+    return ex.multiply(number(scale), found) if scale != 1 else found
