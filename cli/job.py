@@ -50,16 +50,8 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
             "--time-passes": "Report the times of passes and analyses apart, and the memory at its peak.",
         }
         options += [click.option(name, is_flag=True, help=text) for name, text in flags.items()]
-        options.append(
-            click.option(
-                "--dump",
-                "--dump-dir",
-                "dump_dir",
-                type=PATH,
-                metavar="DIR",
-                help="Write the model after each pass into this folder.",
-            )
-        )
+        dump = "Write the model after each pass into this folder."
+        options.append(click.option("--dump", "--dump-dir", "dump_dir", type=PATH, metavar="DIR", help=dump))
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)

@@ -30,6 +30,8 @@ COMMANDS = {
     "run": "Run a pipeline of passes on a model.",
     "reduce": "Shrink a model on which a pipeline fails to the smallest that still fails.",
     "bundle": "Pack a failing case with versions, command and log into one file, without weights.",
+    "new-pass": "Write a package with a pass of one's own, and a test that passes.",
+    "new-target": "Write a package with a target of one's own, and a test that passes.",
     "diff": "List the differences between two models.",
     "verify": "Run two models in lockstep and report the first difference.",
     "ci": "Convert a matrix of models and targets, and report on it.",
@@ -58,7 +60,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f".{cmd_name}", __package__).command
+        command: click.Command = importlib.import_module(f".{cmd_name.replace('-', '_')}", __package__).command
         return command
 
     def resolve_command(

@@ -161,6 +161,7 @@ GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes
 GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.
 GP275 The pipeline does not fail on the model in the way that --keeps names; the message says how it ends. Weights were
   replaced by noise, and a pipeline that fails with the model's own weights alone cannot be reduced.
+GP276 A new pass or target needs a name in kebab-case that no other one has, and a folder that does not exist yet.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is

@@ -48,12 +48,12 @@ def assert_fused(model: Model, **counts: int) -> None:
 
     Args:
         model: The model.
-        counts: Numbers of operators by neutral name.
+        counts: Numbers of operators by name, as in the text form, without domain.
 
     Raises:
         AssertionError: There are more or fewer.
     """
-    found = Counter(node.op for node in model.graph.nodes)
+    found = Counter(model.graph.spelling(node).kind.rpartition(".")[2] for node in model.graph.nodes)
     differing = {op: found[op] for op, count in counts.items() if found[op] != count}
     if differing:
         words = ", ".join(f"{op}: {count} instead of {counts[op]}" for op, count in differing.items())

@@ -65,7 +65,7 @@ def test_help_of_one_command_imports_no_other():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_table_of_commands_is_true(name):
-    command = importlib.import_module(f"graphpass.cli.{name}").command
+    command = importlib.import_module(f"graphpass.cli.{name.replace('-', '_')}").command
     assert command.name == name
     assert command.help.partition("\n")[0] == COMMANDS[name]
 

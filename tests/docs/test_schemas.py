@@ -26,7 +26,7 @@ def validator(name):
 
 
 def command_of(name):
-    return importlib.import_module(f"graphpass.cli.{name}").command
+    return importlib.import_module(f"graphpass.cli.{name.replace('-', '_')}").command
 
 
 @pytest.mark.parametrize("options", [(), ("--edits",)])
@@ -108,4 +108,4 @@ def test_explanations(capfd, arguments, schema):
 
 def test_every_command_prints_json():
     without = {name for name in COMMANDS if "form" not in {one.name for one in command_of(name).params}}
-    assert without == {"bundle", "completion", "print", "reduce"}
+    assert without == {"bundle", "completion", "new-pass", "new-target", "print", "reduce"}

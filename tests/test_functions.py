@@ -1,0 +1,58 @@
+"""Functions have at most 60 lines and 7 parameters, besides those that are listed here."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LINES, PARAMETERS = 60, 7
+
+#: Options of commands and of the API are parameters by name.
+OPTIONS = {
+    "cli/ci.py:command",
+    "cli/convert.py:command",
+    "cli/verify.py:command",
+    "graphpass/api/convert.py:convert",
+    "graphpass/api/run_matrix.py:run_matrix",
+    "graphpass/api/split.py:split",
+    "graphpass/verify/models.py:verify",
+}
+
+#: To be split.
+LONG = {
+    "cli/ci.py:command",
+    "cli/verify.py:command",
+    "graphpass/jobs/convert.py:_convert",
+    "graphpass/verify/lockstep.py:_compare",
+    "graphpass/verify/lockstep.py:compare",
+    "graphpass/verify/structure/attention.py:_group_query",
+}
+
+#: To get a dataclass of settings.
+MANY = {
+    "graphpass/jobs/convert.py:_convert",
+    "graphpass/verify/lockstep.py:_compare",
+    "graphpass/verify/lockstep.py:compare",
+    "graphpass/verify/structure/tensors.py:__init__",
+}
+
+
+def functions():
+    for room in ("graphpass", "passes", "cli"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{path.relative_to(ROOT)}:{node.name}", node
+
+
+def test_functions_are_short():
+    found = {name for name, node in functions() if node.end_lineno - node.lineno + 1 > LINES}
+    assert found <= LONG
+
+
+def test_functions_have_few_parameters():
+    found = set()
+    for name, node in functions():
+        parameters = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        if len(parameters) - (parameters[:1] in (["self"], ["cls"])) > PARAMETERS:
+            found.add(name)
+    assert found <= OPTIONS | MANY
