@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import sys
 import tempfile
 import threading
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.util import Finalize, get_temp_dir
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,7 +78,8 @@ class Processes:
         running: dict[Future[Ended], tuple[Cell, int]] = {}
         tries: Counter[str] = Counter()
         stop = threading.Event()
-        with scratch_folder(RUN_PREFIX) as scratch, ThreadPoolExecutor(self.jobs, "cell") as threads:
+        pool = ThreadPoolExecutor(self.jobs, "cell", _block_interrupts)
+        with scratch_folder(RUN_PREFIX) as scratch, pool as threads:
             try:
                 while waiting or running:
                     for cell, size in list(waiting):
@@ -100,6 +102,17 @@ class Processes:
                             yield ended.result
             finally:
                 stop.set()
+
+
+def _block_interrupts() -> None:
+    """Block SIGINT in a thread, and so in the server that it starts.
+
+    An interrupt of the server's imports, as by Ctrl-C in a terminal, lets it hang while others wait for its answer:
+    OpenVINO's telemetry has a thread that waits for an import, and the server waits for that thread.
+    """
+    if sys.platform != "win32":
+        resource_tracker.ensure_running()  # its start unblocks them
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _would_disturb(cell: Cell, other: Cell) -> bool:

@@ -3,6 +3,8 @@
 import io
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -89,6 +91,26 @@ def test_cells_report_their_stages_from_their_processes(tmp_path):
     assert (last.text, last.unit, last.total) == ("converting", "stages", 6)
     assert last.done >= 5
     assert all(at.memory > 2**20 for at in positions.met["m:cpu"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks the server up in /proc")
+def test_an_interrupt_does_not_reach_the_server_that_forks(cells):
+    """It hung if that came while it imported OpenVINO, and so did the run."""
+    script = (
+        "import re\nfrom multiprocessing.forkserver import _forkserver\nfrom pathlib import Path\n"
+        "from graphpass.matrix.execution import Processes\nfrom graphpass.matrix.progress import Progress\n"
+        "from graphpass.matrix.run import run_matrix\nfrom support.matrix import cell\n"
+        "if __name__ == '__main__':\n"
+        "    run_matrix([cell()], Processes(1, 2**33), Progress())\n"
+        "    status = Path(f'/proc/{_forkserver._forkserver_pid}/status').read_text()\n"
+        "    print(int(re.search(r'SigBlk:\\s*(\\w+)', status)[1], 16) & 2)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    file = Path(cells[0].source) / "script.py"
+    file.write_text(script)
+    done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr
 
 
 def test_a_run_whose_executor_fails_reports(cells):

@@ -119,7 +119,7 @@ def kill_once(project, reference, seconds, chance):
         What happened; ``None`` if the run had ended before.
     """
     victim, number = chance.choice(VICTIMS), chance.choice(SIGNALS)
-    delay = chance.uniform(0.1, 1) * seconds
+    delay = chance.uniform(0.02, 1) * seconds
     process = project.start()
     killed = 0
     try:
