@@ -295,6 +295,9 @@ GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and c
   Of models of an encoder and a decoder it takes those that hear, as Whisper does, and none that read text.
 GP398 f16 holds numbers up to 65504, bf16 up to 3.39e38, and a weight of the model holds a larger one. Leave the model
   in f32, without the pass change-precision, and without precision=f16 or bf16.
+GP399 transformers.js loads decoders that take token ids, mask and positions, and keep keys and values under the names
+  of its configs.js; browsers hold files of weights below 2 GB. The message names what this model lacks, and the
+  remedy. Target ort takes other models.
 GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
   traceback, and report it to the pass's author.
 GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.

@@ -19,7 +19,7 @@ from graphpass.progress import stage
 from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
-Weights = Literal["auto", "share", "copy"]
+Weights = Literal["auto", "share", "copy", "shard"]
 """Ways of weights to a result; see `stage_model`."""
 
 #: Models that stand beside a language model; the name of a folder never means them.
@@ -273,7 +273,8 @@ def stage_model(
         folder: A folder of `graphpass.storage.staging.staging`.
         file_name: Name of the ``.onnx`` or ``.xml`` file.
         limit: See `write_model`.
-        weights: ``"copy"``, ``"share"`` or ``"auto"``.
+        weights: ``"copy"``, ``"share"`` or ``"auto"``; ``"shard"`` for data files of limited size, see
+            `graphpass.dialects.onnx.shards`.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.
@@ -283,7 +284,15 @@ def stage_model(
     """
     share = weights == "share"
     with stage(f"writing {file_name}"):
-        if model.dialect == "onnx":
+        if weights == "shard":
+            from graphpass.dialects.onnx.model import OnnxModel
+            from graphpass.dialects.onnx.shards import stage_sharded
+
+            assert isinstance(model, OnnxModel)
+            check_unchanged(model.weight_files)
+            stage_sharded(model, folder, file_name)
+            done = Written()
+        elif model.dialect == "onnx":
             done = _stage_onnx(model, folder, file_name, limit, share=share)
         else:
             done = _stage_openvino(model, folder, file_name, share=share)

@@ -32,6 +32,7 @@ _ROOMS = {
         "make-stateless",
         "pack",
         "quantize-caches",
+        "rename-caches",
         "standardize-layout",
         "static-cache",
         "unpack",

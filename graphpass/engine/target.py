@@ -36,6 +36,7 @@ class Target(ABC):
         output_file: Name of the model file that is written for it.
         part_files: Names of the files of an encoder and its decoder.
         contract: Conditions that hold for every model made for it.
+        shards_weights: Whether weights are laid out in data files of limited size.
     """
 
     name: ClassVar[str]
@@ -44,6 +45,7 @@ class Target(ABC):
     output_file: ClassVar[str]
     part_files: ClassVar[tuple[str, str]] = ("openvino_encoder_model.xml", "openvino_decoder_model.xml")
     contract: ClassVar[tuple[Condition, ...]] = ()
+    shards_weights: ClassVar[bool] = False
 
     @abstractmethod
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
@@ -99,6 +101,10 @@ class Target(ABC):
     def reads_padding(self) -> Padding:
         """Return the side on which its models are to read padding rightly."""
         return "left"
+
+    def file_for(self, model: Model) -> str:  # noqa: ARG002
+        """Return the path of the model file in the folder that is written for ``model``."""
+        return self.output_file
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
         """Return further text files that its runtime reads beside ``model``, by name.

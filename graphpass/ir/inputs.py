@@ -11,6 +11,9 @@ EMBEDDINGS = "inputs_embeds"
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 
+#: Name of the dimension of the batch, as optimum writes it.
+BATCH_NAME = "batch_size"
+
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"
 

@@ -96,6 +96,7 @@ def convert(
     from graphpass.engine.pipeline import format_target
     from graphpass.reports.outcome import Outcome, sources_of
 
+    job = _laid_out(job, target)
     with stages("converting", 2):  # reading, and describing the input
         plan, made = _prepared(watch, job, target, allow_unfused=allow_unfused, tokenizer=tokenizer)
         if graphs := made.earlier():
@@ -118,7 +119,19 @@ def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: b
     Raises:
         GraphpassError: The input cannot be read.
     """
-    return _prepared(Watch(), job, target, allow_unfused=allow_unfused, tokenizer=tokenizer)[1].stale()
+    return _prepared(Watch(), _laid_out(job, target), target, allow_unfused=allow_unfused, tokenizer=tokenizer)[
+        1
+    ].stale()
+
+
+def _laid_out(job: Job, target: Target) -> Job:
+    """Return the job with the layout of weights that the target's runtime needs."""
+    if not target.shards_weights:
+        return job
+    if job.weights == "share":
+        reason = f"target {target.name} lays weights out in files of limited size, which cannot be those of the input"
+        raise UsageError("GP230", reason, "write with --weights copy")
+    return replace(job, weights="shard")
 
 
 def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, tokenizer: bool) -> tuple[_Plan, Result]:
@@ -159,7 +172,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     if beside is not None and target.dialect != loaded.dialect:
         message = f"target {target.name} takes no models in {loaded.dialect}, such as those beside {loaded.path.name}"
         raise UsageError("GP229", message, f"name {loaded.path} to convert it alone")
-    file = target.output_file if beside is None else loaded.path.name
+    file = target.file_for(loaded) if beside is None else loaded.path.name
     refuse_input(loaded, job.output / file)
     if loaded.dialect == target.dialect:
         check_destination(loaded, job.output / file)

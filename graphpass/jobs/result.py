@@ -157,8 +157,11 @@ class Result:
             # Writing appends to weights that are shared, and digests are of files as they were read.
             with stage("reading what the input holds"):
                 certificate = certify(comparison, self._inputs)
+        for name in models:
+            (staged / name).parent.mkdir(exist_ok=True)
         self.written = tuple(
-            stage_model(model, staged, name, weights=self._job.weights) for name, model in models.items()
+            stage_model(model, (staged / name).parent, Path(name).name, weights=self._job.weights)
+            for name, model in models.items()
         )
         if self._parts is not None:
             with stage("copying the other models"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.engine.passes import Done, Pass, Skipped
@@ -14,6 +15,9 @@ from graphpass.ir.values import head_of
 
 _LOGITS = "logits"
 
+#: The input by which transformers names the number of places; it slices from -0 for all.
+_COUNT = "num_logits_to_keep"
+
 
 @dataclass(frozen=True)
 class LastLogits(Pass[Model]):
@@ -23,6 +27,10 @@ class LastLogits(Pass[Model]):
     tokens of 896 over 151,936 words, 57 ms with one token (ONNX Runtime 1.31, 2 cores). Speculative decoding and
     perplexity need all of them. The last token is the last one that ``attention_mask`` counts, so that padding may
     stand on either side.
+
+    Options:
+        count: With ``input`` the scalar input ``num_logits_to_keep`` gives the number of last places, 0 means all.
+            transformers.js feeds 1 while it generates. Padding has to stand on the left then.
 
     Shapes:
         hidden states ``[batch, length, hidden]`` become ``[batch, 1, hidden]``, logits ``[batch, 1, vocabulary]``
@@ -35,6 +43,8 @@ class LastLogits(Pass[Model]):
 
     name = "last-logits"
 
+    count: Literal["one", "input"] = "one"
+
     def run(self, model: Model) -> Done | Skipped:
         graph = model.graph
         tokens, result = token_input(graph), graph.writes.get(_LOGITS)
@@ -45,6 +55,12 @@ class LastLogits(Pass[Model]):
         if hidden.rank != 3 or _is_one(hidden) or _is_one(result.source()):
             return Skipped("the logits are those of one token" if hidden.rank == 3 else "hidden states have other axes")
         rewriter = model.rewriter()
+        if self.count == "input":
+            if _COUNT in graph.parameters:
+                return Skipped(f"the model has an input {_COUNT}")
+            rewriter.redirect(head, 0, _as_many_as_asked(rewriter, hidden))
+            rewriter.finish()
+            return Done({"outputs cut": 1})
         rewriter.redirect(head, 0, _last(rewriter, hidden, tokens))
         rewriter.resize_port(result, [None, 1, None])
         rewriter.finish()
@@ -53,6 +69,13 @@ class LastLogits(Pass[Model]):
 
 def _is_one(value: Value) -> bool:
     return value.shape is not None and len(value.shape) == 3 and value.shape[1] == 1
+
+
+def _as_many_as_asked(rewriter: Rewriter, hidden: Value) -> Handle:
+    write = rewriter.under("last_logits")
+    count = rewriter.input(_COUNT, "i64", [])
+    start = write.op("Negative", write.op("Reshape", count, [1]), label="start")
+    return write.slice(hidden, start, None, 1, label="last")
 
 
 def _last(rewriter: Rewriter, hidden: Value, tokens: Value) -> Handle:

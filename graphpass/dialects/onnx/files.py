@@ -69,7 +69,14 @@ def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.Te
     if len(raw) <= SMALL:
         return None
     stream.write(bytes(-stream.tell() % ALIGNMENT))
-    moved = onnx.TensorProto(
+    moved = referring(tensor, location, stream.tell(), len(raw))
+    stream.write(raw)
+    return moved
+
+
+def referring(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> onnx.TensorProto:
+    """Return a tensor without data that refers to bytes of a data file."""
+    made = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,
         dims=tensor.dims,
@@ -77,10 +84,9 @@ def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.Te
         data_location=onnx.TensorProto.EXTERNAL,
         metadata_props=tensor.metadata_props,
     )
-    for key, value in (("location", location), ("offset", str(stream.tell())), ("length", str(len(raw)))):
-        moved.external_data.add(key=key, value=value)
-    stream.write(raw)
-    return moved
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        made.external_data.add(key=key, value=value)
+    return made
 
 
 def _free_name(file_name: str, taken: Collection[str]) -> str:

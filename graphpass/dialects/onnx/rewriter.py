@@ -330,6 +330,28 @@ class OnnxRewriter(Rewriter):
         tensor = self._port(node)
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
+    def rename_ports(self, names: Mapping[Node, str]) -> None:
+        """Rename inputs and outputs of the model; they may change places."""
+        ports = {node: self._port(node) for node in names}
+        for node, name in names.items():
+            if ports[node].name != name:
+                self._release_name(name)
+                ports[node].name = name
+
+    def rename_dimension(self, symbol: str, name: str) -> None:
+        """Rename a symbolic dimension in all tensors of the main graph."""
+        graph = self.surgery.graph
+        inner = (output for node in graph.nodes for output in node.outputs)
+        for tensor in {id(one): one for one in (*graph.inputs, *inner)}.values():
+            if tensor.shape is not None and symbol in tensor.shape:
+                tensor.shape = [name if size == symbol else size for size in tensor.shape]
+
+    def name_dimension(self, node: Node, axis: int | None, name: str) -> None:
+        """Name a dimension of an input or output that has no fixed size."""
+        tensor = self._port(node)
+        if axis is not None and tensor.shape is not None and not isinstance(tensor.shape[axis], int):
+            tensor.shape = [name if place == axis else size for place, size in enumerate(tensor.shape)]
+
     def forget_shapes(self) -> None:
         """See `Rewriter.forget_shapes`; outputs of the model keep their ranks."""
         graph = self.surgery.graph

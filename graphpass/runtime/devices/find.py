@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from graphpass.runtime.devices import programs
+from graphpass.runtime.devices.apart import run_apart
+from graphpass.runtime.devices.javascript import find_javascript
 from graphpass.runtime.devices.software import software_vulkan
 
 #: Seconds after which a runtime counts as hanging.
@@ -116,9 +116,16 @@ def find_runtimes() -> tuple[Runtime, ...]:
     chromium = programs.version_of("chromium", "chromium-browser", "google-chrome")
     return (
         *(_found(probe) for probe in _PROBES),
+        _transformers_js(),
         Runtime("Node", node, missing=None if node else "not found on PATH: install nodejs"),
         Runtime("Chromium", chromium, missing=None if chromium else "not found on PATH: install chromium"),
     )
+
+
+def _transformers_js() -> Runtime:
+    found = find_javascript()
+    name = "transformers.js"
+    return Runtime(name, None, missing=found) if isinstance(found, str) else Runtime(name, found.version)
 
 
 def _found(probe: _Probe) -> Runtime:
@@ -126,11 +133,11 @@ def _found(probe: _Probe) -> Runtime:
         installed = version(probe.package)
     except PackageNotFoundError:
         return Runtime(probe.name, None, missing=f"{probe.package} is not installed: {probe.install}")
-    names, failure = _ask(probe.code, os.environ)
+    names, failure = _ask(probe.code, {})
     software = software_vulkan() if probe.package == "onnxruntime-ep-webgpu" else None
     is_software = not names and software is not None
     if not names and software is not None:
-        names, failure = _ask(probe.code, {**os.environ, **software})
+        names, failure = _ask(probe.code, software)
     if names:
         return Runtime(probe.name, installed, tuple(Adapter(name, is_software) for name in names))
     return Runtime(probe.name, installed, missing=f"{failure or 'no adapter was found'}: {probe.driver}")
@@ -141,15 +148,7 @@ def _ask(code: str, environment: Mapping[str, str]) -> tuple[list[str], str | No
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")
         command = [sys.executable, "-c", code + _ANSWER, str(answer)]
-        try:
-            done = subprocess.run(  # noqa: S603 - this Python
-                command, capture_output=True, text=True, check=False, timeout=_LIMIT, env=dict(environment)
-            )
-        except subprocess.TimeoutExpired:
-            return [], f"it did not answer within {_LIMIT} seconds"
-        if answer.exists():
-            names: list[str] = json.loads(answer.read_text())
-            return names, None
-        words = done.stderr.strip().splitlines()
-        ended = f"its process ended with {done.returncode}"
-        return [], f"{ended}: {words[-1]}" if words else ended
+        if failure := run_apart(command, answer, _LIMIT, environment):
+            return [], failure
+        names: list[str] = json.loads(answer.read_text())
+        return names, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import onnxruntime
 import pytest
 from support.commands import in_process
 from support.generated import generates
@@ -59,3 +60,20 @@ def test_targets_have_it_as_an_option(target, capfd, tmp_path):
     (logits,) = [port for port in load(tmp_path / "made").outputs if port.name == "logits"]
     assert logits.shape is not None
     assert logits.shape[1] == 1
+
+
+def test_an_input_counts_the_places():
+    result = ran(exported("llama/onnx"), "last-logits{count=input}").model
+    assert compare(exported("llama/onnx"), result, steps=3).passed
+    session = open_session(result)
+    with result.on_disk() as file:
+        runtime = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    feeds = {port.name: numpy.zeros((1, 2, 0, 16), numpy.float32) for port in result.inputs if "past" in port.name}
+    feeds |= dict.fromkeys(("attention_mask",), numpy.ones((1, 4), numpy.int64))
+    feeds |= {"input_ids": numpy.array([[5, 9, 17, 3]]), "position_ids": numpy.arange(4)[None]}
+    whole = session.prefill([[5, 9, 17, 3]])
+    for count, wanted in ((0, whole), (1, whole[:, -1:]), (3, whole[:, -3:])):
+        (found,) = runtime.run(["logits"], feeds | {"num_logits_to_keep": numpy.array(count)})
+        numpy.testing.assert_allclose(found, wanted, atol=1e-5)
+    again = ran(result, "last-logits{count=input}").records[-1].result
+    assert again.reason == "the model has an input num_logits_to_keep"

@@ -1,0 +1,132 @@
+"""Lay the weights of an ONNX model out in data files of limited size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import onnx
+
+from graphpass.dialects.onnx.files import PROTO_LIMIT, referring
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.tensors import (
+    SMALL,
+    ExternalData,
+    all_external_data,
+    is_external,
+    nbytes,
+    rebuilt,
+    tensors,
+)
+from graphpass.errors import UnsupportedError, WriteError
+from graphpass.storage.kernel_copy import copy_range
+from graphpass.storage.scratch_file import ALIGNMENT
+
+#: Bytes of a data file: browsers hold one in an ArrayBuffer, which may take less than 2 GiB.
+SHARD = 2**31 - 2**20
+
+_Key: TypeAlias = "str | tuple[str, int, int]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Places a weight in a data file.
+
+    Attributes:
+        shard: Number of the file.
+        offset: First byte in it.
+        length: Number of bytes.
+        source: Its data; bytes if the graph's file holds them.
+    """
+
+    shard: int
+    offset: int
+    length: int
+    source: ExternalData | bytes
+
+
+def count_shards(model: OnnxModel, limit: int = PROTO_LIMIT) -> int:
+    """Return the number of data files that `stage_sharded` writes; it raises as that does."""
+    return max((place.shard for place in _places(model, limit).values()), default=-1) + 1
+
+
+def shard_names(file_name: str, count: int) -> list[str]:
+    """Return the names of the data files of a model file, as transformers.js looks for them."""
+    return [f"{file_name}_data" + (f"_{shard}" if shard else "") for shard in range(count)]
+
+
+def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = PROTO_LIMIT) -> None:
+    """Write a model into a folder, and its weights into ``NAME_data``, ``NAME_data_1`` and so on.
+
+    Args:
+        model: The model; it is left unchanged.
+        folder: Folder to write into.
+        file_name: Name of the ``.onnx`` file.
+        limit: Bytes above which weights leave the ``.onnx`` file.
+
+    Raises:
+        ReadError: GP105, external data is missing.
+        UnsupportedError: GP399, a weight is larger than a data file may be.
+        WriteError: GP503, the model is over protobuf's limit without its weights, too.
+        OSError: The file system's words.
+    """
+    places = _places(model, limit)
+    names = shard_names(file_name, count_shards(model, limit))
+    for shard, name in enumerate(names):
+        with (folder / name).open("xb") as writing:
+            for place in places.values():
+                if place.shard == shard:
+                    _write(place, writing)
+    proto = rebuilt(model.proto, lambda tensor: _referring(tensor, places, names))
+    if (size := proto.ByteSize()) > PROTO_LIMIT:
+        raise WriteError("GP503", f"{file_name} takes {size} bytes without its weights; {PROTO_LIMIT} can be written")
+    (folder / file_name).write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
+    """Place each piece of data once, in the model's order."""
+    found: dict[_Key, _Place] = {}
+    shard = end = 0
+    sources: list[tuple[_Key, str, ExternalData | bytes]] = [
+        ((data.location, data.offset, data.length), data.tensor, data)
+        for data in all_external_data(filter(is_external, tensors(model.proto)), model.path)
+    ]
+    if model.proto.ByteSize() > limit:
+        large = (one for one in model.proto.graph.initializer if len(one.raw_data) > SMALL)
+        sources += [(tensor.name, tensor.name, tensor.raw_data) for tensor in large]
+    for key, name, source in sources:
+        if key in found:
+            continue
+        length = len(source) if isinstance(source, bytes) else source.length
+        if length > SHARD:
+            reason = f"weight {name} takes {length:,} bytes, and a file for browsers holds {SHARD:,}"
+            raise UnsupportedError("GP399", reason, "store it in fewer bits: dtype=fp16, q4 or q4f16")
+        offset = end + -end % ALIGNMENT
+        if offset + length > SHARD:
+            shard, offset = shard + 1, 0
+        found[key], end = _Place(shard, offset, length, source), offset + length
+    return found
+
+
+def _write(place: _Place, writing: BinaryIO) -> None:
+    writing.seek(place.offset)
+    if isinstance(place.source, bytes):
+        writing.write(place.source)
+        return
+    writing.flush()
+    with place.source.file.open("rb") as reading:
+        copy_range(reading.fileno(), place.source.offset, place.length, writing.fileno())
+
+
+def _referring(tensor: onnx.TensorProto, places: dict[_Key, _Place], names: list[str]) -> onnx.TensorProto | None:
+    key: _Key = tensor.name
+    if is_external(tensor):
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        key = entries["location"], int(entries.get("offset", "0")), int(entries.get("length", str(nbytes(tensor))))
+    elif not tensor.raw_data:
+        return None
+    place = places.get(key)
+    if place is None or (isinstance(key, str) and place.source != tensor.raw_data):
+        return None
+    return referring(tensor, names[place.shard], place.offset, place.length)

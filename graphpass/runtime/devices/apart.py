@@ -1,0 +1,39 @@
+"""Run work in a process of its own, which a driver may crash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def run_apart(command: Sequence[str], answer: Path, limit: int, environment: Mapping[str, str] | None = None) -> str:
+    """Run a program that writes a file.
+
+    Args:
+        command: The program and its arguments.
+        answer: The file that it writes when it is done.
+        limit: Seconds after which it counts as hanging.
+        environment: Variables that it gets besides this process's.
+
+    Returns:
+        How it ended, with its last words; empty if it wrote the file.
+    """
+    given = {**os.environ, **(environment or {})}
+    try:
+        done = subprocess.run(  # noqa: S603 - found on PATH, or this Python
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=limit, env=given
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {limit} seconds"
+    if answer.exists():
+        return ""
+    words = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    ended = f"its process ended with {done.returncode}"
+    return f"{ended}: {_error_in(words)}" if words else ended
+
+
+def _error_in(words: list[str]) -> str:
+    """Return the line of an exception: the last of Python, and before the places of JavaScript."""
+    return next((line for line in reversed(words) if "Error:" in line), words[-1])

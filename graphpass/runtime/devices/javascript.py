@@ -1,0 +1,56 @@
+"""Find transformers.js and what runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The environment variable that names a folder ``node_modules``.
+MODULES = "GRAPHPASS_NODE_MODULES"
+
+INSTALL = "npm install --ignore-scripts @huggingface/transformers onnxruntime-node onnxruntime-web puppeteer-core"
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True, slots=True)
+class JavaScript:
+    """Names the programs that run transformers.js.
+
+    Attributes:
+        node: Node.
+        modules: The folder ``node_modules`` that holds transformers.js.
+        version: Version of transformers.js.
+        browser: Chromium, if it is there, with the package that drives it.
+    """
+
+    node: str
+    modules: Path
+    version: str
+    browser: str | None
+
+
+def find_javascript() -> JavaScript | str:
+    """Return what runs transformers.js here; else what is missing, and the remedy."""
+    modules = Path(os.environ.get(MODULES) or "node_modules").resolve()
+    node = shutil.which("node")
+    if node is None:
+        return "Node was not found on PATH: install nodejs"
+    version = _version_in(modules / "@huggingface" / "transformers")
+    if version is None:
+        return f"transformers.js is not in {modules}: {INSTALL}, and name node_modules in {MODULES}"
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    drives = (
+        _version_in(modules / "puppeteer-core") is not None and _version_in(modules / "onnxruntime-web") is not None
+    )
+    return JavaScript(node, modules, version, browser if drives else None)
+
+
+def _version_in(package: Path) -> str | None:
+    try:
+        return str(json.loads((package / "package.json").read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, LookupError):
+        return None

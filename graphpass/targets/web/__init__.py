@@ -1,0 +1,1 @@
+"""The browser: transformers.js on ONNX Runtime Web."""

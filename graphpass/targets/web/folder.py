@@ -1,0 +1,62 @@
+"""Write the configuration of a folder for transformers.js."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.model import Model
+from graphpass.targets.web.rules import caches_for, configuration_of
+
+DataType = Literal["fp32", "fp16", "q4", "q4f16"]
+
+#: Ends of file names by type (``src/utils/dtypes.js`` of transformers.js 4.3.1).
+SUFFIXES: Mapping[DataType, str] = {"fp32": "", "fp16": "_fp16", "q4": "_q4", "q4f16": "_q4f16"}
+
+
+def data_type_of(model: Model) -> DataType:
+    """Return transformers.js's name for the types of a model."""
+    in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
+    if any(True for _ in model.graph.of_op("MatMulNBits")):
+        return "q4f16" if in_half else "q4"
+    return "fp16" if in_half else "fp32"
+
+
+def config_file(model: Model, source: Path | None, device: str, file: str) -> str:
+    """Return the text of ``config.json``.
+
+    Args:
+        model: The result.
+        source: A file of the input, beside which its configuration lies.
+        device: The device that transformers.js takes without other orders.
+        file: Path of the model in the folder.
+
+    Raises:
+        ReadError: GP116, the configuration of the input is no JSON object.
+    """
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.shards import count_shards
+
+    assert isinstance(model, OnnxModel)
+    given = configuration_of(source)
+    name = PurePosixPath(file).name
+    suffixes = {suffix: kind for kind, suffix in SUFFIXES.items()}
+    told: dict[str, Any] = {"dtype": suffixes[name.removeprefix("model").removesuffix(".onnx")], "device": device}
+    if shards := count_shards(model):
+        told["use_external_data_format"] = {name: shards}
+    config = {name: value for name, value in given.items() if name not in {"text_config", "vision_config"}}
+    if any(str(one).endswith("ForConditionalGeneration") for one in config.get("architectures") or ()):
+        # A class of several files would be loaded.
+        del config["architectures"]
+    found = caches_for(model, analyze_caches(model))
+    if found.stand_in is not None:
+        config = {name: value for name, value in config.items() if name not in _OF_OTHER_TYPES}
+        config |= found.stand_in
+    return json.dumps(config | {"transformers.js_config": told}, indent=2) + "\n"
+
+
+#: Entries by which transformers.js would take caches of a decoder for others.
+_OF_OTHER_TYPES = frozenset({"multi_query", "is_encoder_decoder", "layer_types", "layers_block_type", "architectures"})

@@ -1,0 +1,104 @@
+"""Define the target `web`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.conditions import ONNX
+from graphpass.engine.findings import Finding, Observation
+from graphpass.engine.passes import Pass
+from graphpass.engine.pipeline import parse
+from graphpass.engine.target import Target
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Cache, Inventory
+from graphpass.ir.inputs import is_merged
+from graphpass.ir.model import Model
+from graphpass.targets.ort.target import ORT
+from graphpass.targets.web import rules
+from graphpass.targets.web.folder import SUFFIXES, DataType, config_file, data_type_of
+
+Device = Literal["webgpu", "wasm"]
+
+
+@dataclass(frozen=True)
+class Web(Target):
+    """transformers.js 4 in browsers and Node: a folder that it loads.
+
+    The folder holds ``onnx/model.onnx`` and its weights in files below 2 GB, ``config.json`` with
+    ``transformers.js_config``, and the tokenizer. Attention and caches are fused as for `ort`; caches get the names
+    that transformers.js feeds. If it does not know the type of the model, or expects other caches of it,
+    ``config.json`` names a type with such caches. Logits are computed for as many tokens as it asks for.
+
+    Options:
+        device: The provider that runs it: ``webgpu``, or ``wasm`` on the CPU, which runs models for ``webgpu``, too.
+        dtype: Types in the file, which its name tells: ``fp32`` and ``fp16`` change hidden states, weights and caches.
+            By default all types stay.
+        context: Number of positions in tables of rotary embeddings, see `ort`.
+    """
+
+    name = "web"
+    description = "transformers.js in browsers and Node: the folder that it loads, for WebGPU or WebAssembly"
+    dialect = "onnx"
+    output_file = "onnx/model.onnx"
+    contract = (ONNX,)
+    shards_weights = True
+
+    device: Device = "webgpu"
+    dtype: DataType | None = None
+    context: int | None = None
+
+    @property
+    def runtime(self) -> ORT:
+        """Return ONNX Runtime as transformers.js uses it; WebAssembly has the kernels of the CPU."""
+        device: Literal["cpu", "webgpu"] = "cpu" if self.device == "wasm" else "webgpu"
+        return ORT(device=device, precision="f32", context=self.context, padding="any")
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            ReadError: GP116, the configuration beside the model is no JSON object.
+            UnsupportedError: GP366, the model is OpenVINO IR; GP399, transformers.js cannot run such a model.
+        """
+        if missing := ONNX.missing(model):
+            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
+        inventory = analyze_caches(model)
+        if not is_merged(model.graph) and (reason := rules.why_not(model, inventory)) is not None:
+            raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
+        precision = {"fp32": "f32", "fp16": "f16"}.get(self.dtype or "")
+        names = rules.caches_for(model, inventory).options
+        first = ["select-branch"] if is_merged(model.graph) else []
+        first += ["standardize-layout"] if any(map(_counts_elsewhere, inventory.of_kind("kv"))) else []
+        last = [] if precision is None else [f"change-precision{{to={precision}}}"]
+        last += ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []
+        last += ["last-logits{count=input}", f"rename-caches{{{','.join(names)}}}" if names else "rename-caches"]
+        return (*parse(",".join(first)), *self.runtime.pipeline(model), *parse(",".join(last)))
+
+    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+        """See `Target.predict`."""
+        return (*rules.predict(model, inventory), *self.runtime.predict(model, inventory))
+
+    def observe(self, model: Model) -> Observation | str:
+        """See `Target.observe`."""
+        from graphpass.dialects.onnx.model import OnnxModel
+        from graphpass.targets.web.trial import observe
+
+        assert isinstance(model, OnnxModel)
+        file = self.file_for(model)
+        return observe(model, config_file(model, model.path, self.device, file), file, self.device)
+
+    def file_for(self, model: Model) -> str:
+        """See `Target.file_for`."""
+        return f"onnx/model{SUFFIXES[self.dtype or data_type_of(model)]}.onnx"
+
+    def files(self, model: Model, source: Path | None) -> dict[str, str]:
+        """See `Target.files`; raises as `graphpass.targets.ort.context.configuration`."""
+        return {"config.json": config_file(model, source, self.device, self.file_for(model))}
+
+
+def _counts_elsewhere(cache: Cache) -> bool:
+    """Return whether positions are on another axis than transformers.js counts them on, the last but one."""
+    return cache.shape is not None and cache.axes.sequence not in {None, len(cache.shape) - 2}

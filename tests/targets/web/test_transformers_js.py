@@ -1,0 +1,80 @@
+"""transformers.js generates PyTorch's tokens from folders of target `web`, in Node and in headless Chromium."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.commands import in_process
+from support.javascript import javascript
+from support.models import dynamo, export, exporters, hybrids, reference
+
+from graphpass.targets.web.trial import run_task
+
+pytestmark = pytest.mark.slow
+
+#: Exports by family; the first ones go to Chromium as well: windows, experts, a hybrid, latent caches.
+IN_BROWSER = ("llama", "mistral_sw8", "qwen3_moe", "lfm2", "qwen3_next", "deepseek_v3", "gpt2", "gpt_oss")
+IN_NODE = ("bloom", "falcon", "gemma2", "gemma3_text", "gptj", "opt", "phi3", "mobius/llama", "mobius/qwen3_5_text")
+
+
+def source_of(name: str) -> tuple[Path, dict]:
+    """Return the folder of an export, and what PyTorch generates."""
+    if name == "qwen3_next":
+        folder = hybrids() / "qwen3_next_dense" / "onnx-raw"
+    elif name == "deepseek_v3":
+        folder = dynamo(name) / "onnx-18"
+    elif "/" in name:
+        folder = exporters(*name.split("/"))
+        return folder, json.loads((folder / "reference.json").read_text())
+    else:
+        return export(name, "onnx-genai" if name == "lfm2" else "onnx"), reference(name)
+    return folder, json.loads((folder.parent / "reference.json").read_text())
+
+
+def folder_of(source: Path, target: str, tmp_path: Path, capfd) -> Path:
+    done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", target, "--no-verify")
+    assert done.code == 0, done.err
+    return tmp_path / "out"
+
+
+def generated(found, folder: Path, device: str, told: dict, *, in_browser: bool) -> list[int]:
+    prompt, wanted = told["prompt_ids"], told["greedy_ids"]
+    answer = run_task(found, folder, device, ([prompt],), len(wanted), in_browser=in_browser)
+    assert not isinstance(answer, str), answer
+    return answer[0].tokens[0]
+
+
+@pytest.mark.parametrize("name", [*IN_BROWSER, *IN_NODE])
+def test_node(name, tmp_path, capfd, monkeypatch):
+    found = javascript(monkeypatch)
+    source, told = source_of(name)
+    folder = folder_of(source, "web", tmp_path, capfd)
+    assert generated(found, folder, "cpu", told, in_browser=False) == told["greedy_ids"]
+
+
+@pytest.mark.parametrize("device", ["webgpu", "wasm"])
+@pytest.mark.parametrize("name", IN_BROWSER)
+def test_chromium(name, device, tmp_path, capfd, monkeypatch):
+    found = javascript(monkeypatch, browser=True)
+    source, told = source_of(name)
+    folder = folder_of(source, f"web{{device={device}}}", tmp_path, capfd)
+    assert generated(found, folder, device, told, in_browser=True) == told["greedy_ids"]
+
+
+def test_trials_confirm_and_report_crashes(tmp_path, capfd, monkeypatch):
+    found = javascript(monkeypatch)
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "web{device=wasm}")
+    assert done.code == 0, done.err
+    assert f"confirmed: transformers.js {found.version}, a prompt and 6 tokens, in Node on cpu" in done.out
+    # A process that ends without an answer: nothing is written.
+    node = tmp_path / "bin" / "node"
+    node.parent.mkdir()
+    node.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", str(node.parent), prepend=":")
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "no", "--target", "web{device=wasm}")
+    assert done.code != 0
+    assert "its process ended with -11" in done.err
+    assert not (tmp_path / "no").exists()
