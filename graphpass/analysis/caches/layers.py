@@ -8,10 +8,10 @@ from graphpass.ir.cache import Cache, Inventory
 
 
 def roles_by_layer(inventory: Inventory) -> tuple[dict[str, Cache], ...]:
-    """Return the caches of each layer by role; those of unknown layer or role are left out.
+    """Return the caches of each layer by role.
 
-    Of two growing caches of a layer, as latent attention keeps them, one may hold neither keys nor values as such: it
-    gets the role that the other one lacks.
+    Caches of unknown layer are left out. Of two growing caches of a layer, as latent attention keeps them, one may hold
+    neither keys nor values as such: it gets the role that the other one lacks.
     """
     layers: defaultdict[int, dict[str, Cache]] = defaultdict(dict)
     for cache in inventory.caches:

@@ -52,7 +52,7 @@ def count_shards(model: OnnxModel, limit: int = PROTO_LIMIT) -> int:
 
 
 def shard_names(file_name: str, count: int) -> list[str]:
-    """Return the names of the data files of a model file, as transformers.js looks for them."""
+    """Return the names of a model's data files, as transformers.js looks for them."""
     return [f"{file_name}_data" + (f"_{shard}" if shard else "") for shard in range(count)]
 
 

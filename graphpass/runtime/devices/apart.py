@@ -35,5 +35,5 @@ def run_apart(command: Sequence[str], answer: Path, limit: int, environment: Map
 
 
 def _error_in(words: list[str]) -> str:
-    """Return the line of an exception: the last of Python, and before the places of JavaScript."""
+    """Return the line of an exception, which places in sources may follow."""
     return next((line for line in reversed(words) if "Error:" in line), words[-1])

@@ -62,7 +62,7 @@ class Caches:
 
 
 def caches_of(config: Mapping[str, Any]) -> Caches | None:
-    """Return the caches that a configuration means; ``None`` if transformers.js loads no such decoder of one file."""
+    """Return the caches of a configuration; ``None`` for all but decoders of one file."""
     kind = str(config.get("model_type"))
     if kind in _DENSE and not config.get("multi_query"):
         count = config.get(_LAYERS.get(kind, "num_hidden_layers"))
@@ -80,7 +80,7 @@ def caches_of(config: Mapping[str, Any]) -> Caches | None:
 
 
 def like(layers: Sequence[frozenset[str]]) -> dict[str, Any] | None:
-    """Return entries of a configuration of a type with such caches; ``None`` if there is none.
+    """Return the configuration of a type with such caches, if there is one.
 
     Args:
         layers: Roles of the caches of each layer that has some.

@@ -56,7 +56,7 @@ class Named:
 
 
 def caches_for(model: Model, inventory: Inventory) -> Named:
-    """Name the caches of a model by the configuration beside it, or by that of a type with such caches.
+    """Name the caches of a model by its configuration, or that of another type.
 
     Raises:
         ReadError: GP116, the configuration is no JSON object.
@@ -90,7 +90,7 @@ def _roles(inventory: Inventory) -> list[frozenset[str]]:
 
 
 def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
-    """Return the reason why transformers.js cannot run a model, and the remedy; ``None`` if it can.
+    """Return why transformers.js cannot run a model, and the remedy.
 
     Raises:
         ReadError: GP116, the configuration is no JSON object.

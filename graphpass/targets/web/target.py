@@ -100,5 +100,5 @@ class Web(Target):
 
 
 def _counts_elsewhere(cache: Cache) -> bool:
-    """Return whether positions are on another axis than transformers.js counts them on, the last but one."""
+    """Return whether positions are not on the last axis but one, where they are counted."""
     return cache.shape is not None and cache.axes.sequence not in {None, len(cache.shape) - 2}

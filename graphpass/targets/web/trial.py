@@ -1,4 +1,4 @@
-"""Try a model on transformers.js, in Node and in headless Chromium, and compare it with ONNX Runtime's CPU provider."""
+"""Generate on transformers.js, in Node and in headless Chromium, and compare with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
 
 
 def _places(found: JavaScript, device: str) -> tuple[tuple[str, str], ...]:
-    """Return programs and devices to try: the CPU of Node shows at little cost whether the folder loads."""
+    """Return programs and devices to try."""
+    # The CPU of Node shows at little cost whether the folder loads.
     if found.browser is not None:
         return ("Node", "cpu"), ("Chromium", device)
     return ("Node", "cpu"), *((("Node", device),) if device == "webgpu" else ())

@@ -91,8 +91,12 @@ def test_latent_caches_are_called_key_and_value():
 def test_a_type_that_is_no_text_model_alone_is_replaced():
     result = converted(load(exporters("mobius", "qwen3_5_text")), "web").model
     assert config_of(result)["model_type"] == "qwen3_next"
-    (found,) = [one for one in check_model(result, "web", confirm=False).findings if one.reason and "names" in one.reason]
-    assert found.reason == "there is no decoder of type qwen3_5_text with such caches: config.json names type qwen3_next"
+    (found,) = [
+        one for one in check_model(result, "web", confirm=False).findings if one.reason and "names" in one.reason
+    ]
+    assert (
+        found.reason == "there is no decoder of type qwen3_5_text with such caches: config.json names type qwen3_next"
+    )
 
 
 def test_other_configurations_keep_their_entries(tmp_path):
