@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +16,12 @@ from .interrupts import shielded
 from .models import PATH
 
 if TYPE_CHECKING:
-    from graphpass.matrix.baseline import Entry
     from graphpass.matrix.cells import Cell
-    from graphpass.matrix.config import Config, FailOn
-    from graphpass.matrix.execution import Executor, Processes
+    from graphpass.matrix.config import FailOn
+    from graphpass.matrix.execution import Executor
     from graphpass.matrix.fleet import Fleet
     from graphpass.matrix.progress import Progress
-    from graphpass.matrix.run import Run
     from graphpass.matrix.selection import Shard
-
-_BASELINE = "graphpass-baseline.json"
 
 
 def _shard(context: click.Context, parameter: click.Parameter, given: str | None) -> Shard | None:
@@ -102,65 +97,29 @@ def command(
     if executor == "local" and scheduler is not None:
         raise click.UsageError("--scheduler is for --executor dask", click.get_current_context())
 
-    from graphpass.matrix import selection
-    from graphpass.matrix.config import find_config, load_config
-    from graphpass.matrix.plan import cells_of
+    from graphpass.matrix.project import Project
 
-    file = find_config(config)
-    chosen = load_config(file)
-    every = cells_of(chosen)
-    cells = selection.selected(every, select)
-    if last_failed:
-        cells = selection.last_failed(cells, file)
-    if shard is not None:
-        cells = shard.of(cells)
+    project = Project.open(config, select, last_failed=last_failed, shard=shard)
     if dry_run:
-        _print_plan(console, cells, form)
+        _print_plan(console, project.cells, form)
         return
 
-    from graphpass.matrix.baseline import read_baseline, unused_entries
-    from graphpass.matrix.run import run_matrix
-
     def configured(name: str) -> Path | None:
-        report = chosen.path_of("reports", name)
-        if report is None or len(cells) == len(every):
-            return report
-        if shard is not None:
-            return shard.file(report)
-        console.note(f"{report} is left alone: {len(cells)} of {len(every)} cells run")
-        return None
+        file = project.report_file(name)
+        if file is None and (left := project.config.path_of("reports", name)) is not None:
+            console.note(f"{left} is left alone: {len(project.cells)} of {len(project.every)} cells run")
+        return file
 
     files = report_files(reports, configured)
-    known_file = baseline or chosen.path_of("baseline") or chosen.folder / _BASELINE
-    known = read_baseline(known_file)
-    fingerprints = [finding["fingerprint"] for finding in known]
+    known = project.baseline(baseline)
     local = executor == "local"
-    runner: Executor = _executor(chosen, jobs, memory, retries) if local else _fleet(scheduler, retries, jobs, memory)
-    run = run_matrix(cells, runner, _progress(console, len(cells)), fingerprints, {*chosen.fail_on, *fail_on})
-    names = {cell.id for cell in every}
+    runner: Executor = project.processes(jobs, memory, retries) if local else _fleet(scheduler, retries, jobs, memory)
+    run = project.run(runner, _progress(console, len(project.cells)), known, fail_on)
     with shielded():
-        if update_baseline and not run.interrupted:
-            run = _update(run, known_file, [entry for entry in known if entry["cell"] in names])
-        else:
-            run = replace(run, unused=unused_entries(known, run.results, names), strict_baseline=strict_baseline)
-        selection.note_failed(run, file)
+        run = project.concluded(run, known, update=update_baseline, strict=strict_baseline)
         publish(console, run, files, form)
     if run.exit_code:
         raise click.exceptions.Exit(run.exit_code)
-
-
-def _executor(config: Config, jobs: int | None, memory: str | None, retries: int) -> Processes:
-    from graphpass.errors import UsageError
-    from graphpass.machine import available_memory, usable_cores
-    from graphpass.matrix.config import size_of
-    from graphpass.matrix.execution import Processes
-
-    try:
-        bound = config.memory if memory is None else size_of(memory)
-    except ValueError as error:
-        raise UsageError("GP231", f"--memory {memory}: {error}", "write 8GiB, 500 MB or a number of bytes") from error
-    number = jobs or config.content.get("jobs") or usable_cores()
-    return Processes(number, bound or available_memory(), retries)
 
 
 def _fleet(scheduler: str | None, retries: int, jobs: int | None, memory: str | None) -> Fleet:
@@ -202,15 +161,3 @@ def _print_plan(console: Console, cells: Sequence[Cell], form: str) -> None:
     counted = ", ".join(f"{states.count(state)} {state}" for state in ("up to date", "to convert") if state in states)
     count = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}: {counted or 'nothing to do'}"
     console.report(form, lambda: "\n".join([*columns(rows, indent=""), "", count]), lambda: told)
-
-
-def _update(run: Run, file: Path, others: Sequence[Entry]) -> Run:
-    """Write a baseline, and return the run in view of it."""
-    from graphpass.matrix.baseline import baseline_of
-    from graphpass.matrix.reports.files import dumped
-    from graphpass.storage.staging import write_whole
-
-    ran = {result.cell.id for result in run.results if result.state != "cancelled"}
-    told = baseline_of(run, [finding for finding in others if finding["cell"] not in ran])
-    write_whole(file, dumped(told))
-    return replace(run, baseline=frozenset(finding["fingerprint"] for finding in told["findings"]))

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphpass.machine import available_memory, usable_cores
-from graphpass.matrix.baseline import read_baseline
-from graphpass.matrix.config import FailOn, find_config, load_config
-from graphpass.matrix.execution import Executor, Processes
-from graphpass.matrix.plan import cells_of
+from graphpass.matrix.config import FailOn
+from graphpass.matrix.execution import Executor
 from graphpass.matrix.progress import Progress
+from graphpass.matrix.project import Project
 from graphpass.matrix.reports.files import write_reports
 from graphpass.matrix.reports.plain import as_json, as_text
-from graphpass.matrix.run import Run, run_matrix as run_cells
-from graphpass.matrix.selection import selected
+from graphpass.matrix.run import Run
 
 from .reading import StrPath
 
@@ -87,13 +84,8 @@ def run_matrix(
         ReadError: GP114, the configuration cannot be read.
         UsageError: The configuration, a pattern or the baseline is not well formed.
     """
-    chosen = load_config(find_config(None if config is None else Path(config)))
-    cells = selected(cells_of(chosen), tuple(select))
-    if executor is None:
-        number = jobs or chosen.content.get("jobs") or usable_cores()
-        executor = Processes(number, memory or chosen.memory or available_memory(), retries)
-    baseline = chosen.path_of("baseline")
-    known = () if baseline is None else read_baseline(baseline)
-    fingerprints = [entry["fingerprint"] for entry in known]
-    run = run_cells(cells, executor, progress or Progress(), fingerprints, {*chosen.fail_on, *fail_on})
-    return Matrix(chosen.folder, run)
+    project = Project.open(None if config is None else Path(config), tuple(select))
+    known = project.baseline()
+    chosen = executor or project.processes(jobs, memory, retries)
+    run = project.run(chosen, progress or Progress(), known, fail_on)
+    return Matrix(project.config.folder, project.concluded(run, known))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from graphpass.errors import UsageError
 from graphpass.storage.documents import read_json
+from graphpass.storage.staging import write_whole
 
-from .cells import CellResult
+from .reports.files import dumped
 from .run import Run
 
 _FORM = 1
@@ -17,61 +18,83 @@ _FORM = 1
 #: Keys of a finding in a baseline file; the fingerprint counts, the others are for people.
 _KEPT = ("fingerprint", "cell", "rule", "node", "message")
 
-Entry = Mapping[str, str]
 
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Holds the known findings of a file, which may be missing.
 
-def read_baseline(file: Path) -> tuple[Entry, ...]:
-    """Return the known findings of a baseline file; none if it is not there.
-
-    Raises:
-        UsageError: GP235, it is no baseline.
+    Attributes:
+        file: The file.
+        entries: The findings.
     """
-    try:
-        told = read_json(file.read_bytes())
-        if told["baseline"] == _FORM:
-            return tuple({key: str(finding[key]) for key in _KEPT} for finding in told["findings"])
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    hint = "restore it from version control, or remove it and run with --update-baseline"
-    raise UsageError("GP235", f"{file} is no baseline of graphpass, or a damaged one", hint)
 
+    file: Path
+    entries: tuple[Mapping[str, str], ...] = ()
 
-def unused_entries(known: Iterable[Entry], results: Sequence[CellResult], cells: Collection[str]) -> tuple[Entry, ...]:
-    """Return entries of a baseline that do not occur any more.
+    @classmethod
+    def read(cls, file: Path) -> Baseline:
+        """Read a file.
 
-    Args:
-        known: The entries.
-        results: Results of the run; cells that were cancelled say nothing about theirs.
-        cells: Names of all cells of the configuration, run or not.
-    """
-    ended = {result.cell.id: result for result in results if result.state != "cancelled"}
-    return tuple(
-        entry
-        for entry in known
-        if entry["cell"] not in cells
-        or (entry["cell"] in ended and entry["fingerprint"] not in ended[entry["cell"]].fingerprints)
-    )
+        Raises:
+            UsageError: GP235, it is no baseline.
+        """
+        try:
+            told = read_json(file.read_bytes())
+            if told["baseline"] == _FORM:
+                return cls(file, tuple({key: str(finding[key]) for key in _KEPT} for finding in told["findings"]))
+        except FileNotFoundError:
+            return cls(file)
+        except (OSError, ValueError, LookupError, TypeError):
+            pass
+        hint = "restore it from version control, or remove it and run with --update-baseline"
+        raise UsageError("GP235", f"{file} is no baseline of graphpass, or a damaged one", hint)
 
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Return the fingerprints of the findings."""
+        return frozenset(entry["fingerprint"] for entry in self.entries)
 
-def baseline_of(run: Run, others: Iterable[Entry]) -> dict[str, Any]:
-    """Return the object of a baseline file: errors and warnings, in an order that stays.
+    def unused(self, run: Run, cells: Collection[str]) -> tuple[Mapping[str, str], ...]:
+        """Return entries that do not occur any more, but for cancelled cells.
 
-    Args:
-        run: The run.
-        others: Known findings of cells that did not run.
-    """
-    findings = [finding for finding in run.findings if finding.problem.level != "note"]
-    told = [dict(entry) for entry in others]
-    told += [
-        {
-            "fingerprint": finding.fingerprint,
-            "cell": finding.result.cell.id,
-            "rule": finding.problem.rule,
-            "node": finding.problem.node,
-            "message": finding.problem.message.splitlines()[0],
-        }
-        for finding in findings
-    ]
-    return {"baseline": _FORM, "findings": sorted(told, key=lambda one: (one["cell"], one["fingerprint"]))}
+        Args:
+            run: The run.
+            cells: Names of all cells of the configuration, run or not.
+        """
+        ended = {result.cell.id: result for result in run.results if result.state != "cancelled"}
+        return tuple(
+            entry
+            for entry in self.entries
+            if entry["cell"] not in cells
+            or (entry["cell"] in ended and entry["fingerprint"] not in ended[entry["cell"]].fingerprints)
+        )
+
+    def updated(self, run: Run, cells: Collection[str]) -> Baseline:
+        """Return the baseline with the errors and warnings of a run, sorted.
+
+        Args:
+            run: The run.
+            cells: Names of all cells of the configuration; those that did not run keep their findings.
+        """
+        ran = {result.cell.id for result in run.results if result.state != "cancelled"}
+        found = [entry for entry in self.entries if entry["cell"] in cells and entry["cell"] not in ran]
+        found += [
+            {
+                "fingerprint": finding.fingerprint,
+                "cell": finding.result.cell.id,
+                "rule": finding.problem.rule,
+                "node": finding.problem.node,
+                "message": finding.problem.message.partition("\n")[0],
+            }
+            for finding in run.findings
+            if finding.problem.level != "note"
+        ]
+        return replace(self, entries=tuple(sorted(found, key=lambda one: (one["cell"], one["fingerprint"]))))
+
+    def write(self) -> None:
+        """Write the file, whole or not at all.
+
+        Raises:
+            WriteError: GP501, the file system's words.
+        """
+        write_whole(self.file, dumped({"baseline": _FORM, "findings": list(self.entries)}))

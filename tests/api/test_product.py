@@ -75,13 +75,20 @@ def test_run_matrix(tmp_path):
     config = tmp_path / "graphpass.toml"
     model = json.dumps(str(export("llama", "onnx")))
     config.write_text(f'output = "out/{{model}}"\n[[models]]\nname = "m"\npath = {model}\ntargets = ["cpu"]\n')
-    config.write_text(config.read_text().replace("", ""))
     matrix = graphpass.run_matrix(config, select=["m:*"], jobs=1)
     assert matrix.exit_code == 0
     assert matrix.to_json()["counts"]["converted"] == 1
     matrix.write({"json": tmp_path / "report.json"})
     assert json.loads((tmp_path / "report.json").read_text())["exit_code"] == 0
     assert "1 cell: 1 up to date" in str(graphpass.run_matrix(tmp_path))
+
+
+def test_run_matrix_knows_the_baseline_that_the_command_writes(capfd, tmp_path):
+    """It read the file of the key `baseline` alone."""
+    (tmp_path / "graphpass.toml").write_text("[[models]]\npath = 'gone'\ntargets = ['cpu']\n")
+    assert graphpass.run_matrix(tmp_path).exit_code == 1
+    assert in_process(capfd, "ci", tmp_path, "--update-baseline").code == 0
+    assert graphpass.run_matrix(tmp_path).exit_code == 0
 
 
 def test_verify_is_a_function_and_a_package():
