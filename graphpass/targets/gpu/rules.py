@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphpass.analysis.pattern import Pattern, op, var
+from graphpass.dialects.openvino.runtime_options import scales_activations
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
@@ -17,7 +19,6 @@ from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.targets.chain import APPENDED
-from graphpass.targets.gpu.scaling import scaled_products
 from graphpass.targets.rules import failing_branches, linear_finding
 
 _TRANSFORMATIONS = "src/plugins/intel_gpu/src/plugin/transformations"
@@ -40,7 +41,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     writes = {node.attributes["variable"]: node for node in model.graph.of_op("Assign")}
     return (
         *failing_branches(model, _SHAPE),
-        *scaled_products(model),
+        *_scaled_products(model),
         *_refused_gathers(model),
         *(_cache(model.graph, cache, writes.get(cache.name)) for cache in inventory.of_kind("kv", "linear")),
     )
@@ -124,3 +125,46 @@ def _is_reorder(graph: Graph, scatter: Node) -> bool:
 
 def _before(graph: Graph, node: Node) -> Node:
     return graph.producer(node.source())
+
+
+_PARTIAL = "src/common/low_precision_transformations/src/multiply_partial.cpp"
+
+#: Operators that a factor follows.
+_SCALED = frozenset({"MatMul", "Convolution"})
+
+#: Operators past which it is moved, on the way to a split.
+_PASSED = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def _maybe_converted(pattern: Pattern) -> Pattern:
+    return pattern | op.Convert(pattern)
+
+
+_READ = _maybe_converted(op.ReadValue(...))
+
+#: A cache as the plugin knows decoders by it.
+_DECODER = op.Assign(
+    _maybe_converted(op.Concat(_READ | _maybe_converted(op.Gather(_READ, op.Parameter(), ...)), var())), ...
+)
+
+
+def _scaled_products(model: Model) -> Iterator[Finding]:
+    """Yield a finding for each product of two parts of a scaled tensor."""
+    if not scales_activations(model) or any(True for _ in _DECODER.find(model.graph)):
+        return
+    reason = (
+        "it multiplies two parts of one tensor, on which scaling of activations fails. The model asks for that "
+        "(ACTIVATIONS_SCALE_FACTOR), and 2026.4.1 does it where no cache is only read, ordered by beams and appended "
+        "to; run lower-variadic-split, or make-stateful on a stateless model"
+    )
+    for product in _products(model.graph):
+        yield Finding.of_model(model, "refused", reason, _PARTIAL, product)
+
+
+def _products(graph: Graph) -> Iterator[Node]:
+    for product in graph.of_op("Multiply"):
+        parts = [graph.producer(value) for value in product.inputs if value is not None]
+        if len(parts) < 2 or parts[0] is not parts[1] or parts[0].op not in {"Split", "VariadicSplit"}:
+            continue
+        if graph.producer(graph.look_through(parts[0].source(), _PASSED)).op in _SCALED:
+            yield product

@@ -18,7 +18,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rounded_caches import round_caches, widen_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.errors import ReadError, UnsupportedError, UsageError
-from graphpass.passes.caches.cache_calibration import Pairs, scale_of
+from graphpass.passes.caches.quantize_caches import Pairs, scale_of
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
 from graphpass.verify import compare
