@@ -110,8 +110,8 @@ class Rewriter(ABC):
         """Add an output; the tensor that has the name already loses it."""
 
     @abstractmethod
-    def size(self, operand: Operand, axis: int, name: str) -> Handle:
-        """Make one dimension of a tensor, i64 ``[1]``."""
+    def size(self, operand: Operand, axis: int, name: str, shape: Handle | None = None) -> Handle:
+        """Make one dimension of a tensor, i64 ``[1]``; of its ``shape``, if written."""
 
     @abstractmethod
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
@@ -239,9 +239,9 @@ class Writer:
             return handle
         return self.op("Convert", handle, to=element_type, label=label)
 
-    def size(self, operand: Operand, axis: int, label: str = "Size") -> Handle:
-        """Make one dimension of a tensor, i64 ``[1]``."""
-        return self._rewriter.size(operand, axis, self._name(label))
+    def size(self, operand: Operand, axis: int, label: str = "Size", shape: Handle | None = None) -> Handle:
+        """Make one dimension of a tensor, i64 ``[1]``; of its ``shape``, if written."""
+        return self._rewriter.size(operand, axis, self._name(label), shape)
 
     def slice(
         self, operand: Operand, start: Operand, stop: Operand, axis: int, *, label: str = "Slice", name: str = ""

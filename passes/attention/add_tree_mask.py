@@ -15,11 +15,11 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import AttentionBlock, Cache, Inventory
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_value_preserving
+from graphpass.passes.attention.step_builder import StepBuilder
 
 _NAME = "tree_mask"
 
@@ -65,12 +65,8 @@ class AddTreeMask(Pass[Model]):
         _check_inputs(model)
         _check_caches(inventory)
         places = _places(model, inventory)
-        tokens = token_input(model.graph)
-        if tokens is None:
-            reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: nothing tells the new tokens"
-            raise UnsupportedError("GP363", reason)
         rewriter = model.rewriter()
-        tree = _Tree(rewriter, tokens, inventory.of_kind("kv")[0])
+        tree = _Tree(rewriter, StepBuilder(model, rewriter))
         for place in places:
             tree.add_to(place)
         rewriter.finish()
@@ -191,18 +187,12 @@ def _passes_on(graph: Graph, node: Node) -> bool:
 
 
 class _Tree:
-    def __init__(self, rewriter: Rewriter, tokens: Value, past: Cache) -> None:
+    def __init__(self, rewriter: Rewriter, step: StepBuilder) -> None:
         self._rewriter, self._write = rewriter, rewriter.under(_NAME)
-        write, graph = self._write, rewriter.graph
+        write = self._write
         tree = rewriter.input(_NAME, "f32", [f"{_NAME}_batch", f"{_NAME}_length", f"{_NAME}_length"])
-        size, queries = write.size(tree, 2, label="size"), write.size(tokens, 1, label="queries")
-        mask = graph.parameters.get("attention_mask")
-        if mask is not None and mask.rank == 2:
-            keys = write.size(mask, 1, label="keys")
-        else:
-            read = graph.reads[past.read].outputs[0]
-            keys = write.op("Add", write.size(read, past.axes.sequence or 0, label="past"), queries, label="keys")
-        missing = [write.op("Subtract", length, size) for length in (queries, keys)]
+        size = write.size(tree, 2, label="size")
+        missing = [write.op("Subtract", step.of(length), size) for length in ("length", "total")]
         before = write.op("Concat", [0, 0], *missing, axis=0, label="before")
         rows = write.op("Unsqueeze", tree, axes=[1], label="rows")
         padded = write.op("Pad", rows, before, [0, 0, 0, 0], write.number(0.0, "f32"), label="padded")

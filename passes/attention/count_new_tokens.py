@@ -10,12 +10,11 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.passes.attention.step_lengths import StepLengths
+from graphpass.passes.attention.step_builder import StepBuilder
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class CountNewTokens(Pass[OnnxModel]):
         if not found or not kept:
             return Done()
         rewriter = model.rewriter()
-        counts = _Counts(model, rewriter, kept[0])
+        counts = _Counts(model, rewriter)
         counted, notes = 0, []
         for node in found:
             count = counts.of(node)
@@ -73,9 +72,9 @@ class CountNewTokens(Pass[OnnxModel]):
 class _Counts:
     """Writes numbers of new tokens, once for all layers of a mask."""
 
-    def __init__(self, model: OnnxModel, rewriter: Rewriter, past: Cache) -> None:
+    def __init__(self, model: OnnxModel, rewriter: Rewriter) -> None:
         self._graph = rewriter.graph
-        self._lengths = StepLengths(model, rewriter, past)
+        self._lengths = StepBuilder(model, rewriter)
         self._write = rewriter.under("new_tokens")
         self._made: dict[Value | None, Handle] = {}
 

@@ -14,7 +14,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.inputs import token_input
 from graphpass.ir.rewriter import Handle, Writer
 from graphpass.ir.values import MASKED
-from graphpass.passes.masks.visible import visible_keys
+from graphpass.passes.attention.step_builder import StepBuilder
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
             return Done(notes=tuple(notes))
         rewriter = model.rewriter()
         write = rewriter.under("alibi")
-        hidden = write.op("LogicalNot", visible_keys(write, mask, tokens), label="hidden")
+        hidden = write.op("LogicalNot", StepBuilder(model, rewriter).visible, label="hidden")
         shown = write.convert(mask, "i64", "shown")
         counted = write.op("Subtract", write.op("CumSum", shown, axis=1), 1, label="counted")
         positions = write.op("Unsqueeze", write.op("Multiply", counted, shown), axes=[1], label="positions")

@@ -26,7 +26,7 @@ from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
 from graphpass.passes.attention.merged_heads import merged_heads
-from graphpass.passes.attention.step_lengths import StepLengths
+from graphpass.passes.attention.step_builder import StepBuilder
 
 _DOMAIN = "com.microsoft"
 
@@ -97,7 +97,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         if fused:
             rewriter = model.rewriter()
             rotates = "rotation" not in self.lacks
-            fusion = _Fusion(model, rewriter, self.padding, self.context, rotates, fused[0])
+            fusion = _Fusion(model, rewriter, self.padding, self.context, rotates)
             for one in fused:
                 fusion.read_lengths_of_inputs(one)
             for one in fused:
@@ -125,18 +125,12 @@ class _Fusion:
     """Writes the operators, and what layers share once."""
 
     def __init__(
-        self,
-        model: OnnxModel,
-        rewriter: Rewriter,
-        padding: Padding,
-        context: int | None,
-        rotates: bool,
-        first: GroupedQuery,
+        self, model: OnnxModel, rewriter: Rewriter, padding: Padding, context: int | None, rotates: bool
     ) -> None:
         self.notes: list[str] = []
         self._model, self._rewriter = model, rewriter
         self._padding, self._context, self._rotates = padding, context, rotates
-        self._lengths = StepLengths(model, rewriter, first.key.cache)
+        self._lengths = StepBuilder(model, rewriter)
         self._masks = MaskSums(rewriter)
         self._shared = rewriter.under("attention")
         self._made: dict[Hashable, Any] = {}

@@ -11,7 +11,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import MASKED, REALS, fixed_size
-from graphpass.passes.attention.step_lengths import StepLengths
+from graphpass.passes.attention.step_builder import StepBuilder
 
 _QUERY, _KEY, _VALUE, _MASK, _PAST_KEY, _PAST_VALUE, _LENGTHS = range(7)
 
@@ -41,10 +41,9 @@ class SeparatePast(Pass[OnnxModel]):
         if not found or not caches:
             return Done()
         rewriter = model.rewriter()
-        lengths = StepLengths(model, rewriter, caches[0])
-        causal = _causal(rewriter.under("causal"), lengths) if any(map(_is_causal, found)) else None
+        step = StepBuilder(model, rewriter)
         for node in found:
-            _separate(rewriter, node, causal if _is_causal(node) else None)
+            _separate(rewriter, node, step.causal if _is_causal(node) else None)
         rewriter.finish()
         return Done({"pasts separated": len(found)})
 
@@ -77,15 +76,6 @@ def _by_head(rewriter: Rewriter, write: Writer, node: Node, port: int) -> Handle
         return rewriter.handle(value)
     size = (fixed_size(value, 2) or 0) // heads or -1
     return write.op("Transpose", write.op("Reshape", value, [0, 0, heads, size]), order=[0, 2, 1, 3])
-
-
-def _causal(write: Writer, lengths: StepLengths) -> Handle:
-    """Return whether a key stands at the query or before it, ``[1, 1, length, total]``."""
-    one = write.number(1, "i64")
-    keys = write.op("Range", write.number(0, "i64"), lengths.scalar("total"), one, label="keys")
-    queries = write.op("Range", lengths.scalar("past"), lengths.scalar("total"), one, label="queries")
-    columns, rows = write.op("Unsqueeze", keys, axes=[0, 1, 2]), write.op("Unsqueeze", queries, axes=[0, 1, 3])
-    return write.op("LessEqual", columns, rows, label="causal")
 
 
 def _mask(write: Writer, node: Node, causal: Handle | None) -> Value | Handle | None:

@@ -15,15 +15,8 @@ from graphpass.ir.graph import Use
 from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
-from graphpass.passes.caches.slots import (
-    Trim,
-    conversions,
-    growing_caches,
-    past_length,
-    past_of,
-    redirect_to_cut,
-    trimmed,
-)
+from graphpass.passes.attention.step_builder import StepBuilder
+from graphpass.passes.caches.slots import Trim, conversions, growing_caches, past_of, redirect_to_cut, trimmed
 
 
 @dataclass(frozen=True)
@@ -124,7 +117,7 @@ def _cut(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
         _require(model, STATEFUL)
     graph, rewriter = model.graph, model.rewriter()
     pasts = [past_of(graph, cache) for cache in caches]
-    length = past_length(rewriter)
+    length = StepBuilder(model, rewriter, adds_input=True).of("past")
     for cache, (past, uses) in zip(caches, pasts, strict=True):
         axis = cache.axes.sequence or 0
         cut = trimmed(rewriter, past, length, axis, trim, f"{cache.read}/trim")
@@ -142,7 +135,7 @@ def _finish(model: Model, rewriter: Rewriter, trim: Trim) -> None:
 def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
     rewriter = model.rewriter()
     states = [_state(rewriter, cache) for cache in caches]
-    length = past_length(rewriter)
+    length = StepBuilder(model, rewriter, adds_input=True).of("past")
     source = rewriter.input(SOURCE_SLOTS, "i32", [-1])
     destinations = _Destinations(rewriter)
     for cache, (state, uses) in zip(caches, states, strict=True):
@@ -166,7 +159,7 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
     graph, rewriter = model.graph, model.rewriter()
     write = rewriter.under("slots")
     pasts = [past_of(graph, cache) for cache in caches]
-    length = past_length(rewriter)
+    length = StepBuilder(model, rewriter, adds_input=True).of("past")
     source, destination = (rewriter.input(name, "i32", ["moved"]) for name in (SOURCE_SLOTS, NEW_SLOTS))
     first = caches[0]
     read = graph.parameters.get(first.read) or graph.reads[first.read].outputs[0]

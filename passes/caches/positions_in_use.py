@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node, Use, Value
-from graphpass.ir.inputs import PAST_LENGTH, TOKEN_INPUTS
+from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
+from graphpass.passes.attention.step_builder import StepBuilder
 
 #: Inputs whose second axis is that of the new tokens.
 _TOKENS = (*TOKEN_INPUTS, "decoder_input_ids")
@@ -38,27 +40,22 @@ class PositionsInUse:
         buffers: Replacements of values that are written in place now.
     """
 
-    def __init__(self, rewriter: Rewriter, capacity: int) -> None:
+    def __init__(self, model: Model, rewriter: Rewriter, capacity: int) -> None:
         """Compute both lengths, or add an input for the past's; raise GP391 if impossible."""
         self._rewriter, self._graph = rewriter, rewriter.graph
-        self._write = write = rewriter.under("static_cache")
-        self._capacity = write.constant([capacity])
+        self._write = rewriter.under("static_cache")
+        self._capacity = self._write.constant([capacity])
         self._rows: dict[int, Handle] = {}
         self._padded: dict[Value, Handle] = {}
         self.buffers: dict[Value, Handle] = {}
         inputs = self._graph.parameters
-        tokens, mask = next((inputs[name] for name in _TOKENS if name in inputs), None), inputs.get("attention_mask")
+        tokens = next((inputs[name] for name in _TOKENS if name in inputs), None)
         if tokens is None:
             raise UnsupportedError(
                 "GP391", f"no input has the length of the new tokens: none is {' or '.join(_TOKENS)}"
             )
-        length = write.size(tokens, 1, label="new_length")
-        if mask is not None and mask.rank == 2:
-            self.total = write.size(mask, 1, label="total_length")
-            self.past = write.op("Subtract", self.total, length, label="past_length")
-        else:
-            self.past = rewriter.input(PAST_LENGTH, "i64", [1])
-            self.total = write.op("Add", self.past, length, label="total_length")
+        step = StepBuilder(model, rewriter, tokens, adds_input=True)
+        self.past, self.total = step.of("past"), step.of("total")
 
     def latest(self, value: Value) -> Operand:
         """Return ``value``, or the buffer that took its place."""

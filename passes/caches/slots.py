@@ -9,7 +9,7 @@ from graphpass.analysis.caches.past import beam_gather
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS, token_input
+from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
@@ -45,19 +45,6 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
         if reason is not None:
             raise UnsupportedError("GP365", f"positions of cache {cache.name} cannot be moved or cut: {reason}")
     return caches
-
-
-def past_length(rewriter: Rewriter) -> Handle:
-    """Make the number of positions that the past is to hold, i64 ``[1]``.
-
-    That is the attention mask's length minus that of the new tokens; without such inputs a new one, ``past_len``.
-    """
-    graph, write = rewriter.graph, rewriter.under("past_length")
-    tokens, mask = token_input(graph), graph.parameters.get("attention_mask")
-    if tokens is None or mask is None:
-        return rewriter.input(PAST_LENGTH, "i64", [1])
-    lengths = [write.size(value, 1, label=value.name) for value in (mask, tokens)]
-    return write.op("Subtract", *lengths, name="past_length")
 
 
 def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: Trim, name: str) -> Handle:

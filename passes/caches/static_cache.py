@@ -106,7 +106,7 @@ def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, mak
         for cache, maker in makers.items()
         if not _is_inside(model.graph, cache, maker, "Attention")
     }
-    positions = PositionsInUse(rewriter, capacity)
+    positions = PositionsInUse(model, rewriter, capacity)
     attention, writes = SlotAttention(model, rewriter, positions), _Writes(rewriter, positions)
     for operator in dict.fromkeys(maker for cache, maker in makers.items() if cache not in appended):
         writes.before_operator(operator)

@@ -10,7 +10,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
 from graphpass.passes.masks.window_mask import WindowWriter, find_windows
-from graphpass.passes.masks.window_places import Places
+from graphpass.passes.masks.window_places import window_places
 
 _GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()))
 
@@ -62,11 +62,10 @@ class ExposeWindow(Pass[OpenVINOModel]):
             for window in find_windows(model)
             if window.obstacle is None and not all(_is_exposed(model.graph, mask) for mask in window.masks)
         ]
-        places = Places.of(model) if windows else None
-        if places is None:
-            return Done()
         rewriter = model.rewriter()
-        counted = places.write(rewriter)
+        counted = window_places(model, rewriter) if windows else None
+        if counted is None:
+            return Done()
         writer = WindowWriter(rewriter, counted, counted)
         for window in windows:
             writer.replace(window)

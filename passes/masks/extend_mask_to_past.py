@@ -14,9 +14,9 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
-from graphpass.ir.rewriter import Handle, Writer
+from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED, fixed_size
-from graphpass.passes.masks.visible import visible_keys
+from graphpass.passes.attention.step_builder import StepBuilder
 
 _MASK = "attention_mask"
 
@@ -63,17 +63,16 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         if tokens is None:
             return Skipped("the model has no input input_ids whose length says which tokens are new")
         if weights:
-            return _weigh_by_own_columns(model, tokens, mask, weights)
+            return _weigh_by_own_columns(model, weights)
         masks = model.analysis(find_masks)
         for found in masks:
             if (reason := _obstacle(found)) is not None:
                 return Skipped(f"the mask of {found.node.name} cannot be written anew: {reason}")
         rewriter = model.rewriter()
-        write = rewriter.under(_MASK)
-        visible = visible_keys(write, mask, tokens)
-        new = _new_columns(write, mask, tokens)
+        write, step = rewriter.under(_MASK), StepBuilder(model, rewriter)
+        visible = step.visible
         for use in graph.uses(mask):
-            rewriter.redirect(use.node, use.port, new)
+            rewriter.redirect(use.node, use.port, step.new_columns)
         written: dict[str, Handle] = {}
         for node in (found.node for found in masks):
             kind = node.source().element_type
@@ -85,10 +84,10 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         return Done({"masks of attention": len(masks)})
 
 
-def _weigh_by_own_columns(model: OpenVINOModel, tokens: Value, mask: Value, weights: Iterable[Value]) -> Done:
+def _weigh_by_own_columns(model: OpenVINOModel, weights: Iterable[Value]) -> Done:
     rewriter = model.rewriter()
     write = rewriter.under(_MASK)
-    own = _new_columns(write, mask, tokens)
+    own = StepBuilder(model, rewriter).new_columns
     made: dict[tuple[int, str], Handle] = {}
     for value in dict.fromkeys(weights):
         channels, kind = 2 if fixed_size(value, 2) == 1 else 1, value.element_type
@@ -98,11 +97,6 @@ def _weigh_by_own_columns(model: OpenVINOModel, tokens: Value, mask: Value, weig
         rewriter.replace(value, made[channels, kind])
     rewriter.finish()
     return Done({"weights of tokens": len(set(weights))})
-
-
-def _new_columns(write: Writer, mask: Value, tokens: Value) -> Handle:
-    start = write.op("Negative", write.size(tokens, 1, "new"))
-    return write.slice(mask, start, None, axis=1, label="of_new")
 
 
 def _obstacle(mask: AttentionMask) -> str | None:

@@ -14,6 +14,7 @@ from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
+from graphpass.passes.attention.step_builder import StepBuilder
 
 _MASK = "attention_mask"
 
@@ -64,7 +65,7 @@ class MaskPadding(Pass[OpenVINOModel]):
             return Skipped(f"the model has no inputs {_MASK} and input_ids that tell what is padding")
         reads = graph.reads
         rewriter = model.rewriter()
-        tokens = _Tokens(rewriter, mask, ids)
+        tokens = _Tokens(rewriter, StepBuilder(model, rewriter))
         counts = {"windows masked": 0, "states masked": 0}
         notes = []
         for cache in caches:
@@ -90,16 +91,14 @@ def _entries(graph: Graph, state: Value) -> list[Use]:
 
 
 class _Tokens:
-    def __init__(self, rewriter: Rewriter, mask: Value, ids: Value) -> None:
-        self._write, self._mask, self._ids = rewriter.under(_MASK), mask, ids
+    def __init__(self, rewriter: Rewriter, step: StepBuilder) -> None:
+        self._write, self._step = rewriter.under(_MASK), step
         self._orders: dict[int, Handle] = {}
 
     @cached_property
     def are_real(self) -> Handle:
         """Make the condition that a token is no padding, boolean ``[batch, length]``."""
-        write = self._write
-        start = write.op("Negative", write.size(self._ids, 1, "length"))
-        return write.op("Convert", write.slice(self._mask, start, None, axis=1), to="boolean", label="new")
+        return self._write.op("Convert", self._step.new_columns, to="boolean", label="new")
 
     def next_to_window(self, width: int) -> Handle:
         """Make the index of each place's column, i64 ``[batch, width + length]``; the window has ``width``."""

@@ -11,8 +11,9 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph
 from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows
-from graphpass.passes.masks.window_places import Places
+from graphpass.passes.masks.window_places import window_places
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,11 @@ class WindowFromPositions(Pass[OpenVINOModel]):
             if self.required:
                 raise
             return Done(notes=(*reasons, error.message))
-        places = Places.of(model)
+        rewriter = model.rewriter()
+        places = window_places(model, rewriter)
         if places is None:
             raise PreconditionError("GP364", "the model has caches but no input input_ids or inputs_embeds")
-        rewriter = model.rewriter()
-        writer = WindowWriter(rewriter, _positions(rewriter), places.write(rewriter))
+        writer = WindowWriter(rewriter, _positions(rewriter, StepBuilder(model, rewriter)), places)
         for window in windows:
             writer.replace(window)
         rewriter.finish()
@@ -116,13 +117,12 @@ def _check_inputs(graph: Graph) -> None:
         )
 
 
-def _positions(rewriter: Rewriter) -> tuple[Handle, Handle]:
+def _positions(rewriter: Rewriter, step: StepBuilder) -> tuple[Handle, Handle]:
     """Make positions of keys ``[batch, 1, 1, sequence]`` and queries, ``[batch, 1, length, 1]``, i64."""
     write, inputs = rewriter.under("window"), rewriter.graph.parameters
     tokens, seen = (write.convert(inputs[name], "i64") for name in ("position_ids", "attention_mask"))
     counted = write.op("Subtract", write.op("CumSum", seen, axis=1), 1, label="counted")
-    new, whole = (write.size(inputs[name], 1) for name in ("position_ids", "attention_mask"))
-    past = write.slice(counted, 0, write.op("Subtract", whole, new, label="past"), axis=1, label="of_past")
+    past = write.slice(counted, 0, step.of("past"), axis=1, label="of_past")
     joined = write.op("Concat", past, tokens, axis=1, label="joined")
     keys = write.op("Unsqueeze", joined, axes=[1, 2], label="key_positions")
     return keys, write.op("Unsqueeze", tokens, axes=[1, 3], label="query_positions")

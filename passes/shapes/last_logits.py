@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import head_of
+from graphpass.passes.attention.step_builder import StepBuilder
 
 _LOGITS = "logits"
 
@@ -61,7 +61,7 @@ class LastLogits(Pass[Model]):
             rewriter.redirect(head, 0, _as_many_as_asked(rewriter, hidden))
             rewriter.finish()
             return Done({"outputs cut": 1})
-        rewriter.redirect(head, 0, _last(rewriter, hidden, tokens))
+        rewriter.redirect(head, 0, _last(rewriter, hidden, StepBuilder(model, rewriter)))
         rewriter.resize_port(result, [None, 1, None])
         rewriter.finish()
         return Done({"outputs cut": 1})
@@ -78,14 +78,12 @@ def _as_many_as_asked(rewriter: Rewriter, hidden: Value) -> Handle:
     return write.slice(hidden, start, None, 1, label="last")
 
 
-def _last(rewriter: Rewriter, hidden: Value, tokens: Value) -> Handle:
-    write, mask = rewriter.under("last_logits"), rewriter.graph.parameters.get(MASK)
-    length = write.size(tokens, 1, label="length")
-    places = write.op("Range", 0, write.op("Squeeze", length, axes=[0]), 1, label="places")
-    if mask is None or mask.rank != 2:
+def _last(rewriter: Rewriter, hidden: Value, step: StepBuilder) -> Handle:
+    write = rewriter.under("last_logits")
+    if step.mask is None:
         return write.slice(hidden, -1, None, 1, label="last")
-    new = write.slice(write.convert(mask, "i64"), write.op("Negative", length), None, 1, label="new")
-    counted = write.op("Select", write.op("Convert", new, to="boolean"), places, 0, label="counted")
+    places = write.op("Range", 0, step.scalar("length"), 1, label="places")
+    counted = write.op("Select", write.op("Convert", step.new_columns, to="boolean"), places, 0, label="counted")
     last = write.op("ReduceMax", counted, axes=[1], keep=True, label="place")
     chosen = write.op("Unsqueeze", write.op("Equal", places, last), axes=[2], label="is_last")
     zero = write.number(0.0, hidden.element_type)

@@ -17,7 +17,7 @@ from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import SLICES
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
-from graphpass.passes.attention.step_lengths import StepLengths
+from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.shapes.rewiring import Rewiring
 from graphpass.passes.shapes.sliced_sizes import gather_sizes
 
@@ -99,11 +99,10 @@ def _read_inputs(model: OpenVINOModel) -> int:
         for use in graph.uses(value)
         if use.node.index not in late | operands
     ]
-    cache = next(iter(analyze_caches(model).of_kind("kv")), None)
-    if not uses or cache is None:
+    if not uses or not analyze_caches(model).of_kind("kv"):
         return 0
     rewriter = model.rewriter()
-    lengths = StepLengths(model, rewriter, cache)
+    lengths = StepBuilder(model, rewriter)
     known = [one for one in uses if lengths.knows(one[2])]
     for use, value, content in known:
         write = rewriter.under(f"{use.node.name}/{value.name}")

@@ -159,9 +159,9 @@ class OnnxRewriter(Rewriter):
         if inner is not None and inner.name == name:
             inner.name = claim_name(self._names, f"{name}/inner")
 
-    def size(self, operand: Operand, axis: int, name: str) -> Handle:
-        shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
-        return self.make("Slice", [*shape, [axis], [axis + 1]], name, 1, {"axes": [0]})[0]
+    def size(self, operand: Operand, axis: int, name: str, shape: Handle | None = None) -> Handle:
+        whole = self.op("ShapeOf", operand, name=f"{name}/shape") if shape is None else shape
+        return self.op("Slice", whole, [axis], [axis + 1], name=name, axes=[0])
 
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
         old = self.node(node)

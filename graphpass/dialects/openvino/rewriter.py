@@ -150,9 +150,9 @@ class OpenVINORewriter(Rewriter):
         self._native.add_results([result])
         self._changed = True
 
-    def size(self, operand: Operand, axis: int, name: str) -> Handle:
-        shape = self.make("ShapeOf", [operand], f"{name}/shape", 1, {})
-        return self.make("Gather", [*shape, [axis]], name, 1, {"axis": 0})[0]
+    def size(self, operand: Operand, axis: int, name: str, shape: Handle | None = None) -> Handle:
+        whole = self.op("ShapeOf", operand, name=f"{name}/shape") if shape is None else shape
+        return self.op("Gather", whole, [axis], name=name, axis=0)
 
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
         sources = dict(enumerate(node.native.input_values()))
