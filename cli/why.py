@@ -27,9 +27,9 @@ def command(console: Console, model: Path, cache: str, unfolded: bool, form: str
     loaded = load_model(model)
 
     from graphpass.analysis.caches.inventory import analyze_caches
-    from graphpass.reports.cache import as_json, as_text, find_cache, reason_about
+    from graphpass.reports.cache import find_cache, reason_about
 
     with stage("analyzing"):
         inventory = analyze_caches(loaded)
         reasoning = reason_about(loaded, inventory, find_cache(inventory, cache))
-    console.report(form, lambda: as_text(reasoning, unfolded=unfolded), lambda: as_json(reasoning))
+    console.report(form, lambda: reasoning.text(unfolded=unfolded), reasoning.to_json)

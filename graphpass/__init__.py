@@ -13,10 +13,10 @@ from importlib import import_module
 TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
 if TYPE_CHECKING:
     from graphpass.analysis.caches.inventory import analyze_caches as analyze_caches
-    from graphpass.api.check import Check as Check, check as check
+    from graphpass.api.check import check as check
     from graphpass.api.convert import convert as convert
-    from graphpass.api.diff import Diff as Diff, diff as diff
-    from graphpass.api.inspect import Inspection as Inspection, inspect as inspect
+    from graphpass.api.diff import diff as diff
+    from graphpass.api.inspect import inspect as inspect
     from graphpass.api.reduce import bundle as bundle, reduce as reduce, replay as replay
     from graphpass.api.run_matrix import Matrix as Matrix, run_matrix as run_matrix
     from graphpass.api.split import split as split
@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from graphpass.ir.types import Port as Port
     from graphpass.jobs.job import Proof as Proof
     from graphpass.jobs.split import SplitOutcome as SplitOutcome
+    from graphpass.reports.contract import Check as Check
+    from graphpass.reports.difference import Diff as Diff
+    from graphpass.reports.inventory import Inspection as Inspection
     from graphpass.reports.outcome import Outcome as Outcome
     from graphpass.verify.comparison import Comparison as Comparison
     from graphpass.verify.models import verify as verify
@@ -75,10 +78,10 @@ if TYPE_CHECKING:
 #: Names by module, each loaded at its first use: `graphpass --help` needs none.
 _NAMES = {
     "graphpass.analysis.caches.inventory": "analyze_caches",
-    "graphpass.api.check": "Check check",
+    "graphpass.api.check": "check",
     "graphpass.api.convert": "convert",
-    "graphpass.api.diff": "Diff diff",
-    "graphpass.api.inspect": "Inspection inspect",
+    "graphpass.api.diff": "diff",
+    "graphpass.api.inspect": "inspect",
     "graphpass.api.reduce": "bundle reduce replay",
     "graphpass.api.run_matrix": "Matrix run_matrix",
     "graphpass.api.split": "split",
@@ -96,6 +99,9 @@ _NAMES = {
     "graphpass.ir.types": "Port",
     "graphpass.jobs.job": "Proof",
     "graphpass.jobs.split": "SplitOutcome",
+    "graphpass.reports.contract": "Check",
+    "graphpass.reports.difference": "Diff",
+    "graphpass.reports.inventory": "Inspection",
     "graphpass.reports.outcome": "Outcome",
     "graphpass.verify.comparison": "Comparison",
 }

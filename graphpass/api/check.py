@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from graphpass.artifacts.encoder_decoder import find_encoder_decoder
-from graphpass.engine.findings import Report
 from graphpass.ir.model import Model
 from graphpass.jobs.watch import Watch
 from graphpass.progress import stage
-from graphpass.reports.contract import as_json, as_text
+from graphpass.reports.contract import Check
 from graphpass.targets import check_model
 
 from .reading import Given, read
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Reports how a target's runtime treats a model.
-
-    Attributes:
-        model: The model, or the decoder beside an encoder.
-        report: The findings, and the outcome of the trial.
-    """
-
-    model: Model
-    report: Report
-
-    def __str__(self) -> str:
-        return self.text()
-
-    @property
-    def holds(self) -> bool:
-        """Return whether the target's contract holds."""
-        return self.report.holds
-
-    def text(self, *, verbose: bool = False) -> str:
-        """Return the text of ``graphpass check``.
-
-        Args:
-            verbose: Whether to list all findings.
-        """
-        return as_text(self.model, self.report, verbose=verbose)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object of ``graphpass check --format json``."""
-        return as_json(self.model, self.report)
 
 
 def check(

@@ -17,6 +17,7 @@ from graphpass.reports.outcome import (
     passes_text,
     shared_json,
 )
+from graphpass.reports.report import Report
 
 from .job import Job, run_passes
 from .reading import read_model
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitOutcome:
+class SplitOutcome(Report):
     """Reports on a split model.
 
     Attributes:
@@ -51,9 +52,6 @@ class SplitOutcome:
     compared: int | None
     files: tuple[WrittenFile, ...]
     written: Written
-
-    def __str__(self) -> str:
-        return self.text()
 
     def text(self, *, verbose: bool = False) -> str:
         """Return the text of ``graphpass split``."""

@@ -21,6 +21,7 @@ from graphpass.ir.paths import shortest_way
 from graphpass.ir.types import shape_text
 from graphpass.reports.attention import FUSE, FUSE_GROUPED, grouped_query_misses
 from graphpass.reports.inventory import cache_json, miss_json
+from graphpass.reports.report import Report
 from graphpass.reports.text import columns
 
 #: Operators that only lay out, convert or copy; a folded way leaves them out.
@@ -63,7 +64,7 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
+class Reasoning(Report):
     """Reasons for the kind and role of a cache.
 
     Attributes:
@@ -77,6 +78,48 @@ class Reasoning:
     attempts: tuple[Attempt, ...]
     path: tuple[Node, ...]
     readers: tuple[Reader, ...]
+
+    def text(self, *, unfolded: bool = False) -> str:
+        """Return the text of ``graphpass why``.
+
+        Args:
+            unfolded: Whether the way from past to present is shown whole.
+        """
+        cache = self.cache
+        layer = "no known layer" if cache.layer is None else f"layer {cache.layer}"
+        lines = [f"{cache.name}: {cache.kind}, {cache.role}, {layer}", "", "evidence"]
+        lines += [f"  {fact}" for fact in cache.evidence]
+        lines += ["", "from past to present" if cache.write is not None else "the past; nothing is written back"]
+        lines += _path(self.path, unfolded=unfolded)
+        lines += ["", "read by"]
+        for reader in self.readers:
+            lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
+            lines += [f"    {name} leaves it: {miss}" for name, miss in reader.misses.items()]
+        if not self.readers:
+            lines.append("  no attention that could be recognised")
+        lines += ["", "rules, in the order in which they were tried"]
+        for tried in self.attempts:
+            lines += [f"  {'yes' if tried.holds else 'no '}  {tried.rule}", f"       {tried.fact}"]
+        if not any(attempt.holds for attempt in self.attempts):
+            lines += ["  none holds, so nothing is claimed"]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``why --format json`` (``schemas/why.json``)."""
+        return {
+            "cache": cache_json(self.cache),
+            "attempts": [asdict(attempt) for attempt in self.attempts],
+            "path": [{"name": node.name, "op": node.op} for node in self.path],
+            "readers": [
+                {
+                    "node": reader.node,
+                    "role": reader.role,
+                    "through": list(reader.through),
+                    "misses": {name: miss_json(miss) for name, miss in reader.misses.items()},
+                }
+                for reader in self.readers
+            ],
+        }
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
@@ -152,51 +195,6 @@ def _attempts(case: Case) -> Iterator[Attempt]:
         holds = found.cache.kind != "unknown" or found.cache.axes.sequence is not None
         yield Attempt(rule.claim, holds, found.cache.evidence[0 if holds else -1])
         return
-
-
-def as_json(reasoning: Reasoning) -> dict[str, Any]:
-    """Return the object of ``why --format json`` (``schemas/why.json``)."""
-    return {
-        "cache": cache_json(reasoning.cache),
-        "attempts": [asdict(attempt) for attempt in reasoning.attempts],
-        "path": [{"name": node.name, "op": node.op} for node in reasoning.path],
-        "readers": [
-            {
-                "node": reader.node,
-                "role": reader.role,
-                "through": list(reader.through),
-                "misses": {name: miss_json(miss) for name, miss in reader.misses.items()},
-            }
-            for reader in reasoning.readers
-        ],
-    }
-
-
-def as_text(reasoning: Reasoning, *, unfolded: bool = False) -> str:
-    """Return the text of ``graphpass why``.
-
-    Args:
-        reasoning: The reasons.
-        unfolded: Whether the way from past to present is shown whole.
-    """
-    cache = reasoning.cache
-    layer = "no known layer" if cache.layer is None else f"layer {cache.layer}"
-    lines = [f"{cache.name}: {cache.kind}, {cache.role}, {layer}", "", "evidence"]
-    lines += [f"  {fact}" for fact in cache.evidence]
-    lines += ["", "from past to present" if cache.write is not None else "the past; nothing is written back"]
-    lines += _path(reasoning.path, unfolded=unfolded)
-    lines += ["", "read by"]
-    for reader in reasoning.readers:
-        lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
-        lines += [f"    {name} leaves it: {miss}" for name, miss in reader.misses.items()]
-    if not reasoning.readers:
-        lines.append("  no attention that could be recognised")
-    lines += ["", "rules, in the order in which they were tried"]
-    for tried in reasoning.attempts:
-        lines += [f"  {'yes' if tried.holds else 'no '}  {tried.rule}", f"       {tried.fact}"]
-    if not any(attempt.holds for attempt in reasoning.attempts):
-        lines += ["  none holds, so nothing is claimed"]
-    return "\n".join(lines)
 
 
 def _path(nodes: tuple[Node, ...], *, unfolded: bool) -> list[str]:

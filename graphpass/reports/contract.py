@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from graphpass.engine.findings import Confirmation, Finding, Report
+from graphpass.engine.findings import Confirmation, Finding, Report as Findings
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.printable import on_one_line
+from graphpass.reports.report import Report
 from graphpass.reports.text import columns, layers_in_words, shortened
 
 _NOUNS = {
@@ -25,39 +26,53 @@ _ENTRIES = 8
 _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossible": "not confirmed"}
 
 
-def as_json(model: Model, report: Report) -> dict[str, Any]:
-    """Return the object of ``check --format json``."""
-    return {"model": str(model.path), "holds": report.holds, **asdict(report)}
+@dataclass(frozen=True, slots=True)
+class Check(Report):
+    """Reports how a target's runtime treats a model.
 
-
-def as_text(model: Model, report: Report, *, verbose: bool = False) -> str:
-    """Return the text of ``graphpass check``, with one entry for layers that have equal findings.
-
-    Args:
-        model: The model.
-        report: Its findings.
-        verbose: Whether to list all entries; without it there are at most 40 lines.
+    Attributes:
+        model: The model, or the decoder beside an encoder.
+        report: The findings, and the outcome of the trial.
     """
-    verdict = "the contract holds" if report.holds else "the contract does not hold"
-    lines = [f"{on_one_line(str(model.path))} for {report.target}", ""]
-    groups: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in report.findings:
-        # A finding that breaks a contract names its node, so each stands by itself.
-        groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
-    rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
-    details = [_details(group[0]) for group in groups.values()]
-    entries = list(zip(columns(rows), details, strict=True))
-    shown = entries if verbose else entries[:_ENTRIES]
-    for row, detail in shown:
-        lines += [row, *(f"      {on_one_line(line)}" for line in detail)]
-    if len(shown) < len(entries):
-        lines.append(f"  and {len(entries) - len(shown)} more; --verbose prints all")
-    if not rows:
-        lines.append("  nothing in it is for the runtime to fuse")
-    if report.confirmation is not None:
-        lines += ["", *shortened(_confirmation(report.confirmation), _ENTRIES, verbose=verbose)]
-    lines += ["", verdict]
-    return "\n".join(lines)
+
+    model: Model
+    report: Findings
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the target's contract holds."""
+        return self.report.holds
+
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the text of ``graphpass check``, with one entry for layers that have equal findings.
+
+        Args:
+            verbose: Whether to list all entries; without it there are at most 40 lines.
+        """
+        verdict = "the contract holds" if self.report.holds else "the contract does not hold"
+        lines = [f"{on_one_line(str(self.model.path))} for {self.report.target}", ""]
+        groups: dict[tuple[object, ...], list[Finding]] = {}
+        for finding in self.report.findings:
+            # A finding that breaks a contract names its node, so each stands by itself.
+            groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
+        rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
+        details = [_details(group[0]) for group in groups.values()]
+        entries = list(zip(columns(rows), details, strict=True))
+        shown = entries if verbose else entries[:_ENTRIES]
+        for row, detail in shown:
+            lines += [row, *(f"      {on_one_line(line)}" for line in detail)]
+        if len(shown) < len(entries):
+            lines.append(f"  and {len(entries) - len(shown)} more; --verbose prints all")
+        if not rows:
+            lines.append("  nothing in it is for the runtime to fuse")
+        if self.report.confirmation is not None:
+            lines += ["", *shortened(_confirmation(self.report.confirmation), _ENTRIES, verbose=verbose)]
+        lines += ["", verdict]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``--format json``."""
+        return {"model": str(self.model.path), "holds": self.holds, **asdict(self.report)}
 
 
 class BrokenContractError(UnsupportedError):
@@ -67,14 +82,14 @@ class BrokenContractError(UnsupportedError):
         report: The findings.
     """
 
-    def __init__(self, id: str, message: str, hint: str | None, report: Report) -> None:  # noqa: A002
+    def __init__(self, id: str, message: str, hint: str | None, report: Findings) -> None:  # noqa: A002
         super().__init__(id, message, hint)
         self.report = report
 
 
 def hold_to_contract(
     model: Model, target: Target, *, confirm: bool, allowed: bool, encoder: Model | None = None
-) -> Report | None:
+) -> Findings | None:
     """Check the result of a pipeline against its target's contract.
 
     Args:
@@ -106,7 +121,7 @@ def hold_to_contract(
     return report
 
 
-def summarize(report: Report) -> list[str]:
+def summarize(report: Findings) -> list[str]:
     """Return lines about a contract for the report on a conversion."""
     tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
     if report.holds:
@@ -114,7 +129,7 @@ def summarize(report: Report) -> list[str]:
     return [f"contract  does not hold{tried}", *(f"  {flaw}" for flaw in flaws_of(report))]
 
 
-def flaws_of(report: Report) -> list[str]:
+def flaws_of(report: Findings) -> list[str]:
     """Return a sentence for each finding that breaks the contract, and each contradiction."""
     broken = [finding for finding in report.findings if not finding.holds]
     flaws = [flaw_of(finding) for finding in broken]

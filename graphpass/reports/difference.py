@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
@@ -11,6 +11,7 @@ from graphpass.ir.model import Model
 from graphpass.reports.diff import Change, Difference
 from graphpass.reports.page import data_element, framed, picture_element
 from graphpass.reports.picture import picture_of
+from graphpass.reports.report import Report
 from graphpass.reports.text import columns
 
 _OTHER = "nothing above differs, but the graphs do: in their documentation, or in the order of nodes, inputs or outputs"
@@ -19,38 +20,67 @@ _OTHER = "nothing above differs, but the graphs do: in their documentation, or i
 _SHOWN = 12
 
 
-def as_json(before: Model, after: Model, difference: Difference) -> dict[str, Any]:
-    """Return the object of ``diff --format json``."""
-    weights = asdict(difference.weights) | {"unchanged_percent": difference.weights.unchanged_percent}
-    facts = asdict(difference) | {"weights": weights}
-    kinds = [{"kind": kind, "before": old, "after": new} for kind, old, new in difference.kinds]
-    return {"before": str(before.path), "after": str(after.path), "same": difference.same, **facts, "kinds": kinds}
+@dataclass(frozen=True, slots=True)
+class Diff(Report):
+    """Reports how two models differ.
 
-
-def as_text(before: Model, after: Model, difference: Difference, *, unfolded: bool = False) -> str:
-    """Return the text of ``graphpass diff``.
-
-    Args:
+    Attributes:
         before: The first model.
         after: The second.
         difference: Their differences.
-        unfolded: Whether all changes are shown.
     """
-    lines = [f"{before.path} -> {after.path}: {'the same' if difference.same else 'they differ'}", ""]
-    if difference.dialects[0] != difference.dialects[1]:
-        lines += [f"format: {difference.dialects[0]} -> {difference.dialects[1]}", ""]
-    if difference.kinds:
-        lines.append("operators by kind")
-        lines += columns([(f"{new - old:+d}", kind, f"{old} -> {new}") for kind, old, new in difference.kinds])
-        lines.append("")
-    for name, changes in _sections(difference).items():
-        shown = changes if unfolded else changes[:_SHOWN]
-        lines += [f"{name} ({len(changes)})", *(line for change in shown for line in _lines(change))]
-        lines += [f"  ... {len(changes) - len(shown)} more; --all tells them"] if len(shown) < len(changes) else []
-        lines.append("")
-    if difference.other:
-        lines += [_OTHER, ""]
-    return "\n".join([*lines, _unchanged(difference)])
+
+    before: Model
+    after: Model
+    difference: Difference
+
+    @property
+    def same(self) -> bool:
+        """Return whether there is no difference."""
+        return self.difference.same
+
+    def text(self, *, unfolded: bool = False) -> str:
+        """Return the text of ``graphpass diff``.
+
+        Args:
+            unfolded: Whether all changes are listed, as with ``--all``.
+        """
+        difference = self.difference
+        verdict = "the same" if difference.same else "they differ"
+        lines = [f"{self.before.path} -> {self.after.path}: {verdict}", ""]
+        if difference.dialects[0] != difference.dialects[1]:
+            lines += [f"format: {difference.dialects[0]} -> {difference.dialects[1]}", ""]
+        if difference.kinds:
+            lines.append("operators by kind")
+            lines += columns([(f"{new - old:+d}", kind, f"{old} -> {new}") for kind, old, new in difference.kinds])
+            lines.append("")
+        for name, changes in _sections(difference).items():
+            shown = changes if unfolded else changes[:_SHOWN]
+            lines += [f"{name} ({len(changes)})", *(line for change in shown for line in _lines(change))]
+            lines += [f"  ... {len(changes) - len(shown)} more; --all tells them"] if len(shown) < len(changes) else []
+            lines.append("")
+        if difference.other:
+            lines += [_OTHER, ""]
+        return "\n".join([*lines, _unchanged(difference)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``--format json``."""
+        difference = self.difference
+        weights = asdict(difference.weights) | {"unchanged_percent": difference.weights.unchanged_percent}
+        facts = asdict(difference) | {"weights": weights}
+        kinds = [{"kind": kind, "before": old, "after": new} for kind, old, new in difference.kinds]
+        return {
+            "before": str(self.before.path),
+            "after": str(self.after.path),
+            "same": difference.same,
+            **facts,
+            "kinds": kinds,
+        }
+
+    def to_html(self, before: str, after: str) -> str:
+        """Return the page of ``graphpass diff --format html``, with titles for both models."""
+        parts = page_parts([before, after], self.before, self.after, self.difference)
+        return framed("differences", f"{before} \u2192 {after}", parts)
 
 
 def in_short(difference: Difference) -> tuple[str, ...]:
@@ -62,20 +92,8 @@ def in_short(difference: Difference) -> tuple[str, ...]:
     return tuple(lines) or (_OTHER,)
 
 
-def as_page(titles: Sequence[str], before: Model, after: Model, difference: Difference) -> str:
-    """Return a self-contained HTML page.
-
-    Args:
-        titles: The page's names for both models.
-        before: The first model.
-        after: The second.
-        difference: Their differences.
-    """
-    return framed("differences", " \u2192 ".join(titles), page_parts(titles, before, after, difference))
-
-
 def page_parts(titles: Sequence[str], before: Model, after: Model, difference: Difference) -> list[str]:
-    """Return the contents of `as_page`, for a page of several pairs."""
+    """Return the contents of `Diff.to_html`, for a page of several pairs."""
     parts = [f"<p>{escape(_unchanged(difference))}</p>"]
     if difference.same:
         return ["<p>They are the same.</p>", *parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,39 +27,11 @@ from graphpass.reports.attention import (
     grouped_query_misses,
     mask_in_words,
 )
+from graphpass.reports.report import Report
 from graphpass.reports.text import columns, in_bytes, layers_in_words
+from graphpass.reports.totals import known_sum, total_bytes
 
 _FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums up the bytes of caches for one sequence; ``None`` if unknown.
-
-    Attributes:
-        bytes_per_token: Growth of the kv caches by each token.
-        bytes_per_1k_tokens: Growth by a thousand tokens.
-        fixed_bytes: Size of the linear caches, however long the sequence.
-        bytes_per_encoder_token: Growth of the cross caches by each token of the encoder.
-    """
-
-    bytes_per_token: int | None
-    bytes_per_1k_tokens: int | None
-    fixed_bytes: int | None
-    bytes_per_encoder_token: int | None
-
-
-def total_bytes(inventory: Inventory) -> Totals:
-    """Return the sizes of all caches for a batch of one."""
-    per_token = _sum(cache.bytes_per_token for cache in inventory.of_kind("kv"))
-    fixed = _sum(cache.fixed_bytes for cache in inventory.of_kind("linear"))
-    cross = _sum(cache.bytes_per_token for cache in inventory.of_kind("cross"))
-    return Totals(per_token, None if per_token is None else 1000 * per_token, fixed, cross)
-
-
-def _sum(sizes: Iterable[int | None]) -> int | None:
-    known = list(sizes)
-    return None if None in known else sum(size or 0 for size in known)
 
 
 def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
@@ -83,26 +55,74 @@ def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def as_json(model: Model, inventory: Inventory, views: Sequence[View]) -> dict[str, Any]:
-    """Return the object of ``inspect --format json``."""
-    return {
-        "format": model.dialect,
-        "kind": inventory.kind,
-        "stateful": inventory.stateful,
-        "caches": [cache_json(cache) for cache in inventory.caches],
-        "attention": [asdict(block) for block in inventory.attention],
-        "group_query_attention": [
-            {"node": node, "miss": miss_json(miss)} for node, miss in grouped_query_misses(model).items()
-        ],
-        "inputs": [asdict(port) | {"shape": _numbers(port)} for port in model.inputs],
-        "outputs": [asdict(port) | {"shape": _numbers(port)} for port in model.outputs],
-        "runtime_options": runtime_options(model),
-        "totals": asdict(total_bytes(inventory)),
-        "views": [asdict(view) for view in views],
-        "warnings": list(warnings_of(inventory, views)),
-        "unpaired_inputs": list(inventory.unpaired_inputs),
-        "unpaired_outputs": list(inventory.unpaired_outputs),
-    }
+@dataclass(frozen=True, slots=True)
+class Inspection(Report):
+    """Reports on the caches and the attention of a model.
+
+    Attributes:
+        model: The model.
+        inventory: Its caches and attention, with evidence.
+        views: Its caches as other programs see them.
+    """
+
+    model: Model
+    inventory: Inventory
+    views: tuple[View, ...]
+
+    def text(self, *, unfolded: bool = False) -> str:
+        """Return the text of ``graphpass inspect``.
+
+        Args:
+            unfolded: Whether each cache stands by itself, with the evidence, and each view with its reasons.
+        """
+        lines = [f"{on_one_line(str(self.model.path))}: {_form(self.model, self.inventory)}"]
+        pasts = {cache.read for cache in self.inventory.caches} | {cache.write for cache in self.inventory.caches}
+        for word, ports in (("inputs", self.model.inputs), ("outputs", self.model.outputs)):
+            plain = [port for port in ports if port.name not in pasts]
+            hidden = f", and {len(ports) - len(plain)} of caches" if len(plain) < len(ports) else ""
+            lines += ["", f"{word} ({len(plain)}{hidden})"]
+            lines += columns([(port.name, port.element_type, _shape(port.shape)) for port in plain])
+        if options := runtime_options(self.model):
+            lines += ["", f"runtime options ({len(options)})", *columns(list(options.items()))]
+        lines += ["", f"caches ({len(self.inventory.caches)})"]
+        layouts = _layouts(self.model, self.inventory)
+        lines += (_unfolded_caches if unfolded else _folded_caches)(self.inventory.caches, layouts)
+        lines += _totals(self.inventory)
+        lines += ["", f"attention ({len(self.inventory.attention)})"]
+        lines += _unfolded_attention(self.model, self.inventory) if unfolded else _folded_attention(self.inventory)
+        lines += grouped_query_in_words(self.model)
+        if self.inventory.caches:
+            lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(self.views)]
+        if warnings := warnings_of(self.inventory, self.views):
+            lines += ["", f"warnings ({len(warnings)})", *(f"  {on_one_line(warning)}" for warning in warnings)]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``--format json``."""
+        return {
+            "format": self.model.dialect,
+            "kind": self.inventory.kind,
+            "stateful": self.inventory.stateful,
+            "caches": [cache_json(cache) for cache in self.inventory.caches],
+            "attention": [asdict(block) for block in self.inventory.attention],
+            "group_query_attention": [
+                {"node": node, "miss": miss_json(miss)} for node, miss in grouped_query_misses(self.model).items()
+            ],
+            "inputs": [asdict(port) | {"shape": _numbers(port)} for port in self.model.inputs],
+            "outputs": [asdict(port) | {"shape": _numbers(port)} for port in self.model.outputs],
+            "runtime_options": runtime_options(self.model),
+            "totals": asdict(total_bytes(self.inventory)),
+            "views": [asdict(view) for view in self.views],
+            "warnings": list(warnings_of(self.inventory, self.views)),
+            "unpaired_inputs": list(self.inventory.unpaired_inputs),
+            "unpaired_outputs": list(self.inventory.unpaired_outputs),
+        }
+
+    def to_html(self, title: str) -> str:
+        """Return the page of ``graphpass inspect --html``."""
+        from graphpass.reports.page import render
+
+        return render(self.model, self.inventory, title)
 
 
 def cache_json(cache: Cache) -> dict[str, Any]:
@@ -119,38 +139,6 @@ def miss_json(miss: Miss | None) -> dict[str, str] | None:
 def _numbers(owner: Cache | Port) -> list[int | None] | None:
     # Names of symbols are an exporter's own.
     return None if owner.shape is None else [size if isinstance(size, int) else None for size in owner.shape]
-
-
-def as_text(model: Model, inventory: Inventory, views: Sequence[View], *, unfolded: bool = False) -> str:
-    """Return the text of ``graphpass inspect``.
-
-    Args:
-        model: The model.
-        inventory: Its inventory.
-        views: The caches as others see them.
-        unfolded: Whether each cache stands by itself, with the evidence, and each view with its reasons.
-    """
-    lines = [f"{on_one_line(str(model.path))}: {_form(model, inventory)}"]
-    pasts = {cache.read for cache in inventory.caches} | {cache.write for cache in inventory.caches}
-    for word, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
-        plain = [port for port in ports if port.name not in pasts]
-        hidden = f", and {len(ports) - len(plain)} of caches" if len(plain) < len(ports) else ""
-        lines += ["", f"{word} ({len(plain)}{hidden})"]
-        lines += columns([(port.name, port.element_type, _shape(port.shape)) for port in plain])
-    if options := runtime_options(model):
-        lines += ["", f"runtime options ({len(options)})", *columns(list(options.items()))]
-    lines += ["", f"caches ({len(inventory.caches)})"]
-    layouts = _layouts(model, inventory)
-    lines += (_unfolded_caches if unfolded else _folded_caches)(inventory.caches, layouts)
-    lines += _totals(inventory)
-    lines += ["", f"attention ({len(inventory.attention)})"]
-    lines += _unfolded_attention(model, inventory) if unfolded else _folded_attention(inventory)
-    lines += grouped_query_in_words(model)
-    if inventory.caches:
-        lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(views)]
-    if warnings := warnings_of(inventory, views):
-        lines += ["", f"warnings ({len(warnings)})", *(f"  {on_one_line(warning)}" for warning in warnings)]
-    return "\n".join(lines)
 
 
 def in_short(model: Model, inventory: Inventory) -> str:
@@ -226,8 +214,8 @@ def _shape(shape: tuple[Dimension, ...] | None, axes: Axes | None = None) -> str
 
 def _sizes(caches: Sequence[Cache]) -> str:
     """Return ``256 B per token``, ``32.8 KB fixed``, or both; empty if a size is unknown."""
-    growing = _sum(cache.bytes_per_token for cache in caches if cache.axes.sequence is not None)
-    fixed = _sum(cache.fixed_bytes for cache in caches if cache.axes.sequence is None)
+    growing = known_sum(cache.bytes_per_token for cache in caches if cache.axes.sequence is not None)
+    fixed = known_sum(cache.fixed_bytes for cache in caches if cache.axes.sequence is None)
     if growing is None or fixed is None:
         return ""
     grows = {cache.axes.sequence is not None for cache in caches}

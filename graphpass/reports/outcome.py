@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.findings import Report
+from graphpass.engine.findings import Report as Findings
 from graphpass.engine.manager import PassRecord
 from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
@@ -17,8 +17,10 @@ from graphpass.ir.model import Model
 from graphpass.printable import on_one_line
 from graphpass.progress import Timing
 from graphpass.reports.contract import summarize
-from graphpass.reports.inventory import in_short, runs_with, total_bytes
+from graphpass.reports.inventory import in_short, runs_with
+from graphpass.reports.report import Report
 from graphpass.reports.text import columns, in_bytes, shortened, time_table
+from graphpass.reports.totals import total_bytes
 from graphpass.verify import Comparison
 
 #: Lines on passes, and on remarks of each kind, so that a report has at most 40.
@@ -57,7 +59,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Report):
     """Reports on a job that writes a result.
 
     Attributes:
@@ -82,14 +84,11 @@ class Outcome:
     target: str = ""
     up_to_date: bool = False
     models: tuple[ModelReport, ...] = ()
-    contract: Report | None = None
+    contract: Findings | None = None
     comparison: Comparison | None = None
     files: tuple[WrittenFile, ...] = ()
     written: tuple[Written, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.text()
 
     def text(self, *, verbose: bool = False) -> str:
         """Return the text of ``graphpass convert`` and ``graphpass run``, with the verdict at its end.

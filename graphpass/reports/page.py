@@ -13,9 +13,9 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.types import shape_text
 from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
-from graphpass.reports.inventory import total_bytes
 from graphpass.reports.layers import Flow, LayerGroup, Stop, group_layers
 from graphpass.reports.text import axes_in_words, ranges
+from graphpass.reports.totals import total_bytes
 
 #: Nothing is loaded from anywhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"

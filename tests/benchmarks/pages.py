@@ -20,7 +20,7 @@ from support.scale import scaled
 
 import graphpass
 from graphpass.reports.diff import diff_models
-from graphpass.reports.difference import as_page
+from graphpass.reports.difference import Diff
 
 REPEATS = 7
 PASSES = "to-openvino,fuse-attention,simplify-shapes,make-stateful"
@@ -41,7 +41,7 @@ def main() -> None:
             before = graphpass.load(scaled("llama", "70B", place, layers=layers))
             after = graphpass.PassManager(graphpass.parse(PASSES)).run(before).model
             start = time.perf_counter()
-            text = as_page(["before", "after"], before, after, diff_models(before, after))
+            text = Diff(before, after, diff_models(before, after)).to_html("before", "after")
             made = time.perf_counter() - start
             (place / "page.html").write_text(text, encoding="utf-8")
             times = [measure(browser, (place / "page.html").as_uri()) for _ in range(REPEATS)]

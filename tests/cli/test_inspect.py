@@ -14,7 +14,7 @@ from support.loaded import exported
 from support.models import export
 
 import graphpass
-from graphpass.reports.inventory import as_json
+from graphpass.reports.inventory import Inspection
 from graphpass.targets.consumers import view_caches
 
 KEYS = ["format", "kind", "stateful", "caches", "attention", "group_query_attention", "inputs", "outputs"]
@@ -195,7 +195,7 @@ def validator():
 def test_json_is_as_the_schema_says(path):
     model = exported(path)
     inventory = graphpass.analyze_caches(model)
-    printed = json.loads(json.dumps(as_json(model, inventory, view_caches(model, inventory))))
+    printed = json.loads(json.dumps(Inspection(model, inventory, view_caches(model, inventory)).to_json()))
     validator().validate(printed)
 
 

@@ -13,7 +13,7 @@ from support.models import export, fixtures
 
 import graphpass
 from graphpass.reports.diff import diff_models
-from graphpass.reports.difference import as_page
+from graphpass.reports.difference import Diff
 from graphpass.reports.layers import flow_of, group_layers
 from graphpass.reports.page import render
 from graphpass.reports.text import ranges
@@ -99,7 +99,7 @@ def test_a_difference_is_text_whatever_it_holds():
     after.proto.metadata_props.add(key=HOSTILE, value=HOSTILE)
     after.proto.graph.node[5].name = HOSTILE
     after.mark_edited()
-    made = as_page([HOSTILE, HOSTILE], before, after, diff_models(before, after))
+    made = Diff(before, after, diff_models(before, after)).to_html(HOSTILE, HOSTILE)
     assert "<script>alert" not in made
     assert "<img" not in made
     assert pictures_in(made)[0]["titles"] == [HOSTILE, HOSTILE]

@@ -11,7 +11,7 @@ from support.scale import scaled
 
 import graphpass
 from graphpass.reports.diff import diff_models
-from graphpass.reports.difference import as_page
+from graphpass.reports.difference import Diff
 from graphpass.reports.page import render
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def page_of(tmp_path_factory):
             passes = graphpass.parse("to-openvino,fuse-attention,simplify-shapes,make-stateful")
             after = graphpass.PassManager(passes).run(before).model
             made[layers] = folder / "page.html"
-            text = as_page(["exported", "converted"], before, after, diff_models(before, after))
+            text = Diff(before, after, diff_models(before, after)).to_html("exported", "converted")
             made[layers].write_text(text, encoding="utf-8")
         return made[layers]
 
