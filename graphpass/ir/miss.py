@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from graphpass.ir.graph import Node
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +36,16 @@ class MissError(Exception):
         """Create the error of a `Miss`."""
         super().__init__(reason)
         self.miss = Miss(node, reason)
+
+
+def or_miss(find: Callable[Given, Found]) -> Callable[Given, Found | Miss]:
+    """Let a function return the `Miss` of the `MissError` that it raises."""
+
+    @functools.wraps(find)
+    def finds(*given: Given.args, **named: Given.kwargs) -> Found | Miss:
+        try:
+            return find(*given, **named)
+        except MissError as error:
+            return error.miss
+
+    return finds

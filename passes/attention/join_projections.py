@@ -10,7 +10,7 @@ from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.operators import CASTS, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size
@@ -76,16 +76,14 @@ class JoinProjections(Pass[OnnxModel]):
         return Done({name: count for name, count in counts.items() if count}, notes)
 
 
-def _find(graph: Graph, node: Node) -> Value | tuple[Match, ...] | Miss:
+@or_miss
+def _find(graph: Graph, node: Node) -> Value | tuple[Match, ...]:
     """Return the value that is split to operands of ``node``, or their products."""
     operands = [node.source(port) for port in range(_OPERANDS)]
     if len(set(operands)) < _OPERANDS:
-        return Miss(node, "two of its operands are one")
-    try:
-        whole = _split(graph, operands)
-        return tuple(_products(graph, node, operands)) if whole is None else whole
-    except MissError as error:
-        return error.miss
+        raise MissError(node, "two of its operands are one")
+    whole = _split(graph, operands)
+    return tuple(_products(graph, node, operands)) if whole is None else whole
 
 
 def _split(graph: Graph, operands: list[Value]) -> Value | None:

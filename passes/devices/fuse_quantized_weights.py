@@ -12,7 +12,7 @@ from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.walk import opset_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
 
@@ -125,12 +125,10 @@ def _fusable(graph: Graph, node: Node) -> _Quantized | Miss | None:
         dequantized = graph.producer(turned.source()) if is_wanted else turned
     if not is_wanted or dequantized.op != "DequantizeLinear" or dequantized.outputs[0].rank != 2:
         return None
-    try:
-        return _read(graph, dequantized)
-    except MissError as error:
-        return error.miss
+    return _read(graph, dequantized)
 
 
+@or_miss
 def _read(graph: Graph, node: Node) -> _Quantized:
     data, scales, zeros = node.source(0), node.source(1), node.input(2)
     rows, columns, block = fixed_size(data, 0), fixed_size(data, 1), node.attributes["block_size"]

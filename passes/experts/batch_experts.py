@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from graphpass.analysis.experts.layers import ExpertLayer, Weight
-from graphpass.analysis.experts.separate import EXPERT, separate_layer
+from graphpass.analysis.experts.separate import separate_experts, separate_layer
 from graphpass.analysis.experts.sorted import SORTED, sorted_layer
-from graphpass.analysis.pattern import Match
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -62,22 +58,8 @@ class BatchExperts(Pass[OpenVINOModel]):
 
 def _layers(graph: Graph) -> list[ExpertLayer | Miss]:
     """Return the layers of both forms, and misses of partial ones."""
-    separate: dict[int, list[Match]] = {}
-    layers: list[ExpertLayer | Miss] = []
-    for node in graph.of_op("ScatterElementsUpdate"):
-        expert, rows = EXPERT.match(graph, node), SORTED.match(graph, node)
-        if isinstance(expert, Match):
-            separate.setdefault(expert.nodes["one_hot"].index, []).append(expert)
-        elif isinstance(rows, Match):
-            layers.append(_found(sorted_layer, graph, rows))
-    return [*layers, *(_found(separate_layer, graph, experts) for experts in separate.values())]
-
-
-def _found(find: Callable[[Graph, Found], ExpertLayer], graph: Graph, found: Found) -> ExpertLayer | Miss:
-    try:
-        return find(graph, found)
-    except MissError as error:
-        return error.miss
+    layers = [sorted_layer(graph, match) for match in SORTED.find(graph)]
+    return [*layers, *(separate_layer(graph, experts) for experts in separate_experts(graph).values())]
 
 
 def _batched(rewriter: Rewriter, layer: ExpertLayer) -> Handle:

@@ -25,7 +25,7 @@ from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.folding import copies_elements, fold, fold_elements
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.values import MASKED_BELOW, is_value_preserving
 
@@ -77,7 +77,8 @@ class Scores:
     cap_scales: list[Scale] = field(default_factory=list)
 
 
-def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention | Miss:
+@or_miss
+def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     """Match scaled dot-product attention around ``softmax``.
 
     Args:
@@ -85,13 +86,6 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention | 
         softmax: The Softmax.
         loosely: Allow a soft cap, and heads merged with the batch whose number only sizes tell.
     """
-    try:
-        return _match(graph, softmax, loosely)
-    except MissError as error:
-        return error.miss
-
-
-def _match(graph: Graph, softmax: Node, loosely: bool) -> Attention:
     weights = _weights(graph, softmax)
     scores = _scores(graph, softmax)
     if scores.cap is not None and not loosely:
@@ -179,14 +173,6 @@ def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
     return selects[0]
 
 
-def read_scores(graph: Graph, softmax: Node) -> Scores | Miss:
-    """Follow the scores of ``softmax`` back to the product of query and key."""
-    try:
-        return _scores(graph, softmax)
-    except MissError as error:
-        return error.miss
-
-
 def _is_low(graph: Graph, value: Value) -> str | None:
     held = fold_elements(graph, value)
     return None if held is not None and (held <= MASKED_BELOW).all() else f"{value.name} is not below {MASKED_BELOW:g}"
@@ -201,6 +187,12 @@ def _unbounded(graph: Graph, value: Value) -> Value:
     while isinstance(match := _BOUNDED.match(graph, value), Match):
         value = match["value"]
     return value
+
+
+@or_miss
+def read_scores(graph: Graph, softmax: Node) -> Scores:
+    """Follow the scores of ``softmax`` back to the product of query and key."""
+    return _scores(graph, softmax)
 
 
 def _scores(graph: Graph, softmax: Node) -> Scores:

@@ -8,7 +8,7 @@ from graphpass.analysis.symbolic.expressions import Expr, negative, number
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SHAPE_READERS
 from graphpass.ir.values import fixed_size
@@ -50,13 +50,11 @@ def find_causal_convs(model: Model) -> dict[str, CausalConv | Miss]:
         joined = graph.producer(graph.look_through(conv.source(), CASTS))
         grouped = conv.attributes.get("group", 1) > 1
         if grouped and joined.op == "Concat" and joined.attributes["axis"] == COLUMNS:
-            try:
-                found[conv.name] = _read(model, conv, joined)
-            except MissError as error:
-                found[conv.name] = error.miss
+            found[conv.name] = _read(model, conv, joined)
     return found
 
 
+@or_miss
 def _read(model: Model, conv: Node, joined: Node) -> CausalConv:
     graph, sizes = model.graph, model.analysis(infer_sizes)
     if len(joined.inputs) != 2:

@@ -20,7 +20,7 @@ from graphpass.analysis.symbolic.rounding import Array
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, GATHERS, MOVES, SLICES
 
@@ -242,12 +242,9 @@ def _read(model: Model, loop: TokenLoop, states: list[Node]) -> LinearAttention 
     return next((one for one in found if isinstance(one, LinearAttention)), found[0])
 
 
-def _of_state(loop: TokenLoop, state: Node, sizes: Sizes) -> LinearAttention | Miss:
-    try:
-        terms = _Body(loop, state).terms()
-        return _Shown(loop, LoopNumbers(loop, sizes), terms).read()
-    except MissError as error:
-        return error.miss
+@or_miss
+def _of_state(loop: TokenLoop, state: Node, sizes: Sizes) -> LinearAttention:
+    return _Shown(loop, LoopNumbers(loop, sizes), _Body(loop, state).terms()).read()
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,29 @@ def is_zero(graph: Graph, value: Value) -> bool:
     return found is not None and not found.any()
 
 
-def same_form(bodies: Iterable[tuple[Step, ...]]) -> bool:
-    """Return whether all experts compute the same, but for the numbers in their weights."""
-    return len({tuple(step.form for step in body) for body in bodies}) == 1
+def read_alike(anchor: Node, tokens: Iterable[Value], forms: Iterable[object]) -> Value:
+    """Return the tokens that all experts read.
+
+    Args:
+        anchor: The operator that sorts out which tokens belong to which expert.
+        tokens: Those of each expert.
+        forms: Computation of each expert, but for the numbers in its weights.
+
+    Raises:
+        MissError: They read different ones, or compute different things.
+    """
+    first, *others = set(tokens)
+    if others or len(set(forms)) > 1:
+        raise MissError(anchor, "its experts read different tokens, or compute different things")
+    return first
+
+
+def form_of(body: Iterable[Step]) -> tuple[object, ...]:
+    """Return the operators of an expert, but for the numbers in its weights."""
+    return tuple(step.form for step in body)
+
+
+def require_weights(graph: Graph, weights: Value, chosen: Value, result: Value) -> None:
+    """Raise a `MissError` unless ``weights`` has one for each choice, of the type of ``result``."""
+    if (weights.shape, weights.element_type) != (chosen.shape, result.element_type):
+        raise MissError(graph.producer(weights), "it gives no weight for each choice, of the type of the tokens")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from graphpass.analysis.experts.layers import gathered_tokens, is_zero
+from graphpass.analysis.experts.layers import is_zero
 from graphpass.analysis.experts.products import Expert, read_expert
 from graphpass.analysis.experts.quantized import Blocks
 from graphpass.analysis.experts.routing import Routing, read_routing
-from graphpass.analysis.experts.separate import EXPERT, ONE_HOT, routed_experts, summed
+from graphpass.analysis.experts.separate import ONE_HOT, routed_experts, separate_experts, summed
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.values import fixed_size
@@ -80,34 +78,23 @@ def why_exact_stays(graph: Graph, one: Mixture) -> Miss | None:
 def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
     """Find layers of experts in an ONNX model by name, for `Model.analysis`."""
     graph = model.graph
-    separate: dict[int, list[Match]] = {}
-    for node in graph.of_op("ScatterElementsUpdate"):
-        expert = EXPERT.match(graph, node)
-        if isinstance(expert, Match):
-            separate.setdefault(expert.nodes["one_hot"].index, []).append(expert)
+    separate = separate_experts(graph)
     found: dict[str, Mixture | Miss] = {}
     for node in graph.of_op("OneHot"):
         if node.index in separate:
-            found[node.name] = _attempt(lambda experts: _separate(model, experts), separate[node.index])
+            found[node.name] = _separate(model, separate[node.index])
         elif _sorts_tokens(graph, node):
             found[node.name] = Miss(node, "the tokens of its experts are found, but not added up as is known")
     for node in graph.of_op("ReduceSum"):
         match = _DENSE.match(graph, node)
         if isinstance(match, Match):
-            found[match.nodes["gates"].name] = _attempt(lambda one: _dense(model, one), match)
+            found[match.nodes["gates"].name] = _dense(model, match)
             continue
         match = _GATHERED.match(graph, node)
         pairs = _gathered_result(graph, match) if isinstance(match, Match) else None
         if pairs is not None and _gathers_weights(graph, pairs[0]):
-            found[node.name] = _attempt(lambda one: _gathered(model, *one), (node, *pairs))
+            found[node.name] = _gathered(model, node, *pairs)
     return found
-
-
-def _attempt(find: Callable[[Any], Mixture], found: Any) -> Mixture | Miss:
-    try:
-        return find(found)
-    except MissError as error:
-        return error.miss
 
 
 def _sorts_tokens(graph: Graph, node: Node) -> bool:
@@ -118,18 +105,16 @@ def _sorts_tokens(graph: Graph, node: Node) -> bool:
     return any(use.node.op == "NonZero" for use in uses)
 
 
+@or_miss
 def _separate(model: Model, experts: list[Match]) -> Mixture:
     graph = model.graph
     routed = routed_experts(graph, experts)
     read = tuple(read_expert(graph, match["result"]) for match in routed.experts)
-    rows = {
-        gathered_tokens(graph, expert.rows, match["token"]) for match, expert in zip(routed.experts, read, strict=True)
-    }
-    if len(rows) > 1 or len({expert.form for expert in read}) > 1:
-        raise MissError(routed.anchor, "its experts read different tokens, or compute different things")
-    return _mixture(model, rows.pop(), summed(graph, experts), routed.chosen, routed.weights, read, len(read))
+    rows = routed.tokens(graph, (expert.rows for expert in read), (expert.form for expert in read))
+    return _mixture(model, rows, summed(graph, experts), routed.chosen, routed.weights, read, len(read))
 
 
+@or_miss
 def _dense(model: Model, match: Match) -> Mixture:
     graph = model.graph
     result, count = _dense_result(graph, match)
@@ -151,6 +136,7 @@ def _gathers_weights(graph: Graph, result: Value) -> bool:
     return any(graph.producer(graph.look_through(node.source(1), KEEPS_ORDER)).op == "TopK" for node in gathers)
 
 
+@or_miss
 def _gathered(model: Model, node: Node, result: Value, weights: Value) -> Mixture:
     graph = model.graph
     expert = read_expert(graph, result, gathered=True)

@@ -8,7 +8,7 @@ from graphpass.analysis.experts.activation import Activation, is_elementwise, na
 from graphpass.analysis.experts.quantized import Blocks, dequantized_blocks, packed_blocks
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import Miss, MissError
+from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.operators import KEEPS_ORDER, RESHAPES, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
@@ -116,7 +116,7 @@ class _Reader:
             if value in seen or fold_scalar(graph, value) is not None:
                 continue
             seen.add(value)
-            node, found = graph.producer(value), self._attempt(value)
+            node, found = graph.producer(value), or_miss(self._product)(value)
             if not isinstance(found, Miss):
                 products.setdefault(found, set()).add(value)
             elif is_elementwise(node):
@@ -132,12 +132,6 @@ class _Reader:
         leaves = tuple(frozenset(products[one]) for one in ordered)
         activation, places = name_activation(graph, middle, (graph.nodes[index] for index in sorted(nodes)), leaves)
         return Expert(tuple(ordered[place][0] for place in places), last, activation, ordered[0][1], self._index)
-
-    def _attempt(self, value: Value) -> tuple[Product, Value] | Miss:
-        try:
-            return self._product(value)
-        except MissError as error:
-            return error.miss
 
     def _product(self, value: Value) -> tuple[Product, Value]:
         """Return the product in ``value``, and the rows that it reads."""

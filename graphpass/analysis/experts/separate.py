@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from graphpass.analysis.experts.layers import (
     SPREAD,
     ExpertLayer,
     find_body,
+    form_of,
     gathered_tokens,
     is_column,
     is_zero,
     plain_operator,
-    same_form,
+    read_alike,
+    require_weights,
 )
 from graphpass.analysis.pattern import Match, Pattern, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import MissError
+from graphpass.ir.miss import MissError, or_miss
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES
 from graphpass.ir.values import fixed_size
 
@@ -85,6 +88,21 @@ class Routed:
     weights: Value
     experts: tuple[Match, ...]
 
+    def tokens(self, graph: Graph, rows: Iterable[Value], forms: Iterable[object]) -> Value:
+        """Return the tokens that all experts read by ``rows``; raise a `MissError` on unlike ones."""
+        found = zip(rows, self.experts, strict=True)
+        return read_alike(self.anchor, [gathered_tokens(graph, one, match["token"]) for one, match in found], forms)
+
+
+def separate_experts(graph: Graph) -> dict[int, list[Match]]:
+    """Return the matches of `EXPERT` by the index of their OneHot."""
+    found: dict[int, list[Match]] = {}
+    for node in graph.of_op("ScatterElementsUpdate"):
+        expert = EXPERT.match(graph, node)
+        if isinstance(expert, Match):
+            found.setdefault(expert.nodes["one_hot"].index, []).append(expert)
+    return found
+
 
 def routed_experts(graph: Graph, experts: Sequence[Match]) -> Routed:
     """Return the layer of `EXPERT` matches of one OneHot.
@@ -104,23 +122,18 @@ def routed_experts(graph: Graph, experts: Sequence[Match]) -> Routed:
     if len(tables) > 1 or any(fold_scalar(graph, expert["k"]) != slots for expert in experts):
         raise MissError(anchor, "its experts are weighted by other numbers than one for each choice")
     weights = tables.pop()
-    if (weights.shape, weights.element_type) != (chosen.shape, first["result"].element_type):
-        raise MissError(graph.producer(weights), "it gives no weight for each choice, of the type of the tokens")
+    require_weights(graph, weights, chosen, first["result"])
     return Routed(anchor, chosen, weights, tuple(expert for _, expert in ordered))
 
 
+@or_miss
 def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
     """Return the layer of `EXPERT` matches of one OneHot; raise `MissError` on unlike ones."""
     routed = routed_experts(graph, experts)
-    bodies, tokens = [], set()
-    for expert in routed.experts:
-        body, rows = find_body(graph, expert["result"], lambda value: plain_operator(graph, value))
-        bodies.append(body)
-        tokens.add(gathered_tokens(graph, rows, expert["token"]))
-    if len(tokens) > 1 or not same_form(bodies):
-        raise MissError(routed.anchor, "its experts read different tokens, or compute different things")
-    total = summed(graph, experts)
-    return ExpertLayer(routed.anchor.name, tokens.pop(), routed.chosen, routed.weights, tuple(bodies), total)
+    read = [find_body(graph, expert["result"], partial(plain_operator, graph)) for expert in routed.experts]
+    bodies = tuple(body for body, _ in read)
+    tokens = routed.tokens(graph, (rows for _, rows in read), map(form_of, bodies))
+    return ExpertLayer(routed.anchor.name, tokens, routed.chosen, routed.weights, bodies, summed(graph, experts))
 
 
 def summed(graph: Graph, experts: Sequence[Match]) -> Value:

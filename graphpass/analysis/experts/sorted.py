@@ -11,16 +11,18 @@ from graphpass.analysis.experts.layers import (
     Step,
     Weight,
     find_body,
+    form_of,
     gathered_tokens,
     is_column,
     is_zero,
     plain_operator,
-    same_form,
+    read_alike,
+    require_weights,
 )
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import MissError
+from graphpass.ir.miss import MissError, or_miss
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES, SPLITS
 from graphpass.ir.values import fixed_size
 
@@ -74,6 +76,7 @@ _COUNTS = look_through(
 )
 
 
+@or_miss
 def sorted_layer(graph: Graph, match: Match) -> ExpertLayer:
     """Return the layer of a match of `SORTED`.
 
@@ -84,24 +87,19 @@ def sorted_layer(graph: Graph, match: Match) -> ExpertLayer:
     weights, slots = graph.look_through(match["weights"], RESHAPES), fixed_size(chosen, 1)
     if slots is None or fold_scalar(graph, match["slots"]) != slots:
         raise MissError(graph.producer(match["row"]), "it does not give the tokens of sorted choices")
-    if (weights.shape, weights.element_type) != (chosen.shape, match["result"].element_type):
-        raise MissError(graph.producer(weights), "it gives no weight for each choice, of the type of the tokens")
+    require_weights(graph, weights, chosen, match["result"])
     if match["flat"].rank != 1 or not is_zero(graph, match["base"]):
         raise MissError(match.node, "it does not add up all rows, from 0")
     pieces = _Pieces(graph, match)
-    bodies: list[tuple[Step, ...]] = []
-    tokens: set[Value] = set()
-    while len(bodies) < (pieces.count or 1):
-        body, start = find_body(graph, match["result"], functools.partial(pieces.operator, len(bodies)))
-        bodies.append(body)
-        tokens.add(gathered_tokens(graph, start, match["row"]))
-    total = match.node.outputs[0]
-    if len(tokens) > 1 or not same_form(bodies):
-        raise MissError(anchor, "its experts read different tokens, or compute different things")
-    (rows,) = tokens
+    read: list[tuple[tuple[Step, ...], Value]] = []
+    while len(read) < (pieces.count or 1):
+        read.append(find_body(graph, match["result"], functools.partial(pieces.operator, len(read))))
+    bodies, total = tuple(body for body, _ in read), match.node.outputs[0]
+    tokens = [gathered_tokens(graph, rows, match["row"]) for _, rows in read]
+    rows = read_alike(anchor, tokens, map(form_of, bodies))
     if fixed_size(total, 1) != fixed_size(rows, 1):
         raise MissError(match.node, "it gives tokens of another size")
-    return ExpertLayer(anchor.name, rows, chosen, weights, tuple(bodies), total)
+    return ExpertLayer(anchor.name, rows, chosen, weights, bodies, total)
 
 
 class _Pieces:
