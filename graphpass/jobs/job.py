@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from graphpass.engine.instrumentation import DumpDir, Instrumentation, PrintAll, PrintChanged
-from graphpass.errors import PassFailedError, UnsupportedError, UsageError, VerificationError
+from graphpass.errors import PassFailedError, UnsupportedError, VerificationError
 from graphpass.progress import Clock, Timing, clocked, stage
 
 from .watch import Watch
@@ -55,11 +55,9 @@ class Proof:
         Raises:
             UsageError: GP250, nothing can be compared like that.
         """
-        if self.steps < 0:
-            raise UsageError("GP250", f"there cannot be {self.steps} steps")
-        for name, tolerance in (("atol", self.atol), ("rtol", self.rtol)):
-            if tolerance is not None and not tolerance >= 0:
-                raise UsageError("GP250", f"{name} is {tolerance:g}; expected 0 or more")
+        from graphpass.verify.request import check_numbers
+
+        check_numbers(self.steps, self.atol, self.rtol)
         if self.budget is not None:
             from graphpass.verify.layers.budget import Budget
 

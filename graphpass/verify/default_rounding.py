@@ -14,10 +14,8 @@ from graphpass.verify.comparison import Comparison
 from graphpass.verify.prompts import Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.verify.request import Request
 
 #: Tokens of the prompt. The CPU plugin (2026.4.1) moves logits of 40 tokens by 0.2 to 0.5, and those of few hardly.
 _PROMPT = 40
@@ -26,13 +24,7 @@ _PROMPT = 40
 _NO_ROOM = ("GP267", "GP322")
 
 
-def with_default_rounding(
-    proven: Comparison,
-    candidate: Model,
-    device: str,
-    properties: Mapping[str, object] | None,
-    opened: Callable[..., DecodeSession],
-) -> Comparison:
+def with_default_rounding(proven: Comparison, candidate: Model, request: Request) -> Comparison:
     """Warn of rounding that proofs turn off and the plugin turns on.
 
     Comparisons run with activations in f32. Users run models with the plugin's defaults, unless they set its property.
@@ -40,9 +32,7 @@ def with_default_rounding(
     Args:
         proven: The comparison, with activations as they are.
         candidate: The model in question.
-        device: The OpenVINO device that ran it.
-        properties: OpenVINO's properties of the candidate, by name.
-        opened: Opens a model, as `graphpass.runtime.open_session`.
+        request: The comparison's settings.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.
@@ -53,11 +43,12 @@ def with_default_rounding(
     from graphpass.runtime.backends.openvino_request import ROUNDING, default_group_size
 
     assert isinstance(candidate, OpenVINOModel)
+    device, properties = request.device, dict(request.properties or {})
     size = default_group_size(candidate, device)
-    if size is None or ROUNDING in (properties or {}):
+    if size is None or ROUNDING in properties:
         return proven
     sessions = [
-        opened(candidate, device=device, properties={**(properties or {}), ROUNDING: value}) for value in ("0", size)
+        request.opened(candidate, device=device, properties=properties | {ROUNDING: value}) for value in ("0", size)
     ]
     let_take_ids(candidate, *sessions)
     batch = sessions[0].fixed_batch

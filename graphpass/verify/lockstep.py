@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from graphpass.dialects.onnx.precision import in_f32, is_in_f16, without_bf16
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
-from graphpass.runtime import open_session
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.conditioning import after_nudges, after_reordered_sums
@@ -25,6 +24,7 @@ from graphpass.verify.difference import OutputComparer, PooledComparer, Toleranc
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
+from graphpass.verify.request import Request
 from graphpass.verify.rounded_caches import ROUNDED, after_proof, too_much, widened, with_rounding
 from graphpass.verify.rounded_weights import rounded_alike
 from graphpass.verify.rows import (
@@ -40,7 +40,7 @@ from graphpass.verify.trajectories import Planner, Sides, Trajectory
 from graphpass.verify.weights import damaged_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,21 +60,7 @@ _WORK, _MOST_TOKENS = 10**11, 1500
 _FAILED = ("GP322", "GP370")
 
 
-def compare(
-    reference: Model,
-    candidate: Model,
-    *,
-    steps: int = 12,
-    prompt_ids: tuple[int, ...] | None = None,
-    atol: float | None = None,
-    rtol: float | None = None,
-    edits: bool = False,
-    examine: bool = False,
-    padding: Literal["left", "right"] = "left",
-    device: str = "CPU",
-    properties: Mapping[str, object] | None = None,
-    opened: Callable[..., DecodeSession] = open_session,
-) -> Comparison:
+def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
     Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: a prompt;
@@ -116,17 +102,7 @@ def compare(
     Args:
         reference: The model that is right.
         candidate: The model in question.
-        steps: Greedy steps after each prefill.
-        prompt_ids: The first prompt; by default pseudo-random and always the same.
-        atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
-        rtol: Relative tolerance; likewise.
-        edits: Also edit the caches.
-        examine: Also hold the reference against itself, and warn if it contradicts itself; warn of rounding that the
-            candidate's plugin adds by default, see `graphpass.verify.default_rounding`.
-        padding: Side of the shorter row of the batch on which padding stands.
-        device: OpenVINO device that runs the candidate; see `graphpass.verify.on_device` for stand-ins.
-        properties: OpenVINO's properties of the candidate, by name.
-        opened: Opens a model, as `open_session`.
+        settings: Attributes of `Request`.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325 the size
@@ -135,80 +111,54 @@ def compare(
         UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
             no room for them.
     """
-    run = partial(
-        _compare,
-        steps=steps,
-        prompt_ids=prompt_ids,
-        atol=atol,
-        rtol=rtol,
-        edits=edits,
-        padding=padding,
-        device=device,
-        properties=properties,
-        opened=opened,
-    )
+    return compare_by(Request(**settings), reference, candidate)
+
+
+def compare_by(request: Request, reference: Model, candidate: Model) -> Comparison:
+    """Run two models as `compare`, by settings in one object."""
+    run, opened = partial(_compare, request), request.opened
     wide = widened(reference), widened(candidate)
-    proven = run(*wide, examine=examine)
+    proven = run(*wide)
     if not proven.passed and all(model.analysis(is_in_f16) for model in wide):
         # One of both may round angles to f16, and the other not.
-        exact = run(*wide, examine=examine, exactly=True)
+        exact = run(*wide, exactly=True)
         proven = exact if exact.passed else proven
-    stores_f16 = not proven.passed and Tolerance.for_models(*wide, device=device).rounded_to is None
+    stores_f16 = not proven.passed and Tolerance.for_models(*wide, device=request.device).rounded_to is None
     if stores_f16 and (rounded_reference := rounded_alike(*wide)) is not None:
-        alike = run(rounded_reference[0], wide[1], examine=examine)
+        alike = run(rounded_reference[0], wide[1])
         words = (
             f"rounding of {rounded_reference[1]} weights to f16: the reference runs with them rounded alike; without, "
             f"logits differ by {proven.max_abs_difference:.2g} or more"
         )
         proven = replace(alike, skipped=(*alike.skipped, words)) if alike.passed else proven
-    # Given tolerances say how much the weights may differ, too.
-    is_strict = steps > 0 and atol is None and rtol is None
-    if is_strict and proven.passed and (damaged := damaged_weight(*wide)) is not None:
+    if request.is_strict and proven.passed and (damaged := damaged_weight(*wide)) is not None:
         where = Divergence(len(proven.sequences), 0, None, (), None, None, damaged[1], place=damaged[0])
         proven = replace(proven, divergence=where)
     proven = with_names(proven, *wide)
-    if examine and proven.passed:
-        proven = with_default_rounding(proven, candidate, device, properties, opened)
+    if request.examine and proven.passed:
+        proven = with_default_rounding(proven, candidate, request)
     if wide[1] is candidate:
         return proven
     found = with_rounding(proven, candidate, wide[1], opened)
     if not found.passed:
         return found
     pooled = PooledComparer(Tolerance.for_models(candidate))
-    rounded = run(wide[1], candidate, examine=False, pooled=pooled)
+    rounded = _compare(replace(request, examine=False), wide[1], candidate, pooled=pooled)
     if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
         rounded = replace(rounded, divergence=Divergence(0, 0, None, (), None, None, reason, place=ROUNDED))
     return after_proof(found, rounded)
 
 
 def _compare(
-    reference: Model,
-    candidate: Model,
-    *,
-    steps: int,
-    prompt_ids: tuple[int, ...] | None,
-    atol: float | None,
-    rtol: float | None,
-    edits: bool,
-    examine: bool,
-    padding: Literal["left", "right"],
-    device: str,
-    properties: Mapping[str, object] | None,
-    opened: Callable[..., DecodeSession],
-    pooled: PooledComparer | None = None,
-    exactly: bool = False,
+    request: Request, reference: Model, candidate: Model, *, pooled: PooledComparer | None = None, exactly: bool = False
 ) -> Comparison:
-    if steps < 0:
-        raise UsageError("GP250", f"there cannot be {steps} steps")
-    usual = Tolerance.for_models(reference, candidate, device=device)
-    tolerance = Tolerance(usual.absolute if atol is None else atol, usual.relative if rtol is None else rtol)
-    if not (tolerance.absolute >= 0 and tolerance.relative >= 0):
-        reason = f"nothing can agree within {tolerance.absolute:g} + {tolerance.relative:g} * |reference|"
-        raise UsageError("GP250", reason, "a tolerance is a number from 0 on")
+    steps, padding, opened = request.steps, request.padding, request.opened
+    usual = Tolerance.for_models(reference, candidate, device=request.device)
+    tolerance = request.tolerance(usual)
     widen = without_bf16 if candidate.analysis(is_in_f16) and not exactly else in_f32
     given = reference, candidate
     reference, candidate = reference.analysis(widen), candidate.analysis(without_bf16)
-    sessions = opened(reference), opened(candidate, device=device, properties=properties)
+    sessions = opened(reference), opened(candidate, device=request.device, properties=request.properties)
     let_take_ids(reference, *sessions)
     both = reference, candidate
     misreading = [misreads_left_padding(model) for model in both]
@@ -235,7 +185,7 @@ def _compare(
     lockstep = paired(*sessions, outputs)
 
     def followed(one: _Lockstep) -> Comparison:
-        return one.run(steps, prompt_ids, kinds if edits else [], turns, _affordable(both))
+        return one.run(steps, request.prompt_ids, kinds if request.edits else [], turns, _affordable(both))
 
     def against_itself(copy: Model) -> Comparison:
         return followed(paired(sessions[0], opened(copy), OutputComparer(tolerance)))
@@ -261,7 +211,7 @@ def _compare(
             comparison = found
         if reference is not given[0]:
             comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))
-        return lockstep.examined(comparison, reference) if examine else comparison
+        return lockstep.examined(comparison, reference) if request.examine else comparison
     except UsageError as error:
         if error.id != "GP267":
             raise

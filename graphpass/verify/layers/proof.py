@@ -23,8 +23,9 @@ from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
-from graphpass.verify.lockstep import WIDENED, compare
+from graphpass.verify.lockstep import WIDENED, compare_by
 from graphpass.verify.pairing import with_names
+from graphpass.verify.request import Request
 from graphpass.verify.rounded_caches import widened, with_rounding
 from graphpass.verify.structure.proof import compare_structures
 
@@ -61,7 +62,7 @@ def compare_within(
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
         UsageError: GP250, ``budget`` is none.
     """
-    found = _compared(reference, candidate, budget, all_layers=all_layers, **settings)
+    found = _compared(Request(**settings), reference, candidate, budget, all_layers=all_layers)
     if not found.passed:
         return found
     with stage("comparing structures"):
@@ -69,11 +70,11 @@ def compare_within(
 
 
 def _compared(
-    reference: Model, candidate: Model, budget: str | None = None, *, all_layers: bool, **settings: Any
+    request: Request, reference: Model, candidate: Model, budget: str | None, *, all_layers: bool
 ) -> Comparison:
     limits = Budget.of_machine() if budget is None else Budget.parse(budget)
     if not all_layers and limits.holds((reference, candidate)):
-        return compare(reference, candidate, **settings)
+        return compare_by(request, reference, candidate)
     is_rounded = any(model.analysis(find_cache_scales) for model in (reference, candidate))
     with stage("pairing layers"):
         wide = widened(reference), widened(candidate)
@@ -81,14 +82,14 @@ def _compared(
     if not isinstance(planned, str):
         try:
             with _set_aside():
-                found = with_names(_Proof(planned, settings).run(all_layers=all_layers), *wide)
+                found = with_names(_Proof(planned, request).run(all_layers=all_layers), *wide)
             # Parts are fed random vectors, whose keys and values no scales suit.
             if is_rounded and limits.holds((candidate,)):
                 return with_rounding(found, candidate, wide[1], _open_lean)
             return replace(found, skipped=(*found.skipped, _ROUNDING)) if is_rounded else found
         except UnsupportedError as error:
             planned = f"a part cannot run alone: {error.message}"
-    whole = compare(reference, candidate, **settings)
+    whole = compare_by(request, reference, candidate)
     return replace(whole, skipped=(*whole.skipped, f"layers one by one: {planned}"))
 
 
@@ -105,7 +106,7 @@ def _set_aside() -> Iterator[None]:
 @dataclass
 class _Proof:
     plan: Plan
-    settings: dict[str, Any]
+    request: Request
     runs: list[Comparison] = field(default_factory=list)
 
     def run(self, *, all_layers: bool) -> Comparison:
@@ -150,7 +151,7 @@ class _Proof:
 
     def _run(self, name: str, pair: tuple[Part, Part], models: tuple[Model, Model]) -> bool:
         opened = partial(_open_lean, replays=not self._carries)
-        result = compare(*models, **self._settings(name, pair), opened=opened)
+        result = compare_by(replace(self._request(name, pair), opened=opened), *models)
         count = sum(len(run.sequences) for run in self.runs)
         sequences = tuple(replace(run, description=f"{name}: {run.description}") for run in result.sequences)
         divergence = result.divergence
@@ -171,18 +172,17 @@ class _Proof:
         gc.collect()
         return result.passed
 
-    def _settings(self, name: str, pair: tuple[Part, Part]) -> dict[str, Any]:
-        settings = dict(self.settings)
-        if (ids := settings.get("prompt_ids")) is not None and pair[0].exit is not None:
+    def _request(self, name: str, pair: tuple[Part, Part]) -> Request:
+        request = self.request
+        if request.prompt_ids is not None and pair[0].exit is not None:
             # Outputs of a part are as wide as the stream, and stand for a vocabulary.
             width = fixed_size(pair[0].exit, -1) or 1
-            settings["prompt_ids"] = tuple(one % width for one in ids)
+            request = replace(request, prompt_ids=tuple(one % width for one in request.prompt_ids))
         if self._carries and not any(part.caches for part in pair):
             # Nothing is carried from step to step.
-            settings |= {"steps": min(settings.get("steps", 1), 1), "edits": False}
-            if not name.startswith(FEED_FORWARD):
-                settings["examine"] = False
-        return settings
+            examine = request.examine and name.startswith(FEED_FORWARD)
+            request = replace(request, steps=min(request.steps, 1), edits=False, examine=examine)
+        return request
 
     @cached_property
     def _carries(self) -> bool:

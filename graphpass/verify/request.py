@@ -1,0 +1,78 @@
+"""Settings of a comparison of two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from graphpass.errors import UsageError
+from graphpass.runtime import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.verify.difference import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Describes how two models are compared.
+
+    Attributes:
+        steps: Greedy steps after each prefill.
+        prompt_ids: The first prompt; by default pseudo-random and always the same.
+        atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
+        rtol: Relative tolerance; likewise.
+        edits: Also edit the caches.
+        examine: Also hold the reference against itself, and warn if it contradicts itself; warn of rounding that the
+            candidate's plugin adds by default, see `graphpass.verify.default_rounding`.
+        padding: Side of the shorter row of the batch on which padding stands.
+        device: OpenVINO device that runs the candidate; see `graphpass.verify.on_device` for stand-ins.
+        properties: OpenVINO's properties of the candidate, by name.
+        opened: Opens a model, as `open_session`.
+    """
+
+    steps: int = 12
+    prompt_ids: tuple[int, ...] | None = None
+    atol: float | None = None
+    rtol: float | None = None
+    edits: bool = False
+    examine: bool = False
+    padding: Literal["left", "right"] = "left"
+    device: str = "CPU"
+    properties: Mapping[str, object] | None = None
+    opened: Callable[..., DecodeSession] = open_session
+
+    def __post_init__(self) -> None:
+        """Check the numbers.
+
+        Raises:
+            UsageError: GP250, nothing can be compared like that.
+        """
+        check_numbers(self.steps, self.atol, self.rtol)
+
+    @property
+    def is_strict(self) -> bool:
+        """Return whether weights have to agree, too: given tolerances say how much they may differ."""
+        return self.steps > 0 and self.atol is None and self.rtol is None
+
+    def tolerance(self, usual: Tolerance) -> Tolerance:
+        """Return the tolerances, with ``usual`` ones by default."""
+        from graphpass.verify.difference import Tolerance
+
+        absolute, relative = usual.absolute if self.atol is None else self.atol, self.rtol
+        return Tolerance(absolute, usual.relative if relative is None else relative)
+
+
+def check_numbers(steps: int, atol: float | None, rtol: float | None) -> None:
+    """Check steps and tolerances.
+
+    Raises:
+        UsageError: GP250, a number is below 0.
+    """
+    if steps < 0:
+        raise UsageError("GP250", f"there cannot be {steps} steps")
+    for name, tolerance in (("atol", atol), ("rtol", rtol)):
+        if tolerance is not None and not tolerance >= 0:
+            raise UsageError("GP250", f"{name} is {tolerance:g}; expected 0 or more")
