@@ -113,6 +113,9 @@ class Sizes:
         sizes = [size.as_number for size in self.shape(value) or (dimension("rank"),)] if value.rank else []
         if value.rank is None or not all(isinstance(size, int) for size in sizes):
             return None
+        if self._graph.producer(value).op == "Constant":
+            held = self._graph.constant(value, _LARGEST)
+            return None if held is None else tuple([number(int(own)) for own in held.reshape(-1)])
         shape = [int(size or 0) for size in sizes]
         if prod(shape) > _LARGEST:
             return None
