@@ -19,6 +19,7 @@ from graphpass.analysis.symbolic.nodes import (
     TRUE,
     ZERO,
     Expr,
+    Polynomial,
     Sort,
     from_polynomial,
     index,
@@ -118,7 +119,10 @@ def multiply(one: Expr, other: Expr) -> Expr:
     if ONE in (one, other):
         return other if one is ONE else one
     if one.sort == other.sort == "int":
-        return from_polynomial(product(polynomial(one), polynomial(other)))
+        factors = polynomial(one), polynomial(other)
+        if _is_large(*factors):
+            return make("product", tuple(sorted((one, other), key=lambda operand: operand.serial)), "int")
+        return from_polynomial(product(*factors))
     if one.op == other.op == "number":
         return number(one.args[0] * other.args[0])
     for factor, rest in ((one, other), (other, one)):
@@ -127,6 +131,19 @@ def multiply(one: Expr, other: Expr) -> Expr:
             (others,) = (part for part in rest.args if part.op != "number")
             return multiply(number(factor.args[0] * constants[0].args[0]), others)
     return make("product", tuple(sorted((one, other), key=lambda operand: operand.serial)), "real")
+
+
+#: Integers with more factors, terms or bits are not multiplied out: hostile graphs square their sizes again and again.
+_MOST_FACTORS, _MOST_TERMS, _MOST_BITS = 8, 256, 128
+
+
+def _is_large(one: Polynomial, other: Polynomial) -> bool:
+    """Return whether a product is too large to be multiplied out."""
+    degrees, bits = (
+        [max(map(measure, parts), default=0) for parts in (one.items(), other.items())]
+        for measure in (lambda term: len(term[0]), lambda term: term[1].bit_length())
+    )
+    return sum(degrees) > _MOST_FACTORS or sum(bits) > _MOST_BITS or len(one) * len(other) > _MOST_TERMS
 
 
 def negative(operand: Expr) -> Expr:

@@ -154,6 +154,8 @@ class _Problem:
             return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
         if part.op == "running_sum":
             return z3.Int(f"sum {len(self.terms)}", self._context)
+        if part.op == "product" and part.sort == "int":
+            return operands[0] * operands[1]
         if part.op == "choose" and part.sort == "real":
             operands[1:] = [z3.ToReal(term) if term.is_int() else term for term in operands[1:]]
         return _TERMS[part.op](z3, *operands)

@@ -359,3 +359,19 @@ def test_symbols_inside_are_not_trusted(position):
     model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
     (pair,) = find_pairs(model)
     assert growth_of(model, pair.past, pair.present) == ("kept", "grows", "fixed")
+
+
+@pytest.mark.parametrize("squares", [True, False], ids=["squares", "powers"])
+def test_products_of_sizes_are_bounded(squares):
+    """A graph that multiplies its sizes thousands of times is read in linear time."""
+    build = started()
+    build.input("t", ["A", "B"])
+    first = last = build.op("Shape", "t")
+    for _ in range(2000):
+        last = build.op("Mul", last, last if squares else first)
+    build.output(build.op("Expand", build.constant(numpy.ones((1, 1), numpy.float32)), last), "filled", [None, None])
+    build.output("hidden", "logits", ["B", "N", 12])
+    model = build.model()
+    sizes = infer_sizes(model).shape(next(node for node in model.graph.nodes if node.op == "Broadcast").outputs[0])
+    assert sizes is not None
+    assert all(size.op == "length" for size in sizes)
