@@ -195,7 +195,8 @@ class Sizes:
         if effect is None:
             return None
         if effect.kind in {"elementwise", "norm"}:
-            return self._broadcast([self.shape(source) for source in node.inputs], value)
+            given = [source for source in node.inputs if source is not None]
+            return self._broadcast([self.shape(source) for source in given], value)
         shape = self.shape(node.inputs[0])
         if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
             return None
