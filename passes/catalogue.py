@@ -26,6 +26,7 @@ _ROOMS = {
     ),
     "caches": (
         "copy-shared-caches",
+        "grow-caches",
         "insert-reorder",
         "insert-snapshot",
         "make-stateful",

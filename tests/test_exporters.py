@@ -35,6 +35,8 @@ from graphpass.runtime import open_session
         ("mobius", "llama", "paged"),
         ("mobius", "llama", "ort-genai"),
         ("mobius", "qwen3_5_text", "cpu"),
+        ("mobius-static", "llama", "cpu"),
+        ("mobius-static", "llama", "ort-genai"),
     ],
 )
 def test_converted_and_fused(exporter, family, target, tmp_path, capfd):

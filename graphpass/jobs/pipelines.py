@@ -47,12 +47,14 @@ def _for_cpu(model: Model) -> tuple[Pass[Any], ...]:
 def _forms(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes for forms that analyses of ``model`` do not read."""
     from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.passes.caches.grow_caches import GrowCaches, written_in_place
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
     from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
 
     if isinstance(model, OnnxModel):
         inlined: tuple[Pass[Any], ...] = (InlineFunctions(),) if own_functions(model) else ()
-        return inlined + _for_cpu(model)
+        grown: tuple[Pass[Any], ...] = (GrowCaches(),) if written_in_place(model) else ()
+        return inlined + grown + _for_cpu(model)
     is_odd = any(True for find in (expanded, counted) for _ in find(model.graph))
     return (CanonicalizeShapes(),) if is_odd else ()
 

@@ -18,6 +18,9 @@ from graphpass.ir.values import fixed_size
 #: Through attention a mask hides padding from other positions, and its size is no mask.
 _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
+#: Places of ``write_indices`` and ``nonpad_kv_seqlen``, see ONNX's TensorScatter and Attention of opset 24.
+_START, _IN_USE = 2, 6
+
 
 @dataclass(frozen=True, slots=True)
 class Stepping:
@@ -31,6 +34,8 @@ class Stepping:
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
         passed_on: Inputs of fixed size that become outputs unchanged, or that nothing reads.
         returned: These outputs, and those that are the same whatever is fed.
+        starts: Inputs that hold, for each row, the place in the cache of its first new token.
+        totals: Inputs that hold, for each row, the number of positions with the new ones.
     """
 
     one_by_one: bool = False
@@ -39,6 +44,8 @@ class Stepping:
     packed_windows: frozenset[int] = frozenset()
     passed_on: frozenset[str] = frozenset()
     returned: frozenset[str] = frozenset()
+    starts: frozenset[str] = frozenset()
+    totals: frozenset[str] = frozenset()
 
 
 def find_stepping(model: Model, inventory: Inventory) -> Stepping:
@@ -63,7 +70,14 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
         packed_windows=frozenset(size for size, past in packed if shifted_in(graph, past)),
         passed_on=frozenset(passed_on),
         returned=constant_outputs(graph).union(*passed_on.values()),
+        starts=_fed_to(graph, "TensorScatter", _START),
+        totals=_fed_to(graph, "Attention", _IN_USE),
     )
+
+
+def _fed_to(graph: Graph, op: str, port: int) -> frozenset[str]:
+    values = [graph.look_through(value, CASTS) for node in graph.of_op(op) if (value := node.input(port)) is not None]
+    return frozenset(node.name for node in map(graph.producer, values) if node.op == "Parameter")
 
 
 def _passed_on(graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -177,6 +177,8 @@ def _makers(inventory: Inventory, stepping: Stepping, *, embeddings: bool) -> di
         SOURCE_SLOTS: lambda step: step.moves[0],
         "steps_back": lambda step: np.array([step.steps_back]),
         "past_len": lambda step: np.array([step.past]),
+        **dict.fromkeys(stepping.starts, lambda step: np.full(step.batch, step.past)),
+        **dict.fromkeys(stepping.totals, lambda step: np.full(step.batch, step.past + step.length)),
     }
     if embeddings:
         makers[EMBEDDINGS] = _embeddings_of
@@ -209,7 +211,7 @@ def _maker_for(
     if port.name not in makers and _chooses_nothing(port, stepping):
         content = np.zeros(cast("tuple[int, ...]", port.shape))
         return lambda _step: content
-    expected = _RANKS.get(port.name, (2,))
+    expected = (1,) if port.name in stepping.starts | stepping.totals else _RANKS.get(port.name, (2,))
     is_fed = port.shape is None or (
         len(port.shape) in expected and not (port.name == "position_ids" and _has_open_axes(port.shape))
     )
