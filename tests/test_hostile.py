@@ -208,6 +208,20 @@ def test_bodies_that_do_not_fit_their_nodes(tmp_path, node):
         analyze_caches(load(tmp_path))
 
 
+def test_a_loop_whose_result_is_declared_with_another_rank(tmp_path):
+    """It ended in exit 70; a carried tensor may change its rank, too."""
+    ports = {name: helper.make_tensor_value_info(name, TensorProto.INT64, []) for name in "ic"}
+    ports["d"] = helper.make_tensor_value_info("d", TensorProto.BOOL, [])
+    nodes = [helper.make_node("Cast", ["c"], ["d"], to=TensorProto.BOOL), helper.make_node("Add", ["x", "x"], ["y"])]
+    carried = [helper.make_tensor_value_info(name, TensorProto.INT64, None) for name in "xy"]
+    body = helper.make_graph(nodes, "body", [ports["i"], ports["c"], carried[0]], [ports["d"], carried[1]])
+    small(tmp_path, helper.make_node("Loop", ["", "", "ids"], ["out"], body=body))
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("out", TensorProto.INT64, ["n", "n", "n"]))
+    (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
+    assert load(tmp_path).graph.nodes
+
+
 @pytest.mark.parametrize("order", [[0, 1, 3, 2], [0, 1], [0, 0, 0], [0, 1, 2, 7]])
 def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
     def value(name, rank):

@@ -137,8 +137,11 @@ def _tell_results(graph: onnx.GraphProto) -> bool:
             start, result = infos.get(source), info.type.tensor_type
             if not name or start is None or not start.HasField("shape") or not result.HasField("shape"):
                 continue
-            sizes = [one if one == other else 0 for one, other in zip(_sizes(start), _sizes(result), strict=True)]
             kind = infos.get(name)
+            declared = start if kind is None or not kind.HasField("shape") else kind
+            if len({len(one.shape.dim) for one in (start, result, declared)}) > 1:  # iterations may change the rank
+                continue
+            sizes = [one if one == other else 0 for one, other in zip(_sizes(start), _sizes(result), strict=True)]
             if kind is None:
                 kind = graph.value_info.add(name=name).type.tensor_type
                 kind.elem_type = result.elem_type
