@@ -56,7 +56,7 @@ unpack(Path("build/vision"), Path("fixtures/vision.tar.xz"))
 
 _IMPORT_ALL = """
 import importlib, pkgutil, graphpass
-optional = {"distributed", "fsspec", "openvino_genai", "onnxruntime_genai"}
+optional = {"distributed", "fsspec", "openvino_genai", "onnxruntime_genai", "pytest"}
 for module in pkgutil.walk_packages(graphpass.__path__, "graphpass."):
     try:
         importlib.import_module(module.name)

@@ -113,6 +113,15 @@ def test_an_interrupt_does_not_reach_the_server_that_forks(cells):
     assert done.stdout == "2\n", done.stderr
 
 
+@pytest.mark.slow
+def test_what_is_preloaded_needs_no_extra():
+    """A module that cannot be imported ends the server's imports, and each cell goes through them again."""
+    extras = ("distributed", "fsspec", "onnxruntime_genai", "openvino_genai", "pytest", "transformers")
+    script = f"import sys; sys.modules.update(dict.fromkeys({extras})); import graphpass.matrix.preloaded"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_run_whose_executor_fails_reports(cells):
     class Failing:
         def run(self, cells, progress):
