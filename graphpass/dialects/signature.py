@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.digest import loop_digest
 from graphpass.dialects.openvino.names import bodies
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
@@ -16,7 +17,9 @@ _BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def signature(node: Node) -> str | None:
-    """Hash the kind and all attributes of an operator; return ``None`` if it has bodies.
+    """Hash the kind and all attributes of an operator, and the body of a loop.
+
+    It is ``None`` for others with bodies.
 
     Names of nodes, and of a variable, do not count.
     """
@@ -27,7 +30,7 @@ def signature(node: Node) -> str | None:
         attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in native.attribute)
         return _hash(native.domain, native.op_type, attributes)
     if bodies(native):
-        return None
+        return loop_digest(native) if native.get_type_name() in {"Loop", "TensorIterator"} else None
     kind = native.get_type_info()
     attributes = sorted((key, str(value)) for key, value in native.get_attributes().items() if key != "variable_id")
     return _hash(kind.version_id, kind.name, attributes)

@@ -91,9 +91,11 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
         queries, keys = (shape[-2] for shape in shapes)
         if as_dimension(queries) is not None:
             lengths.setdefault(queries, LENGTH)
-        new = [one for one, _ in dimensions(keys) if lengths.get(one) not in (PAST, LENGTH)]
+        terms = [one for one, _ in dimensions(keys)]
+        new = [one for one in terms if lengths.get(one) not in (PAST, LENGTH)]
         if len(new) == 1:
-            lengths.setdefault(new[0], total if as_dimension(keys) is not None else LENGTH)
+            is_old = any(lengths.get(one) is LENGTH for one in terms)
+            lengths.setdefault(new[0], total if len(terms) == 1 else past if is_old else LENGTH)
     bits = frozenset(value.node for value in masks if _name(lengths, sizes.shape(value), total))
     return lengths, bits
 

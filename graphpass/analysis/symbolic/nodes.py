@@ -94,9 +94,9 @@ def length(name: Hashable, least: int = 0) -> Expr:
     return make("length", (name, least), "int")
 
 
-def index(name: str, size: Expr) -> Expr:
-    """Return an index variable, from 0 to ``size - 1``."""
-    return make("index", (name, size), "int")
+def index(name: Any, size: Expr, *operands: Expr) -> Expr:
+    """Return an index variable, from 0 to ``size - 1``; one that is computed has operands."""
+    return make("index", (name, size, *operands), "int")
 
 
 def read(source: Any, indices: Iterable[Expr], sort: Sort) -> Expr:

@@ -39,6 +39,31 @@ def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = Tr
     return _hash(within[""], _plain(ov_model.rt_info, leave_out=_STAMPS))
 
 
+def loop_digest(op: openvino.Node) -> str | None:
+    """Return a hash of what a Loop or TensorIterator computes of its inputs.
+
+    It is ``None`` for a body with variables, random numbers or bodies of its own.
+
+    All elements of constants count; shapes follow from the inputs.
+    """
+    inside: dict[str, str] = {}
+    (body,) = bodies(op)
+    for own in body.get_ordered_ops():
+        kind, attributes = own.get_type_info(), dict(own.get_attributes())
+        if bodies(own) or kind.name in {"ReadValue", "Assign"} or kind.name.startswith("Random"):
+            return None
+        if kind.name == "Parameter":
+            attributes.pop("shape", None)
+        content = hashlib.sha256(own.data.tobytes()).hexdigest() if kind.name == "Constant" else ""
+        inputs = [(inside[source.get_node().get_name()], source.get_index()) for source in own.input_values()]
+        types = [output.get_element_type().to_string() for output in own.outputs()]
+        place = body.get_parameters().index(own) if kind.name == "Parameter" else None
+        described = sorted((key, str(value)) for key, value in attributes.items())
+        inside[own.get_name()] = _hash(kind.name, kind.version_id, described, inputs, types, content, place)
+    results = [inside[result.get_name()] for result in body.get_results()]
+    return _hash(op.get_type_name(), results, _ports_of_bodies(op, op.get_type_name()))
+
+
 def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: MappedWeights, *, shapes: bool) -> str:
     found: dict[str, str] = {}
     for op in graph.get_ordered_ops():

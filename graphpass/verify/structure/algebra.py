@@ -23,11 +23,14 @@ from graphpass.verify.structure.conditions import count_cases, decide, limited, 
 #: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
 
+#: Largest number of f32.
+LARGEST = float(numpy.finfo(numpy.float32).max)
+
 #: More conditions are not told apart.
-_MOST_CONDITIONS = 12
+_MOST_CONDITIONS = 48
 
 #: More cases are left as they are.
-_MOST_CASES = 24
+_MOST_CASES = 48
 
 
 class TooLargeError(Exception):
@@ -95,7 +98,22 @@ class Algebra:
         if part.op == "real_sum":
             return self._sum([known[term] for term in part.args])
         same = all(known[operand] is operand for operand in operands)
-        return part if same else ex.rebuild(part, known)
+        found = part if same else ex.rebuild(part, known)
+        if found.op == "choose" and found.sort == "real":
+            found = _extreme(found)
+        return self._with_indicators(found) if found.op == "choose" and found.sort == "real" else found
+
+    def _with_indicators(self, choice: Expr) -> Expr:
+        """Return a choice by data of an expression or 0 as a product."""
+        condition, one, other = choice.args
+        if one is ZERO:
+            condition, one, other = ex.negate(condition), other, one
+        if other is not ZERO or one.op == "number":
+            return choice
+        parts = condition.args if condition.op == "and" else (condition,)
+        of_data = [ex.choose(part, ONE, ZERO) for part in parts if not on_indices(part)]
+        kept = ex.conjunction(*(part for part in parts if on_indices(part)))
+        return ex.choose(kept, self.times(*of_data, one), ZERO) if of_data else choice
 
     def _snapped(self, part: Expr) -> Expr:
         """Return a constant that occurred before if it is equal but for rounding."""
@@ -177,6 +195,8 @@ class Algebra:
                 powers[factor.args[0]] = powers.get(factor.args[0], 0.0) + factor.args[1]
             elif factor.sort == "bool":
                 pending.append(ex.choose(factor, ONE, ZERO))
+            elif factor.op == "choose" and factor.args[1:] == (ONE, ZERO):
+                powers[factor] = 1.0
             else:
                 powers[factor] = powers.get(factor, 0.0) + 1.0
         if coefficient == 0:
@@ -253,9 +273,12 @@ class Algebra:
         if expr.sort != "real":
             return expr
         found = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
-        conditions = sorted({oriented(one) for one in dict.fromkeys(found) if apart(one)}, key=order)
-        self._conditions.update(conditions)
-        if not 0 < len(conditions) <= _MOST_CONDITIONS or count_cases(conditions, _MOST_CASES) > _MOST_CASES:
+        kept = {oriented(one) for one in dict.fromkeys(found) if apart(one)}
+        self._conditions.update(kept)
+        if not 0 < len(kept) <= _MOST_CONDITIONS:
+            return expr
+        conditions = sorted(kept, key=order)
+        if count_cases(conditions, _MOST_CASES) > _MOST_CASES:
             return expr
         return self._cases(expr, conditions)
 
@@ -287,6 +310,23 @@ class Algebra:
         inner = next(part for part in ex.walk(shifted) if part.op == "index")
         found = self.normal(ex.substitute(side, limit))
         return self.normal(ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))}))
+
+
+def _extreme(choice: Expr) -> Expr:
+    """Return the larger or smaller of two numbers in one form."""
+    condition: Expr
+    one: Expr
+    other: Expr
+    condition, one, other = choice.args
+    if condition.op != "at_most" or {*condition.args} != {one, other}:
+        return choice
+    bound = one.as_number if other.as_number is None else other.as_number
+    is_larger = condition.args != (one, other)
+    if bound is not None and (bound <= -LARGEST if is_larger else bound >= LARGEST):
+        # No finite number is beyond it.
+        return other if one.op == "number" else one
+    first, second = sorted((one, other), key=lambda operand: (operand.op == "number", operand.serial))
+    return ex.maximum(first, second) if is_larger else ex.minimum(first, second)
 
 
 def reads_table(part: Expr) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
-from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.values import fixed_size
+from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 
@@ -50,8 +52,37 @@ def _attended(element: Element, score: Expr, cap: float, along: Expr, head: Expr
     query = element.index[1] if len(element.index) == 3 else element.index[-2]
     own[mask.scope.query] = query
     visible, bias = (ex.substitute(part, own) for part in (mask.visible, mask.bias))
-    share = definitions.softmax(definitions.algebra.normal(visible), ex.add(score, bias), along)
+    sink = yield from _sink(element, head)
+    share = _share(definitions, definitions.algebra.normal(visible), ex.add(score, bias), along, sink)
     return definitions.sum(ex.multiply(share, (yield from read_value)), along)
+
+
+def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]:
+    """Return the score of the attention sink of a head, if there is one."""
+    if not operator_sinks(element.node):
+        return None
+    port = OPERATORS[element.node.op].sink
+    value = element.node.input(port) if port is not None else None
+    if value is None:
+        # Smooth softmax adds 1 to the sum of exponents.
+        return ZERO
+    sizes = element.elements.shape(value)
+    by_head = 1 if len(sizes) == 4 else 0
+    places = (head if axis == by_head and size is not ONE else ZERO for axis, size in enumerate(sizes))
+    return (yield value, tuple(places))
+
+
+def _share(definitions: Definitions, visible: Expr, score: Expr, along: Expr, sink: Expr | None) -> Expr:
+    """Return the share of a key; a sink is one more score."""
+    if sink is None:
+        return definitions.softmax(visible, score, along)
+    keys = along.args[1] if along.op == "index" else ONE
+    further = ex.index("key or sink", ex.add(keys, ONE))
+    is_key = ex.less(further, keys)
+    visible, score = (ex.substitute(part, {along: further}) for part in (visible, score))
+    visible = ex.disjunction(ex.negate(is_key), visible)
+    share = definitions.softmax(visible, ex.choose(is_key, score, sink), further)
+    return ex.substitute(share, {further: along})
 
 
 def _read(read: tuple[Value, tuple[Expr, ...]]) -> Steps:
@@ -62,8 +93,8 @@ def _read(read: tuple[Value, tuple[Expr, ...]]) -> Steps:
 def _sdpa(element: Element) -> Steps:
     """ScaledDotProductAttention-13 of OpenVINO."""
     node, own = element.node, element.index
-    if operator_sinks(node) or len(own) != 4:
-        raise UnknownError("it has a sink or other axes than four")
+    if len(own) != 4:
+        raise UnknownError("it has other axes than four")
     sizes = [element.shape(port) for port in range(3)]
     keys = sizes[1][-2]
     along = ZERO if keys is ONE else ex.index("key", keys)
@@ -99,8 +130,8 @@ def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
 def _group_query(element: Element) -> Steps:
     """GroupQueryAttention of com.microsoft, unquantized: docs/ContribOperators.md of ONNX Runtime."""
     node, given = element.node, element.node.attributes
-    if operator_sinks(node) or any(given.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
-        raise UnknownError("it has a sink or a quantized cache")
+    if any(given.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
+        raise UnknownError("its cache is quantized")
     heads = operator_heads(node)
     if not (heads.heads and heads.key_heads and heads.head_dim):
         raise UnknownError("its heads are not known")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.expressions import ONE, Expr, number
+from graphpass.analysis.symbolic.nodes import from_polynomial
 
 
 def oriented(condition: Expr) -> Expr:
@@ -20,9 +22,17 @@ def oriented(condition: Expr) -> Expr:
     return condition if lead > 0 else ex.negate(condition)
 
 
-def order(condition: Expr) -> tuple[int, int]:
-    """Order conditions: those on one index decide others."""
-    return sum(part.op == "index" for part in ex.walk(condition)), condition.serial
+def order(condition: Expr) -> tuple[int, str]:
+    """Order conditions, whenever they were made: those on one index decide others."""
+    digests: dict[Expr, str] = {}
+    for part in ex.walk(condition):
+        if part.op == "sum":
+            args = sorted(f"{sorted(digests[atom] for atom in monomial)} {factor}" for monomial, factor in part.args)
+        else:
+            args = [digests[arg] if isinstance(arg, Expr) else repr(arg) for arg in part.args]
+        described = f"{part.op} {sorted(args) if part.op in {'and', 'or'} else args}"
+        digests[part] = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
+    return sum(part.op == "index" for part in digests), digests[condition]
 
 
 def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
@@ -49,6 +59,20 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     if end - least == 1:
         return {one: number(least)}
     return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
+
+
+def place_of(condition: Expr, one: Expr) -> Expr | None:
+    """Return the value of an index that a condition asks for, if within its range."""
+    if condition.op != "zero":
+        return None
+    terms = ex.polynomial(condition.args[0])
+    factor = terms.pop((one,), 0)
+    rest = from_polynomial(terms)
+    if factor not in (1, -1) or one in set(ex.walk(rest)):
+        return None
+    found = ex.negative(rest) if factor == 1 else rest
+    last = ex.subtract(one.args[1], ONE)
+    return found if is_natural(found) and is_natural(ex.subtract(last, found)) else None
 
 
 def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:

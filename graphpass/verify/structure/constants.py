@@ -2,61 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy
-
+from graphpass.analysis.symbolic.constants import constant_element
+from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr, read
-from graphpass.dialects.weights import holder_of, weights_of
 from graphpass.ir.graph import Graph, Value
-from graphpass.ir.values import HALVES, INTEGERS, REALS
+from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.angles import Angles
-from graphpass.verify.structure.definitions import Weight
+from graphpass.verify.structure.blocks import Blocks
+from graphpass.verify.structure.weights import SMALL, Weights
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
-    from graphpass.ir.model import Model
-
-#: Constants of fewer elements are written out, as numbers, ranges and bands.
-_SMALL = 4096
 
 #: Elements of the largest table of angles.
 _LARGEST_TABLE = 1 << 26
 
 
-class Weights:
-    """Large constants by digests of their values; those of equal shape and contents are equal."""
-
-    def __init__(self, models: tuple[Model, Model]) -> None:
-        """Begin with weights in one place of a file for both models, which stay unread.
-
-        Raises:
-            ReadError: GP105, as `weights_of`.
-        """
-        self._known: dict[tuple[int, int], Weight | None] = dict(_shared_weights(models))
-
-    def of(self, graph: Graph, value: Value) -> Weight | None:
-        """Return a constant; ``None`` if it cannot be read."""
-        key = id(graph), value.node
-        if key not in self._known:
-            self._known[key] = _weight_of(graph, value)
-        return self._known[key]
-
-
 class Constants:
     """Elements of large constants."""
 
-    def __init__(self, angles: Angles, weights: Weights) -> None:
+    def __init__(self, angles: Angles, weights: Weights, blocks: Blocks | None = None) -> None:
         """Begin with none.
 
         Args:
             angles: Frequencies by which positions are multiplied.
             weights: Weights of both models.
+            blocks: Constants of the other model, of which constants may be made.
         """
-        self._angles, self._weights = angles, weights
+        self._angles, self._weights, self._blocks = angles, weights, blocks
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
         """Return an element of a constant; ``None`` if it is small, or cannot be read."""
@@ -64,7 +40,13 @@ class Constants:
         if value.shape is None or len(sizes) != len(value.shape) or value.element_type == "boolean":
             return None
         is_table = len(sizes) == 2 and value.element_type in REALS
-        if math.prod(sizes) <= _SMALL and not is_table:
+        is_small = math.prod(sizes) <= SMALL
+        made = (
+            None if self._blocks is None or (is_small and not is_table) else self._blocks.element(graph, value, index)
+        )
+        if made is not None:
+            return made
+        if is_small and not is_table:
             return None
         found = self._weights.of(graph, value)
         if found is None:
@@ -74,52 +56,18 @@ class Constants:
             angle = None if held is None else self._angles.element(held, value.element_type, found.digest, index)
             if angle is not None:
                 return angle
-        if math.prod(sizes) <= _SMALL:
+        if is_small:
             return None
         places = tuple(place for place, size in zip(index, sizes, strict=True) if size != 1)
         return read(found, places, "int" if value.element_type in INTEGERS else "real")
 
+    def by_blocks(self, other: Graph) -> Constants:
+        """Return these with constants as blocks of those of ``other``."""
 
-def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], Weight]:
-    found = [{weight.holder: weight for weight in weights_of(model, _SMALL)} for model in models]
-    places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in found)) - {None}
-    held = [
-        (id(model.graph), node, weights[holder_of(node)])
-        for model, weights in zip(models, found, strict=True)
-        for node in model.graph.of_op("Constant")
-        if holder_of(node) in weights
-    ]
-    return {
-        (graph, node.index): Weight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
-        for graph, node, weight in held
-        if weight.bytes_of in places
-    }
+        def element(value: Value, index: Index) -> Expr:
+            found = self.element(other, value, index) or constant_element(other, value, index)
+            if found is None:
+                raise UnknownError("its elements cannot be read")
+            return found
 
-
-def _kind(element_type: str, shape: Iterable[int]) -> str:
-    return f"{element_type} {[size for size in shape if size != 1]}"
-
-
-def _weight_of(graph: Graph, value: Value) -> Weight | None:
-    try:
-        held = graph.constant(value, 1 << 62)
-    except FileNotFoundError:
-        return None
-    if held is None or held.dtype.hasobject:
-        return None
-    return Weight(digest_of(held, value.element_type), value.name)
-
-
-def digest_of(held: numpy.ndarray[Any, Any], element_type: str) -> str:
-    """Return a digest of shape and values; those of f16 and bf16 count as f32."""
-    if element_type in HALVES:
-        held = held.astype(numpy.float32)
-    shape = [size for size in held.shape if size != 1]
-    kind = f"{held.dtype.str} {element_type if element_type not in HALVES else 'f32'} {shape}"
-    return _digest(kind, numpy.ascontiguousarray(held))
-
-
-def _digest(kind: str, held: numpy.ndarray[Any, Any]) -> str:
-    found = hashlib.sha256(kind.encode())
-    found.update(held.reshape(-1).view(numpy.uint8).data)
-    return found.hexdigest()
+        return Constants(self._angles, self._weights, Blocks(other, element, self._weights))

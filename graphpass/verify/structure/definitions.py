@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.algebra import Algebra
-from graphpass.verify.structure.conditions import limited, on_indices
+from graphpass.verify.structure.conditions import limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
 
 
@@ -43,6 +43,76 @@ class Weight:
     name: str = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The places of a tensor where a condition holds, in order.
+
+    Attributes:
+        condition: The condition at the place ``own``.
+        own: An index of each axis, 0 if its size is 1.
+        count: The number of such places.
+    """
+
+    condition: Expr
+    own: tuple[Expr, ...]
+    count: Expr
+
+    def place(self, axis: int, number_of: Expr) -> Expr:
+        """Return the place along ``axis`` of one of them, as an index of its own."""
+        own = self.own[axis]
+        return own if own is ZERO else ex.index((self.count, axis), own.args[1], number_of)
+
+    def is_single(self, axis: int) -> bool:
+        """Return whether the condition holds at one place at most for each index along ``axis``."""
+        others = [one for place, one in enumerate(self.own) if place != axis and one is not ZERO]
+        conditions = self.condition.args if self.condition.op == "and" else (self.condition,)
+        return not others or (len(others) == 1 and any(_is_met_once(one, others[0]) for one in conditions))
+
+
+def _ranked(body: Expr, bound: Expr) -> Expr:
+    """Return numbers in the same order along ``bound``: without positive factors, exponents and common terms."""
+    while True:
+        factors = body.args if body.op == "times" else (body,)
+        own = [factor for factor in factors if bound in set(ex.walk(factor))]
+        others = [factor for factor in factors if factor not in own]
+        if len(own) != 1 or not all(map(_is_positive, others)):
+            return body
+        (body,) = own
+        if body.op == "apply" and body.args[0] == "exp":
+            body = body.args[1]
+        elif body.op == "real_sum" and any(bound not in set(ex.walk(term)) for term in body.args):
+            body = ex.add(*(term for term in body.args if bound in set(ex.walk(term))))
+        elif not others:
+            return body
+
+
+def _is_positive(expr: Expr) -> bool:
+    """Return whether a number is above 0, as exponents, their sums and powers are."""
+    if expr.op == "number":
+        return bool(expr.args[0] > 0)
+    if expr.op in {"raise", "times"}:
+        return all(map(_is_positive, [part for part in expr.args if isinstance(part, Expr)]))
+    if expr.op == "read" and isinstance(expr.args[0], Definition):
+        return expr.args[0].kind == "sum" and _is_positive(expr.args[0].bodies[0])
+    return expr.op == "apply" and expr.args[0] == "exp"
+
+
+def _is_met_once(condition: Expr, one: Expr) -> bool:
+    """Return whether a condition compares the n-th largest element's place, which differ, with a number."""
+    if condition.op != "zero":
+        return False
+    terms = ex.polynomial(condition.args[0])
+    ranked = [monomial for monomial in terms if len(monomial) == 1 and is_rank(monomial[0], one)]
+    rest = [atom for monomial in terms if monomial not in ranked for atom in monomial]
+    return len(ranked) == 1 and one not in set(ex.walk(*rest))
+
+
+def is_rank(place: Expr, one: Expr) -> bool:
+    """Return whether ``place`` is that of the n-th largest element for the number ``one``."""
+    is_top = place.op == "read" and isinstance(place.args[0], Definition) and place.args[0].kind == "top"
+    return is_top and place.args[-1] is one and one not in set(ex.walk(*place.args[1:-1]))
+
+
 class Definitions:
     """Make definitions of both graphs.
 
@@ -54,6 +124,56 @@ class Definitions:
     def __init__(self, algebra: Algebra, masks: KnownMasks) -> None:
         """Begin with none."""
         self.algebra, self.masks = algebra, masks
+        self._selections: dict[tuple[Expr, ...], Selection] = {}
+        self._by_count: dict[Expr, Selection] = {}
+        self._lengths: dict[tuple[object, ...], Expr] = {}
+
+    def length(self, key: tuple[object, ...]) -> Expr:
+        """Return the length that a description stands for in both models."""
+        return self._lengths.setdefault(key, ex.length(f"size {len(self._lengths)}"))
+
+    def selection(self, condition: Expr, own: tuple[Expr, ...]) -> Selection:
+        """Return the places where a condition holds."""
+        key = condition, *own
+        if key not in self._selections:
+            count = ex.length(f"places {len(self._selections)}")
+            self._selections[key] = self._by_count[count] = Selection(condition, own, count)
+        return self._selections[key]
+
+    def top(self, body: Expr, bound: Expr, parameters: tuple[object, ...]) -> Expr:
+        """Return the places of the largest elements along ``bound``.
+
+        The number of one is to be added as the last argument.
+        """
+        return self.abstract("top", parameters, (_ranked(self.algebra.normal(body), bound),), [bound])
+
+    def are_distinct(self, place: Expr, bound: Expr) -> bool:
+        """Return whether ``place`` differs for each value of ``bound``."""
+        if place is bound or is_rank(place, bound):
+            return True
+        if place.op != "index" or place.args[2:] != (bound,):
+            return False
+        count, axis = place.args[0]
+        return self._by_count[count].is_single(axis)
+
+    def sum_selected(self, body: Expr, bound: Expr) -> Expr:
+        """Return the sum of ``body`` for all values of ``bound``, which may count selected places.
+
+        A sum over the places where a condition holds is one over all places, of which others add 0.
+        """
+        found = self._by_count.get(bound.args[1]) if bound is not ZERO else None
+        if found is None:
+            return self.sum(body, *([] if bound is ZERO else [bound]))
+        bounds = {
+            found.place(axis, bound): ex.index(f"s{axis}", one.args[1])
+            for axis, one in enumerate(found.own)
+            if one is not ZERO
+        }
+        body = ex.substitute(self.algebra.normal(body), bounds)
+        if bound in set(ex.walk(body)):
+            return self.sum(body, bound)
+        places = {one: bounds[found.place(axis, bound)] for axis, one in enumerate(found.own) if one is not ZERO}
+        return self.sum(ex.choose(ex.substitute(found.condition, places), body, ZERO), *bounds.values())
 
     def sum(self, body: Expr, *bounds: Expr) -> Expr:
         """Return the sum of ``body`` for all values of ``bounds``."""
@@ -85,6 +205,9 @@ class Definitions:
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
         """Sum one case; leave factors of other indices outside."""
+        parted = self._parted(body, bounds)
+        if parted is not None:
+            return parted
         factors = body.args if body.op == "times" else (body,)
         inside = [factor for factor in factors if set(bounds) & set(ex.walk(factor))]
         outside = [factor for factor in factors if factor not in inside]
@@ -96,12 +219,67 @@ class Definitions:
         summed = self.abstract("sum", (), (self.algebra.times(*inside),), kept)
         return self.algebra.times(*outside, summed)
 
+    def _parted(self, body: Expr, bounds: Sequence[Expr]) -> Expr | None:
+        """Sum a place apart that a condition tells from others, as parts of a stack."""
+        for part in ex.walk(body):
+            condition = oriented(part.args[0]) if part.op == "choose" and on_indices(part.args[0]) else None
+            own = [one for one in bounds if condition is not None and one in set(ex.walk(condition))]
+            if condition is None or len(own) != 1:
+                continue
+            others, place = [one for one in bounds if one is not own[0]], place_of(condition, own[0])
+            limits = limited(condition, True), limited(condition, False)
+            is_part_of_stack = all(limits) and any(one and one[own[0]].op == "number" for one in limits)
+            if place is None and not is_part_of_stack:
+                continue
+            split = self.algebra.cases(body, {condition}.__contains__)
+            if split.op != "choose" or split.args[0] is not condition:
+                continue
+            if place is not None:
+                sides = [(split.args[1], {own[0]: place}, others), (split.args[2], {}, bounds)]
+                less = self.sum(ex.substitute(split.args[2], {own[0]: place}), *others)
+            else:
+                sides = [
+                    (side, limit, [*others, *(one for one in ex.walk(limit[own[0]]) if one.op == "index")])
+                    for side, limit in zip(split.args[1:], limits, strict=True)
+                    if limit
+                ]
+                less = ZERO
+            terms = [self.sum(self._at(side, limit), *rest) for side, limit, rest in sides]
+            return self.algebra.normal(ex.add(*terms, ex.negative(less)))
+        return None
+
+    def _at(self, expr: Expr, places: Mapping[Expr, Expr]) -> Expr:
+        """Return an expression at known places.
+
+        Sums that are read at a number are sums for that number.
+        """
+        expr, known = ex.substitute(expr, places), dict[Expr, Expr]()
+        if not any(place.op == "number" for place in places.values()):
+            return expr
+        for part in ex.walk(expr):
+            if part.op != "read" or not isinstance(part.args[0], Definition) or part.args[0].kind != "sum":
+                continue
+            numbers = {place: one for place, one in enumerate(part.args[1:]) if one.op == "number"}
+            if not numbers:
+                continue
+            (body,), names = part.args[0].bodies, {f"v{place}": one for place, one in numbers.items()}
+            own = {one.args[0]: one for one in variables([body])}
+            body = self._at(body, {own[name]: one for name, one in names.items()})
+            rest = {own[f"v{place}"]: one for place, one in enumerate(part.args[1:]) if place not in numbers}
+            bounds = [one for name, one in own.items() if name.startswith("r")]
+            known[part] = ex.substitute(self.sum(self.algebra.normal(body), *bounds), rest)
+        return ex.substitute(expr, known)
+
     def softmax(self, visible: Expr, score: Expr, along: Expr) -> Expr:
         """Return the share of the key ``along``; keys that are not visible have none."""
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
         # A number added to all keys changes nothing.
         score = ex.add(ZERO, *(term for term in terms if along in set(ex.walk(term))))
         score = self.algebra.cases(score)
+        if visible is TRUE and along.args[1].as_number is not None:
+            # Ratios of the shares of a few scores are ratios of exponents.
+            exponent = ex.apply("exp", (score,))
+            return self.algebra.times(exponent, self.algebra.power(self.sum(exponent, along), -1.0))
         return self.abstract("softmax", (), (score, visible), [along], reads_bound=True)
 
     def abstract(
@@ -183,10 +361,21 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
     return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].serial), default=None)
 
 
+def _walk(*roots: Expr) -> Iterator[Expr]:
+    """Yield all expressions in ``roots``, of selected places themselves alone."""
+    seen, pending = set(roots), [*reversed(roots)]
+    while pending:
+        expr = pending.pop()
+        yield expr
+        operands = [one for one in expr.operands if one not in seen] if expr.op != "index" else []
+        seen.update(operands)
+        pending += operands
+
+
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
     """Return the indices in ``bodies``, ordered by the reads that use them."""
     places: dict[Expr, set[object]] = {}
-    for part in ex.walk(*bodies):
+    for part in _walk(*bodies):
         if part.op == "index":
             places.setdefault(part, set())
         if part.op != "read":
@@ -194,7 +383,7 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
         for place, argument in enumerate(part.args[1:]):
             for monomial, factor in ex.polynomial(argument).items():
                 for atom in monomial:
-                    for one in ex.walk(atom):
+                    for one in _walk(atom):
                         if one.op == "index":
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(one, set()).add(use)

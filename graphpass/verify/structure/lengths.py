@@ -1,23 +1,62 @@
-"""Lengths of the step that both models are compared in."""
+"""Meaning of inputs: lengths of the step, caches, and what is known without padding."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.mask import BATCH, PAST
-from graphpass.analysis.caches.step_lengths import known_lengths
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import POSITIONS, known_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions
-from graphpass.analysis.symbolic.expressions import Expr, number
+from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
 from graphpass.ir.inputs import PAST_LENGTH
-from graphpass.verify.structure.moves import Move, find_move
+from graphpass.verify.structure.caches import SELECTORS
+from graphpass.verify.structure.moves import Move, find_move, moves_slots
+from graphpass.verify.structure.tensors import Inputs, Leaf
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
+
+
+def read_inputs(model: Model, leaves: Mapping[int, Leaf], *, unpadded: bool) -> Inputs:
+    """Return the meaning of a model's inputs.
+
+    Args:
+        model: The model.
+        leaves: Caches by the node that reads them.
+        unpadded: Whether rows are without padding, whose positions count on from the past.
+    """
+    inventory, parameters = analyze_caches(model).caches, model.graph.parameters
+    lengths, bits = input_lengths(model, inventory)
+    moves: dict[int, Move] = {}
+    growing = {model.graph.reads[cache.read].index for cache in inventory if cache.kind == "kv"}
+    if moves_slots(model):
+        lengths, moves = moved_caches(model, inventory, lengths, SELECTORS)
+        leaves = {
+            node: replace(leaf, is_cut=node in moves)
+            for node, leaf in leaves.items()
+            if node in moves or node not in growing
+        }
+    known: dict[int, Expr] = {}
+    if unpadded:
+        known = {node: _one(model, node) for node in bits}
+        positions = parameters.get(POSITIONS)
+        if positions is not None and positions.rank == 2:
+            known[positions.node] = PAST if growing else ZERO
+    if moves and PAST_LENGTH in parameters:
+        known[parameters[PAST_LENGTH].node] = PAST
+    cuts = {move.after.node: move.before for move in moves.values()}
+    return Inputs(lengths, bits, leaves, known, cuts)
+
+
+def _one(model: Model, node: int) -> Expr:
+    return TRUE if model.graph.nodes[node].outputs[0].element_type == "boolean" else ONE
 
 
 def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Expr, Expr], frozenset[int]]:

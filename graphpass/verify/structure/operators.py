@@ -2,62 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
-from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.elements import Element, Elements, OperatorTable, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
-from graphpass.analysis.symbolic.folding import fold_cuts
-from graphpass.analysis.symbolic.operators import sigmoid
 from graphpass.analysis.symbolic.places import digits, regrouped
 from graphpass.dialects.signature import native_attributes
-from graphpass.ir.axes import NO_END
-from graphpass.ir.graph import Node
 from graphpass.ir.values import MASKED_BELOW, REALS
+from graphpass.verify.structure import activations, sizes
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
-
-# Activations
-
-
-def _swish(operand: Expr, beta: Expr = ONE) -> Expr:
-    return ex.multiply(operand, sigmoid(ex.multiply(beta, operand)))
-
-
-def _gelu(operand: Expr, approximate: bool) -> Expr:
-    if not approximate:
-        inner = ex.apply("erf", (ex.multiply(operand, number(math.sqrt(0.5))),))
-    else:
-        cube = ex.multiply(operand, ex.multiply(operand, operand))
-        inner = ex.apply(
-            "tanh", (ex.multiply(number(math.sqrt(2 / math.pi)), ex.add(operand, ex.multiply(number(0.044715), cube))),)
-        )
-    return ex.multiply(number(0.5), ex.multiply(operand, ex.add(ONE, inner)))
-
-
-def _of_gelu(element: Element) -> Steps:
-    operand = yield element.broadcast(0)
-    given = native_attributes(element.node)
-    mode = str(given.get("approximation_mode", given.get("approximate", "none"))).lower()
-    if mode not in {"erf", "none", "tanh"}:
-        raise UnknownError(f"its mode {mode} is not known")
-    return _gelu(operand, mode == "tanh")
-
-
-def _quick_gelu(element: Element) -> Steps:
-    operand = yield element.broadcast(0)
-    return _swish(operand, number(float(native_attributes(element.node).get("alpha", 1.702))))
-
-
-def _of_swish(element: Element) -> Steps:
-    operand = yield element.broadcast(0)
-    if element.node.input(1) is None:
-        alpha = native_attributes(element.node).get("alpha", 1.0)
-        return _swish(operand, number(float(alpha)))
-    return _swish(operand, (yield element.node.source(1), (ZERO,) * (element.node.source(1).rank or 0)))
-
 
 # Sums
 
@@ -330,13 +285,10 @@ RULES: dict[str, Rule] = {
     **operators.RULES,
     "Dropout": _identity_of,
     "Flatten": _reshape,
-    "FastGelu": lambda element: _fast_gelu(element),
-    "Gelu": _of_gelu,
     "Gemm": _gemm,
     "LayerNormalization": _layer_norm,
     "MVN": _mvn,
     "MatMul": _matmul,
-    "QuickGelu": _quick_gelu,
     "RMS": _rms_norm,
     "RMSNormalization": _rms_norm,
     "ReduceMean": _reduction(mean=True),
@@ -347,66 +299,6 @@ RULES: dict[str, Rule] = {
     "SkipLayerNormalization": _skip_norm(centers=True),
     "SkipSimplifiedLayerNormalization": _skip_norm(centers=False),
     "Softmax": _softmax,
-    "Swish": _of_swish,
-}
-
-
-def _fast_gelu(element: Element) -> Steps:
-    operand = yield element.broadcast(0)
-    if element.node.input(1) is not None:
-        operand = ex.add(operand, (yield element.broadcast(1)))
-    return _gelu(operand, approximate=True)
-
-
-def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
-    given = native_attributes(node)
-    swapped = bool(given.get("transB" if axis else "transA", 0))
-    return elements.shape(node.source(axis))[axis ^ swapped]
-
-
-def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
-    if axis != node.attributes["axis"] % (node.outputs[0].rank or 1):
-        return elements.shape(node.source())[axis]
-    return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
-
-
-def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the number of rows, or of places of a kernel that moves by 1."""
-    data, weight, given = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
-    if axis < 2:
-        return data[0] if axis == 0 else None
-    place, count = axis - 2, len(data) - 2
-    auto = given.get("auto_pad", "explicit")
-    padding = str(auto.decode() if isinstance(auto, bytes) else auto).lower()
-    if padding not in {"explicit", "notset", "valid"}:
-        return None
-    strides, dilations = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
-    pads = list(given.get("pads") or [*given.get("pads_begin", [0] * count), *given.get("pads_end", [0] * count)])
-    padded = 0 if padding == "valid" else int(pads[place]) + int(pads[count + place])
-    reach = ex.multiply(number(int(dilations[place])), ex.subtract(weight[axis - len(data)], ONE))
-    return ex.subtract(ex.add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
-
-
-def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that is reversed, or cut to its first elements."""
-    size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
-    found = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
-    if axis not in found:
-        return size if found else None
-    place, step = found[axis]
-    start, end = (elements.of(node.source(port), (number(place),)) for port in (1, 2))
-    if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
-        is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
-        return size if is_last else None
-    is_within = is_natural(end) and is_natural(ex.subtract(size, end))
-    return end if step == 1 and start is ZERO and is_within else None
-
-
-SIZES = {
-    **dict.fromkeys(("Conv", "Convolution", "GroupConvolution"), _convolution_size),
-    "Concat": _concat_size,
-    "Gemm": _gemm_size,
-    "Slice": _slice_size,
 }
 
 
@@ -424,10 +316,13 @@ def _guarded(rule: Rule) -> Rule:
 
 def table() -> OperatorTable:
     """Return the table of all operators."""
-    from graphpass.verify.structure import attention
+    from graphpass.verify.structure import attention, experts, selection
 
-    rules = {op: _guarded(rule) for op, rule in (RULES | attention.RULES).items()}
-    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | SIZES)
+    rules = {
+        op: _guarded(rule)
+        for op, rule in (RULES | activations.RULES | attention.RULES | experts.RULES | selection.RULES).items()
+    }
+    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | selection.SIZES | sizes.SIZES)
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

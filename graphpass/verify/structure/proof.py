@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.mask import LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import MASK, POSITIONS, known_lengths, step_lengths
+from graphpass.analysis.caches.step_lengths import MASK, known_lengths, step_lengths
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
-from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.dialects.onnx.branches import deciders, take_branches
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import Angles
-from graphpass.verify.structure.caches import SELECTORS, Carried, leaves_of, never_selected, paired, starts, written
-from graphpass.verify.structure.constants import Constants, Weights
+from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
+from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.lengths import input_lengths, moved_caches
+from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
-from graphpass.verify.structure.moves import Move, begins_at_1, moves_slots
+from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.regions import operators_of, unequal_operators
-from graphpass.verify.structure.tensors import Leaf, Tensors
+from graphpass.verify.structure.tensors import Tensors
+from graphpass.verify.structure.weights import Weights
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value
@@ -66,46 +69,26 @@ class Comparer:
         """
         self.models = reference, candidate = models
         pairs = list(paired(reference, candidate))
-        self.shared = list(never_selected(models, pairs))
+        self.shared = list(never_selected(self.models, pairs))
         halves = _halves(reference)
         self.angles = Angles(halves)
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
         neutral = [f"round_{kind}" for kind in halves]
         definitions = Definitions(Algebra(self.angles, limit, neutral), KnownMasks())
         constants = Constants(self.angles, weights)
+        both = constants, constants.by_blocks(reference.graph)
         self.sides = tuple(
-            self._tensors(side, definitions, constants, leaves_of(self.models, pairs, side), unpadded=unpadded)
-            for side in range(len(self.models))
+            Tensors(
+                models[side],
+                table(),
+                read_inputs(model, leaves_of(self.models, pairs, side), unpadded=unpadded),
+                definitions,
+                both[side],
+            )
+            for side, model in enumerate(self.models)
         )
         # Layer by layer, as the number of elements that one value is made of at once is limited.
         self.results = [*self._written(pairs), *self._outputs(outputs)]
-
-    def _tensors(
-        self, side: int, definitions: Definitions, constants: Constants, leaves: dict[int, Leaf], *, unpadded: bool
-    ) -> Tensors:
-        model = self.models[side]
-        inventory, parameters = analyze_caches(model).caches, model.graph.parameters
-        sizes = model.analysis(infer_sizes)
-        lengths, bits = input_lengths(model, inventory)
-        moves: dict[int, Move] = {}
-        if moves_slots(model):
-            lengths, moves = moved_caches(model, inventory, lengths, SELECTORS)
-            growing = {model.graph.reads[cache.read].index for cache in inventory if cache.kind == "kv"}
-            leaves = {
-                node: replace(leaf, is_cut=node in moves)
-                for node, leaf in leaves.items()
-                if node in moves or node not in growing
-            }
-        known: dict[int, Expr] = {}
-        if unpadded:
-            known = {node: _one(model, node) for node in bits}
-            positions = parameters.get(POSITIONS)
-            if positions is not None and positions.rank == 2:
-                known[positions.node] = PAST if any(cache.kind == "kv" for cache in inventory) else ex.ZERO
-        if moves and PAST_LENGTH in parameters:
-            known[parameters[PAST_LENGTH].node] = PAST
-        cuts = {move.after.node: move.before for move in moves.values()}
-        return Tensors(model, sizes, table(), lengths, bits, definitions, constants, leaves, known, cuts)
 
     def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
         for name in names:
@@ -213,16 +196,46 @@ def _halves(reference: Model) -> frozenset[str]:
 _WORK, _LEAST_WORK = 6, 4000
 
 
-def _one(model: Model, node: int) -> Expr:
-    return ex.TRUE if model.graph.nodes[node].outputs[0].element_type == "boolean" else ex.ONE
-
-
 def compare_structures(reference: Model, candidate: Model) -> StructureProof | None:
     """Count the operators of ``candidate`` that are equal for every input.
+
+    An input that decides which branches are taken makes two pairs of models; a candidate without it has the branch for
+    all steps.
 
     Returns:
         The proof; ``None`` if the models have no output in common.
     """
+    decider = next(iter(deciders(reference)), None) if isinstance(reference, OnnxModel) else None
+    if decider is None or not isinstance(reference, OnnxModel):
+        return _compare(reference, candidate)
+    if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
+        found = _compare(_decided(reference, decider, True), candidate)
+        return None if found is None else replace(found, assumed=(f"{decider} is true", *found.assumed))
+    proofs = [
+        _compare(_decided(reference, decider, value), _decided(candidate, decider, value)) for value in (True, False)
+    ]
+    return None if None in proofs else reduce(_both, [proof for proof in proofs if proof is not None])
+
+
+def _decided(model: OnnxModel, decider: str, value: bool) -> OnnxModel:
+    taken = model.clone()
+    take_branches(taken, decider, value)
+    taken.mark_edited()
+    return taken
+
+
+def _both(one: StructureProof, other: StructureProof) -> StructureProof:
+    return StructureProof(
+        one.operators + other.operators,
+        one.equal + other.equal,
+        one.unpadded + other.unpadded,
+        one.regions + other.regions,
+        min((rows for rows in (one.rows, other.rows) if rows is not None), default=None),
+        tuple(dict.fromkeys(one.assumed + other.assumed)),
+    )
+
+
+def _compare(reference: Model, candidate: Model) -> StructureProof | None:
     names = [port.name for port in reference.outputs if port.name in candidate.graph.writes]
     carried = {cache.write for cache in analyze_caches(reference).caches}
     outputs = [name for name in names if name not in carried]

@@ -10,6 +10,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Index, OperatorTable, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SOURCES
@@ -17,7 +18,6 @@ from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 
 if TYPE_CHECKING:
-    from graphpass.analysis.symbolic.sizes import Sizes
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
 
@@ -48,6 +48,25 @@ class Leaf:
         return tuple(index[axis] for axis in self.order)
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Meaning of one model's inputs and variables.
+
+    Attributes:
+        lengths: Expressions of dimensions.
+        bits: Parameters that hold 0 and 1 alone.
+        leaves: Caches by the node that reads them.
+        known: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
+        moves: Caches by the node that cuts them after their slots were moved: they are leaves from there on.
+    """
+
+    lengths: Mapping[Expr, Expr]
+    bits: frozenset[int]
+    leaves: Mapping[int, Leaf]
+    known: Mapping[int, Expr]
+    moves: Mapping[int, Value]
+
+
 class Tensors(Elements):
     """Elements of one model's tensors.
 
@@ -57,36 +76,20 @@ class Tensors(Elements):
     """
 
     def __init__(
-        self,
-        model: Model,
-        sizes: Sizes,
-        table: OperatorTable,
-        lengths: Mapping[Expr, Expr],
-        bits: frozenset[int],
-        definitions: Definitions,
-        constants: Constants,
-        leaves: Mapping[int, Leaf],
-        unpadded: Mapping[int, Expr],
-        moves: Mapping[int, Value],
+        self, model: Model, table: OperatorTable, inputs: Inputs, definitions: Definitions, constants: Constants
     ) -> None:
         """Begin with none.
 
         Args:
             model: The model.
-            sizes: Sizes of its tensors.
             table: The operators.
-            lengths: Expressions of dimensions.
-            bits: Parameters that hold 0 and 1 alone.
+            inputs: Meaning of its inputs.
             definitions: Definitions of both models.
             constants: Constants of both models.
-            leaves: Caches by the node that reads them.
-            unpadded: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
-            moves: Caches by the node that cuts them after their slots were moved: they are leaves from there on.
         """
-        super().__init__(model.graph, sizes, table, lengths, bits)
+        super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
         self.definitions, self.model = definitions, model
-        self._constants, self._leaves, self._unpadded = constants, leaves, unpadded
-        self._moves = moves
+        self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
         self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
         self._makers = self._first_makers()
 
@@ -118,13 +121,39 @@ class Tensors(Elements):
         ]
         if names:
             return ex.length(min(names))
+        found = self._of_function(dimension)
+        if found is not None:
+            return found
         # Dimensions of both graphs are numbered alike, whatever they are.
         return ex.length(f"dimension {dimension_name(dimension)} of {id(self.graph)}")
 
+    def _of_function(self, dimension: Expr) -> Expr | None:
+        """Return a size of a result that is a function of its operands."""
+        name = dimension_name(dimension)
+        place, *axis = name if isinstance(name, tuple) else (None,)
+        node = self.graph.nodes[place] if isinstance(place, int) else None
+        kind = None if node is None or node.op in self._table.elements else _kind(node, self)
+        if node is None or kind is None or self._depth:
+            return None
+        self._depth += 1
+        try:
+            values = [value for value in node.inputs if value is not None]
+            shapes = tuple(map(self.shape, values))
+            bodies = tuple(
+                self.definitions.algebra.cases(self.of(value, self.own_index(value, "y"))) for value in values
+            )
+        except UnknownError:
+            return None
+        finally:
+            self._depth -= 1
+        if any(part.op == "opaque" for part in ex.walk(*bodies)):
+            return None
+        return self.definitions.length((kind, *axis, shapes, bodies))
+
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
-        if node.index in self._moves:
-            return _same_place(self._moves[node.index], index)
+        if node.index in self._inputs.moves:
+            return _same_place(self._inputs.moves[node.index], index)
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
             return _done(self._leaf(leaf, index, _sort(value)))
@@ -144,7 +173,7 @@ class Tensors(Elements):
         return ex.read(("cache", name), leaf.place(index), sort)
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
-        if (known := self._unpadded.get(node.index)) is not None:
+        if (known := self._inputs.known.get(node.index)) is not None:
             return known if value.rank == 1 or node.index in self._bits else ex.add(known, index[-1])
         return super()._parameter(node, value, index)
 
@@ -183,15 +212,17 @@ def closed(define: Callable[[Element], Steps]) -> Rule:
     return rule
 
 
+def _kind(node: Node, tensors: Tensors) -> tuple[str, int] | None:
+    """Return what an operator computes of its operands; ``None`` if it may depend on more."""
+    is_changing = node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
+    return None if is_changing else meaning(node, tensors.model)
+
+
 def as_function(element: Element, reason: str) -> Steps:
     """Return an element as a function of kind, attributes and operands."""
     tensors, node = element.elements, element.node
     assert isinstance(tensors, Tensors)
-    kind = (
-        None
-        if node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
-        else meaning(node, tensors.model)
-    )
+    kind = _kind(node, tensors)
     if kind is None:
         raise UnknownError(reason)
 

@@ -11,9 +11,9 @@ from support.loaded import converted, exported
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.verify.structure.constants import Weights
 from graphpass.verify.structure.operators import split_mask
 from graphpass.verify.structure.proof import Comparer, compare_structures
+from graphpass.verify.structure.weights import Weights
 
 #: Faults that padded rows alone show, which are left to numbers.
 OF_PADDING = ("padding let in", "causal lost for one layer", "more than 1 pads", "more than 8 pads")
@@ -59,6 +59,11 @@ def test_results_are_equal_without_padding(model, target):
         ("llama/onnx-fp16", "ort"),
         ("t5/onnx/encoder_model.onnx", "cpu"),
         ("t5/onnx/decoder_with_past_model.onnx", "ort"),
+        ("t5/onnx/decoder_model_merged.onnx", "ort"),
+        ("qwen3_moe/onnx", "cpu"),
+        ("qwen3_moe/onnx", "ort"),
+        ("gpt_oss/onnx", "ort"),
+        ("deepseek_v3/ov-stateful", "cpu"),
     ],
 )
 def test_rewritten_tables_masks_and_states_are_equal(place, target):
@@ -66,6 +71,14 @@ def test_rewritten_tables_masks_and_states_are_equal(place, target):
     found = compare_structures(reference, converted(reference, target).model)
     assert found is not None
     assert found.equal == found.operators > 0
+
+
+def test_a_branch_that_the_candidate_lacks_is_stated():
+    reference = exported("whisper/onnx/decoder_model_merged.onnx")
+    found = compare_structures(reference, converted(reference).model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert found.assumed[0] == "use_cache_branch is true"
 
 
 def test_shapes_that_a_proof_rests_on_are_stated():
@@ -163,7 +176,8 @@ def unequal(reference, result, *, unpadded):
 
 
 @pytest.mark.parametrize(
-    ("model", "target"), [("llama", "cpu"), ("llama", "ort-genai"), ("gpt2", "ort"), ("gemma2", "ort-genai")]
+    ("model", "target"),
+    [("llama", "cpu"), ("llama", "ort-genai"), ("gpt2", "ort"), ("gemma2", "ort-genai"), ("qwen3_moe", "ort")],
 )
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 9])
 def test_no_fault_is_proven(model, target, every):

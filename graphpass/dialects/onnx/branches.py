@@ -1,0 +1,72 @@
+"""Take one branch of each If that an input decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphpass.dialects.onnx.model import OnnxModel
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+
+def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int]:
+    """Replace each If that an input decides by its branch for ``value``.
+
+    The input is dropped; Ifs in bodies stay.
+
+    Returns:
+        The number of branches taken, and of outputs dropped, which depend on no input.
+    """
+    rewriter = model.rewriter()
+    graph, count = rewriter.surgery.graph, 0
+    for node in rewriter.graph.of_op("If"):
+        native = rewriter.node(node)
+        if native.inputs[0].name == decider:
+            body = native.attrs.pop("then_branch" if value else "else_branch")
+            graph.nodes.extend(body.nodes)
+            for output, made in zip(node.outputs, body.outputs, strict=True):
+                if output.name:
+                    rewriter.replace(output, made)
+            count += 1
+    dropped = _drop_constant_outputs(graph) if count else 0
+    if count:
+        _drop_dead(graph, decider)
+        rewriter.finish()
+    return count, dropped
+
+
+def deciders(model: OnnxModel) -> list[str]:
+    """Return the boolean inputs that do nothing but decide Ifs."""
+    graph = model.graph
+    inputs = {name: value for name, value in graph.parameters.items() if value.element_type == "boolean"}
+    return [name for name, value in inputs.items() if {use.node.op for use in graph.uses(value)} == {"If"}]
+
+
+def _drop_constant_outputs(graph: gs.Graph) -> int:
+    import onnx_graphsurgeon as gs
+
+    from graphpass.dialects.onnx.graphsurgeon import reads, sorted_nodes
+
+    moving = {id(tensor) for tensor in graph.inputs if not isinstance(tensor, gs.Constant)}
+    for node in sorted_nodes(graph.nodes):
+        if any(id(tensor) in moving for tensor in reads(node)):
+            moving |= {id(tensor) for tensor in node.outputs}
+    before = len(graph.outputs)
+    graph.outputs = [tensor for tensor in graph.outputs if id(tensor) in moving]
+    return before - len(graph.outputs)
+
+
+def _drop_dead(graph: gs.Graph, decider: str) -> None:
+    """Drop nodes and inputs that lead to no output, and the input that decided."""
+    from graphpass.dialects.onnx.graphsurgeon import reads
+
+    needed: set[int] = set()
+    pending = list(graph.outputs)
+    while pending:
+        tensor = pending.pop()
+        if id(tensor) not in needed:
+            needed.add(id(tensor))
+            pending += [read for node in tensor.inputs for read in reads(node)]
+    graph.nodes = [node for node in graph.nodes if any(id(tensor) in needed for tensor in node.outputs)]
+    graph.inputs = [tensor for tensor in graph.inputs if id(tensor) in needed and tensor.name != decider]

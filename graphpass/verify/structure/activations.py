@@ -1,0 +1,61 @@
+"""Meaning of activations that runtimes fuse."""
+
+from __future__ import annotations
+
+import math
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.operators import sigmoid
+from graphpass.dialects.signature import native_attributes
+from graphpass.verify.structure.tensors import Steps
+
+
+def swish(operand: Expr, beta: Expr = ONE) -> Expr:
+    """Return ``operand * sigmoid(beta * operand)``."""
+    return ex.multiply(operand, sigmoid(ex.multiply(beta, operand)))
+
+
+def gelu(operand: Expr, approximate: bool) -> Expr:
+    """Return GELU by erf, or approximated by tanh."""
+    if not approximate:
+        inner = ex.apply("erf", (ex.multiply(operand, number(math.sqrt(0.5))),))
+    else:
+        cube = ex.multiply(operand, ex.multiply(operand, operand))
+        inner = ex.apply(
+            "tanh", (ex.multiply(number(math.sqrt(2 / math.pi)), ex.add(operand, ex.multiply(number(0.044715), cube))),)
+        )
+    return ex.multiply(number(0.5), ex.multiply(operand, ex.add(ONE, inner)))
+
+
+def _of_gelu(element: Element) -> Steps:
+    operand = yield element.broadcast(0)
+    given = native_attributes(element.node)
+    mode = str(given.get("approximation_mode", given.get("approximate", "none"))).lower()
+    if mode not in {"erf", "none", "tanh"}:
+        raise UnknownError(f"its mode {mode} is not known")
+    return gelu(operand, mode == "tanh")
+
+
+def _quick_gelu(element: Element) -> Steps:
+    operand = yield element.broadcast(0)
+    return swish(operand, number(float(native_attributes(element.node).get("alpha", 1.702))))
+
+
+def _of_swish(element: Element) -> Steps:
+    operand = yield element.broadcast(0)
+    if element.node.input(1) is None:
+        alpha = native_attributes(element.node).get("alpha", 1.0)
+        return swish(operand, number(float(alpha)))
+    return swish(operand, (yield element.node.source(1), (ZERO,) * (element.node.source(1).rank or 0)))
+
+
+def _fast_gelu(element: Element) -> Steps:
+    operand = yield element.broadcast(0)
+    if element.node.input(1) is not None:
+        operand = ex.add(operand, (yield element.broadcast(1)))
+    return gelu(operand, approximate=True)
+
+
+RULES: dict[str, Rule] = {"FastGelu": _fast_gelu, "Gelu": _of_gelu, "QuickGelu": _quick_gelu, "Swish": _of_swish}

@@ -1,0 +1,239 @@
+"""Constants of one model as rows of the other's: stacked, joined, transposed or interleaved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
+from graphpass.analysis.symbolic.places import digits
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.values import REALS
+
+if TYPE_CHECKING:
+    from graphpass.analysis.symbolic.elements import Index
+    from graphpass.verify.structure.definitions import Weight
+    from graphpass.verify.structure.weights import Weights
+
+    Matrix = numpy.ndarray[Any, Any]
+
+#: Elements of the shortest row that is looked for.
+_SHORTEST = 4
+
+#: Constants of more blocks are left whole.
+_MOST_BLOCKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A constant of the other model, or a matrix of a stack, or its transpose."""
+
+    value: Value
+    lead: int | None
+    is_swapped: bool
+    rows: Matrix
+
+    def place(self, lead: Expr | None, row: Expr, column: Expr) -> Index:
+        """Return the index of the constant; ``lead`` stands for the number in the stack."""
+        own = (column, row) if self.is_swapped else (row, column)
+        axes = [place for place, size in enumerate(self.value.shape or ()) if size != 1]
+        given = dict(zip(reversed(axes), reversed(own), strict=False))
+        if self.lead is not None:
+            given[axes[0]] = number(self.lead) if lead is None else lead
+        return tuple(given.get(axis, ZERO) for axis in range(self.value.rank or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Consecutive rows of a source: ``count`` from ``first`` on."""
+
+    source: _Source
+    first: int
+    count: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return all but the number in a stack."""
+        return self.source.value, self.source.is_swapped, self.first, self.count
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A matrix made of blocks.
+
+    Attributes:
+        blocks: Blocks that follow one another; with ``is_interleaved``, one for even and one for odd rows.
+        is_swapped: Columns are meant by rows.
+        is_interleaved: See ``blocks``.
+    """
+
+    blocks: tuple[_Block, ...]
+    is_swapped: bool = False
+    is_interleaved: bool = False
+
+    @property
+    def leads(self) -> set[int | None]:
+        """Return the places in stacks that blocks are taken from."""
+        return {block.source.lead for block in self.blocks}
+
+    def alike(self, other: _Made) -> bool:
+        """Return whether both are made alike of matrices of one stack each."""
+        keys = [(made.is_swapped, made.is_interleaved, *(block.key for block in made.blocks)) for made in (self, other)]
+        return keys[0] == keys[1]
+
+
+class Blocks:
+    """Rows of the constants of one model.
+
+    Rows are found by a sum of their bits, and compared.
+    """
+
+    def __init__(self, graph: Graph, element: Callable[[Value, Index], Expr], weights: Weights) -> None:
+        """Read nothing yet.
+
+        Args:
+            graph: The graph with the constants.
+            element: Returns an element of one.
+            weights: Constants of both models.
+        """
+        self._graph, self._element, self._weights = graph, element, weights
+        self._rows: dict[tuple[int, int], list[tuple[_Source, int]]] | None = None
+        self._known: dict[int, list[_Made] | None] = {}
+
+    def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
+        """Return an element of a constant by those that it is made of."""
+        axes = [place for place, size in enumerate(value.shape or ()) if size != 1]
+        if not 2 <= len(axes) <= 3 or value.element_type not in REALS:
+            return None
+        if value.node not in self._known:
+            is_whole = self._weights.is_shared(graph, value) or self._weights.of(graph, value) in self._whole
+            held = None if is_whole else graph.constant(value, 1 << 62)
+            self._known[value.node] = None if held is None else self._made(_plain(held))
+        found = self._known[value.node]
+        if found is None:
+            return None
+        own = [index[axis] for axis in axes]
+        lead = own[0] if len(own) == 3 else ZERO
+        if all(made.leads == {place} and made.alike(found[0]) for place, made in enumerate(found)):
+            return self._of_matrix(found[0], own[-2], own[-1], lead)
+        result = self._of_matrix(found[-1], own[-2], own[-1])
+        for place in reversed(range(len(found) - 1)):
+            result = ex.choose(ex.at_most(lead, number(place)), self._of_matrix(found[place], own[-2], own[-1]), result)
+        return result
+
+    @cached_property
+    def _whole(self) -> frozenset[Weight | None]:
+        nodes = self._graph.of_op("Constant")
+        return frozenset(self._weights.of(self._graph, node.outputs[0]) for node in nodes)
+
+    def _of_matrix(self, made: _Made, row: Expr, column: Expr, lead: Expr | None = None) -> Expr:
+        row, column = (column, row) if made.is_swapped else (row, column)
+        if made.is_interleaved:
+            half, parity = digits(row, number(2))
+            one, other = (self._read(block, half, column, lead) for block in made.blocks)
+            return ex.choose(ex.at_most(parity, ZERO), one, other)
+        end = sum(block.count for block in made.blocks)
+        result: Expr | None = None
+        for block in reversed(made.blocks):
+            start = end - block.count
+            part = self._read(block, ex.subtract(row, number(start)), column, lead)
+            result = part if result is None else ex.choose(ex.less(row, number(end)), part, result)
+            end = start
+        assert result is not None
+        return result
+
+    def _read(self, block: _Block, row: Expr, column: Expr, lead: Expr | None) -> Expr:
+        place = block.source.place(lead, ex.add(row, number(block.first)), column)
+        return self._element(block.source.value, place)
+
+    def _made(self, held: Matrix) -> list[_Made] | None:
+        """Return how each matrix of a stack is made."""
+        found = []
+        for matrix in held if held.ndim == 3 else [held]:
+            made = self._rows_made(matrix) or self._rows_made(numpy.ascontiguousarray(matrix.T), is_swapped=True)
+            if made is None:
+                return None
+            found.append(made)
+        return found
+
+    def _rows_made(self, matrix: Matrix, *, is_swapped: bool = False) -> _Made | None:
+        whole = self._runs(matrix)
+        if whole is not None:
+            return _Made(whole, is_swapped)
+        halves = [self._runs(numpy.ascontiguousarray(matrix[start::2])) for start in (0, 1)]
+        blocks = [half[0] for half in halves if half is not None and len(half) == 1]
+        return (
+            _Made(tuple(blocks), is_swapped, is_interleaved=True) if len(blocks) == 2 and len(matrix) % 2 == 0 else None
+        )
+
+    def _runs(self, matrix: Matrix) -> tuple[_Block, ...] | None:
+        """Return blocks that follow one another."""
+        if matrix.shape[1] < _SHORTEST:
+            return None
+        keys, rows = _sums(matrix), self._index()
+        place, found = 0, list[_Block]()
+        while place < len(matrix):
+            runs = [
+                _Block(source, first, _common(matrix[place:], source.rows[first:]))
+                for source, first in rows.get((matrix.shape[1], int(keys[place])), ())
+            ]
+            best = max(runs, key=lambda block: block.count, default=None)
+            if best is None or not best.count or len(found) == _MOST_BLOCKS:
+                return None
+            found.append(best)
+            place += best.count
+        return tuple(found)
+
+    def _index(self) -> dict[tuple[int, int], list[tuple[_Source, int]]]:
+        if self._rows is None:
+            self._rows = {}
+            for source in self._sources():
+                for row, key in enumerate(_sums(source.rows)):
+                    self._rows.setdefault((source.rows.shape[1], int(key)), []).append((source, row))
+        return self._rows
+
+    def _sources(self) -> Iterator[_Source]:
+        for node in self._graph.of_op("Constant"):
+            value = node.outputs[0]
+            sizes = [size for size in value.shape or () if size != 1]
+            if (
+                value.element_type not in REALS
+                or not 1 <= len(sizes) <= 3
+                or self._weights.is_shared(self._graph, value)
+            ):
+                continue
+            held = self._graph.constant(value, 1 << 62)
+            if held is None:
+                continue
+            held = _plain(held)
+            for lead, matrix in enumerate(held.reshape(-1, *held.shape[-2:]) if held.ndim > 1 else [held[None]]):
+                for is_swapped in (False, True):
+                    rows = numpy.ascontiguousarray(matrix.T) if is_swapped else matrix
+                    if rows.shape[1] >= _SHORTEST:
+                        yield _Source(value, lead if held.ndim == 3 else None, is_swapped, rows)
+
+
+def _plain(held: Matrix) -> Matrix:
+    """Return elements in f32, or as they are, without axes of size 1."""
+    held = held.astype(numpy.float32) if held.dtype.itemsize < 4 else held
+    return numpy.ascontiguousarray(held).reshape([size for size in held.shape if size != 1])
+
+
+def _sums(matrix: Matrix) -> Matrix:
+    """Return a sum of the bits of each row."""
+    words = matrix.view(numpy.uint32).astype(numpy.uint64)
+    factors = numpy.arange(1, 2 * words.shape[1], 2, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
+    found: Matrix = ((words + 1) * factors).sum(axis=1, dtype=numpy.uint64)
+    return found
+
+
+def _common(one: Matrix, other: Matrix) -> int:
+    """Return the number of first rows that are equal."""
+    count = min(len(one), len(other))
+    differs = (one[:count] != other[:count]).any(axis=1)
+    return int(differs.argmax()) if differs.any() else count

@@ -1,0 +1,121 @@
+"""Meaning of mixtures of experts: MoE of com.microsoft, see docs/ContribOperators.md of ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.dialects.signature import native_attributes
+from graphpass.verify.structure.activations import gelu, swish
+from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+
+_INPUT, _ROUTER = 0, 1
+
+#: Weights of the three products; biases follow.
+_FIRST, _SECOND, _THIRD = 2, 4, 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """One token of a mixture, and one of its experts.
+
+    Attributes:
+        element: The element of the result.
+        given: Attributes.
+        expert: Index of the expert.
+    """
+
+    element: Element
+    given: dict[str, Any]
+    expert: Expr
+
+    def product(self, port: int, row: Expr, read: Callable[[Expr], Steps]) -> Steps:
+        """Return one row of a product, with its bias; inputs are given by ``read``."""
+        node, definitions = self.element.node, definitions_of(self.element)
+        _, rows, inputs = self.element.shape(port)
+        own, bound = ex.index("row", rows), ex.index("input", inputs)
+        weight = yield node.source(port), (self.expert, own, bound)
+        found = definitions.sum(ex.multiply((yield from read(bound)), weight), bound)
+        if node.input(port + 1) is not None:
+            found = ex.add(found, (yield node.source(port + 1), (self.expert, own)))
+        return ex.substitute(found, {own: row})
+
+    def inner(self, row: Expr) -> Steps:
+        """Return what the first and the third product make of the token."""
+        node, index = self.element.node, self.element.index
+        kind, fusion = self.given.get("activation_type", "relu"), self.given.get("swiglu_fusion", 0)
+
+        def token(channel: Expr) -> Steps:
+            return (yield node.source(_INPUT), (*index[:-1], channel))
+
+        if kind == "swiglu" and fusion:
+            rows = self.element.shape(_SECOND)[2]
+            twice = ex.multiply(number(2), row)
+            places = (twice, ex.add(twice, ONE)) if fusion == 1 else (row, ex.add(rows, row))
+            gate, linear = (
+                (yield from self.product(_FIRST, places[0], token)),
+                (yield from self.product(_FIRST, places[1], token)),
+            )
+            return self._swiglu(gate, linear)
+        gate = yield from self.product(_FIRST, row, token)
+        third = None if node.input(_THIRD) is None else (yield from self.product(_THIRD, row, token))
+        if kind == "swiglu":
+            if third is None:
+                raise UnknownError("it is SwiGLU without a third weight")
+            return self._swiglu(gate, third)
+        known = {
+            "relu": lambda: ex.maximum(gate, ZERO),
+            "silu": lambda: swish(gate),
+            "gelu": lambda: gelu(gate, approximate=True),
+            "identity": lambda: gate,
+        }
+        if kind not in known:
+            raise UnknownError(f"its activation is {kind}")
+        return known[kind]() if third is None else ex.multiply(known[kind](), third)
+
+    def _swiglu(self, gate: Expr, linear: Expr) -> Expr:
+        limit = self.given.get("swiglu_limit")
+        if limit is not None:
+            high, low = number(float(limit)), number(-float(limit))
+            gate, linear = ex.minimum(gate, high), ex.minimum(ex.maximum(linear, low), high)
+        alpha, beta = (number(float(self.given.get(f"activation_{name}", usual))) for name, usual in _USUAL)
+        return ex.multiply(swish(gate, alpha), ex.add(linear, beta))
+
+    def gate(self, definitions: Definitions) -> Steps:
+        """Return the weight of the expert: its share, if it is among the largest."""
+        count, router = self.expert.args[1], self.element.shape(_ROUTER)
+        leading = self.element.index[:-1]
+        if len(router) == 2 and len(leading) == 2:
+            leading = (ex.add(ex.multiply(leading[0], self.element.own_shape[1]), leading[1]),)
+        along = ex.index("score", count)
+        share = definitions.softmax(TRUE, (yield self.element.node.source(_ROUTER), (*leading, along)), along)
+        found = definitions.top(share, along, (True, True, None))
+        rank = ex.index("rank", number(int(self.given.get("k", 1))))
+        place = ex.read(found.args[0], (*found.args[1:], rank), "int")
+        value = ex.substitute(share, {along: place})
+        gate = definitions.sum(ex.choose(ex.equal(place, self.expert), value, ZERO), rank)
+        is_normalized = bool(self.given.get("normalize_routing_weights", 0))
+        return ex.divide(gate, definitions.sum(value, rank)) if is_normalized else gate
+
+
+@closed
+def _mixture(element: Element) -> Steps:
+    given, sizes = native_attributes(element.node), element.shape(_FIRST)
+    if given.get("use_sparse_mixer", 0):
+        raise UnknownError("it has use_sparse_mixer = 1")
+    definitions, expert = definitions_of(element), ex.index("expert", sizes[0])
+    token = _Token(element, given, expert)
+    result = yield from token.product(_SECOND, element.index[-1], token.inner)
+    gate = yield from token.gate(definitions)
+    return definitions.sum(ex.multiply(gate, result), expert)
+
+
+#: Defaults of SwiGLU's parameters.
+_USUAL = (("alpha", 1.0), ("beta", 0.0))
+
+RULES: dict[str, Rule] = {"MoE": _mixture}

@@ -1,0 +1,116 @@
+"""Meaning of operators that select by data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.dialects.signature import native_attributes
+from graphpass.ir.graph import Node
+from graphpass.verify.structure.definitions import Selection
+from graphpass.verify.structure.tensors import Steps, Tensors, closed, definitions_of
+
+#: Orders of TopK's results that are known, by value of the attribute.
+_BY_VALUE = frozenset({"value", "score", "SortType.SORT_VALUES"})
+
+
+@closed
+def _top(element: Element) -> Steps:
+    """Return the place of the element that is the n-th largest, or that element."""
+    node, given = element.node, native_attributes(element.node)
+    axis = int(given.get("axis", -1)) % len(element.index)
+    size = element.shape(0)[axis]
+    bound = ex.index("k", size)
+    is_largest = bool(given.get("largest", 1)) and str(given.get("mode", "max")).lower().endswith("max")
+    is_sorted = bool(given.get("sorted", 1)) and str(given.get("sort", "value")).lower() in _BY_VALUE
+    body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
+    # The number of results decides which are there, if nothing orders them.
+    parameters = (is_largest, is_sorted, None if is_sorted else element.own_shape[axis])
+    found = definitions_of(element).top(body, bound, parameters)
+    place = ex.read(found.args[0], (*found.args[1:], element.index[axis]), "int")
+    return place if element.value.port else ex.substitute(body, {bound: place})
+
+
+def _one_hot(element: Element) -> Steps:
+    axis = int(native_attributes(element.node).get("axis", -1)) % len(element.index)
+    own = element.index[axis]
+    place = yield element.node.source(), (*element.index[:axis], *element.index[axis + 1 :])
+    values = element.node.inputs[2:]
+    if len(values) == 1:
+        off, on = (yield element.node.source(2), (ZERO,)), (yield element.node.source(2), (ONE,))
+    else:
+        on, off = (yield element.node.source(2), ()), (yield element.node.source(3), ())
+    return ex.choose(ex.equal(place, own), on, off)
+
+
+# Places that are not zero
+
+
+def _condition(elements: object, node: Node) -> tuple[Request, Callable[[Expr], Selection]]:
+    """Return an element of NonZero's operand, and the selection that it makes."""
+    assert isinstance(elements, Tensors)
+    own, definitions = elements.own_index(node.source(), "p"), elements.definitions
+    return (node.source(), own), lambda body: definitions.selection(definitions.algebra.normal(ex.holds(body)), own)
+
+
+def _non_zero(element: Element) -> Steps:
+    """Return the place along one axis of the n-th element that is not zero."""
+    axis = element.index[0].as_number
+    if not isinstance(axis, int):
+        raise UnknownError("the axis of its places is computed")
+    request, select = _condition(element.elements, element.node)
+    return select((yield request)).place(axis, element.index[1])
+
+
+def _non_zero_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    if axis == 0:
+        return number(len(elements.shape(node.source())))
+    request, select = _condition(elements, node)
+    return select(elements.of(*request)).count
+
+
+# Writes
+
+
+@closed
+def _scatter_elements(element: Element) -> Steps:
+    """Write elements at computed places along one axis.
+
+    Those of one place are added, or are one at most.
+    """
+    node, given = element.node, native_attributes(element.node)
+    definitions = definitions_of(element)
+    axis = int(node.attributes.get("axis", 0)) % len(element.index)
+    sizes, own = element.shape(1), element.own_shape
+    if any(size is not whole for place, (size, whole) in enumerate(zip(sizes, own, strict=True)) if place != axis):
+        raise UnknownError("it leaves out a part of other axes")
+    adds = str(given.get("reduction", "none")).lower() in {"add", "sum"}
+    bound = ZERO if sizes[axis] is ONE else ex.index("w", sizes[axis])
+    index = (*element.index[:axis], bound, *element.index[axis + 1 :])
+    data = yield node.source(), element.index
+    if adds and given.get("use_init_val", True) is False:
+        data = ZERO
+    place, written = (yield node.source(1), index), (yield node.source(2), index)
+    here = ex.equal(place, element.index[axis])
+    if not adds and not (data is ZERO and definitions.are_distinct(place, bound)):
+        raise UnknownError("it may write one place twice")
+    return ex.add(data, definitions.sum_selected(ex.choose(here, written, ZERO), bound))
+
+
+RULES: dict[str, Rule] = {
+    "NonZero": _non_zero,
+    "OneHot": _one_hot,
+    "ScatterElementsUpdate": _scatter_elements,
+    "TopK": _top,
+}
+
+
+def _one_hot_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    sizes = elements.shape(node.source())
+    own = int(native_attributes(node).get("axis", -1)) % (len(sizes) + 1)
+    return None if axis == own else sizes[axis - (axis > own)]
+
+
+SIZES = {"NonZero": _non_zero_size, "OneHot": _one_hot_size}

@@ -1,0 +1,66 @@
+"""Sizes of results that shape inference leaves open."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.folding import fold_cuts
+from graphpass.dialects.signature import native_attributes
+from graphpass.ir.axes import NO_END
+from graphpass.ir.graph import Node
+
+
+def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
+    given = native_attributes(node)
+    swapped = bool(given.get("transB" if axis else "transA", 0))
+    return elements.shape(node.source(axis))[axis ^ swapped]
+
+
+def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
+    if axis != node.attributes["axis"] % (node.outputs[0].rank or 1):
+        return elements.shape(node.source())[axis]
+    return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
+
+
+def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the number of rows, or of places of a kernel that moves by 1."""
+    data, weight, given = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
+    if axis < 2:
+        return data[0] if axis == 0 else None
+    place, count = axis - 2, len(data) - 2
+    auto = given.get("auto_pad", "explicit")
+    padding = str(auto.decode() if isinstance(auto, bytes) else auto).lower()
+    if padding not in {"explicit", "notset", "valid"}:
+        return None
+    strides, dilations = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
+    pads = list(given.get("pads") or [*given.get("pads_begin", [0] * count), *given.get("pads_end", [0] * count)])
+    padded = 0 if padding == "valid" else int(pads[place]) + int(pads[count + place])
+    reach = ex.multiply(number(int(dilations[place])), ex.subtract(weight[axis - len(data)], ONE))
+    return ex.subtract(ex.add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
+
+
+def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the size of an axis that is reversed, or cut to its first elements."""
+    size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
+    found = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
+    if axis not in found:
+        return size if found else None
+    place, step = found[axis]
+    start, end = (elements.of(node.source(port), (number(place),)) for port in (1, 2))
+    if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
+        is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
+        return size if is_last else None
+    is_within = is_natural(end) and is_natural(ex.subtract(size, end))
+    return end if step == 1 and start is ZERO and is_within else None
+
+
+SIZES = {
+    **dict.fromkeys(("Conv", "Convolution", "GroupConvolution"), _convolution_size),
+    "Concat": _concat_size,
+    "Gemm": _gemm_size,
+    "Slice": _slice_size,
+}

@@ -1,0 +1,90 @@
+"""Large constants of both models, by digests of their values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from graphpass.dialects.weights import holder_of, weights_of
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.values import HALVES
+from graphpass.verify.structure.definitions import Weight
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+#: Constants of fewer elements are written out, as numbers, ranges and bands.
+SMALL = 4096
+
+
+class Weights:
+    """Large constants by digests of their values; those of equal shape and contents are equal."""
+
+    def __init__(self, models: tuple[Model, Model]) -> None:
+        """Begin with weights in one place of a file for both models, which stay unread.
+
+        Raises:
+            ReadError: GP105, as `weights_of`.
+        """
+        shared = _shared_weights(models)
+        self._shared = frozenset(shared)
+        self._known: dict[tuple[int, int], Weight | None] = dict(shared)
+
+    def is_shared(self, graph: Graph, value: Value) -> bool:
+        """Return whether both models read a constant from one place of a file."""
+        return (id(graph), value.node) in self._shared
+
+    def of(self, graph: Graph, value: Value) -> Weight | None:
+        """Return a constant; ``None`` if it cannot be read."""
+        key = id(graph), value.node
+        if key not in self._known:
+            self._known[key] = _weight_of(graph, value)
+        return self._known[key]
+
+
+def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], Weight]:
+    found = [{weight.holder: weight for weight in weights_of(model, SMALL)} for model in models]
+    places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in found)) - {None}
+    held = [
+        (id(graph), node, weights[holder_of(node)])
+        for graph, weights in zip((model.graph for model in models), found, strict=True)
+        for node in graph.of_op("Constant")
+        if holder_of(node) in weights
+    ]
+    return {
+        (graph, node.index): Weight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
+        for graph, node, weight in held
+        if weight.bytes_of in places
+    }
+
+
+def _kind(element_type: str, shape: Iterable[int]) -> str:
+    return f"{element_type} {[size for size in shape if size != 1]}"
+
+
+def _weight_of(graph: Graph, value: Value) -> Weight | None:
+    try:
+        held = graph.constant(value, 1 << 62)
+    except FileNotFoundError:
+        return None
+    if held is None or held.dtype.hasobject:
+        return None
+    return Weight(digest_of(held, value.element_type), value.name)
+
+
+def digest_of(held: numpy.ndarray[Any, Any], element_type: str) -> str:
+    """Return a digest of shape and values; those of f16 and bf16 count as f32."""
+    if element_type in HALVES:
+        held = held.astype(numpy.float32)
+    shape = [size for size in held.shape if size != 1]
+    kind = f"{held.dtype.str} {element_type if element_type not in HALVES else 'f32'} {shape}"
+    return _digest(kind, numpy.ascontiguousarray(held))
+
+
+def _digest(kind: str, held: numpy.ndarray[Any, Any]) -> str:
+    found = hashlib.sha256(kind.encode())
+    found.update(held.reshape(-1).view(numpy.uint8).data)
+    return found.hexdigest()

@@ -1,0 +1,70 @@
+"""Constants are blocks of the other model's constants, or none."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+import pytest
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.constants import Constants
+from graphpass.verify.structure.weights import Weights
+
+RANDOM = numpy.random.default_rng(0)
+FIRST, SECOND = (RANDOM.standard_normal((96, 64), numpy.float32) for _ in range(2))
+
+
+def holding(**constants: numpy.ndarray) -> OnnxModel:
+    """Return a model of constants that are outputs."""
+    make = onnx.helper
+    tensors = [onnx.numpy_helper.from_array(held, name) for name, held in constants.items()]
+    nodes = [make.make_node("Identity", [name], [f"{name}_out"]) for name in constants]
+    outputs = [make.make_tensor_value_info(f"{name}_out", 1, held.shape) for name, held in constants.items()]
+    graph = make.make_graph(nodes, "constants", [], outputs, tensors)
+    return OnnxModel(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9))
+
+
+def element(made: numpy.ndarray, index: tuple[int, ...]) -> ex.Expr:
+    """Return an element of a constant by those of a model with both matrices."""
+    models = holding(first=FIRST, second=SECOND), holding(made=made)
+    constants = Constants(Angles(), Weights(models)).by_blocks(models[0].graph)
+    (node,) = models[1].graph.of_op("Constant")
+    own = tuple(ex.index(f"x{axis}", ex.number(size)) for axis, size in enumerate(made.shape))
+    found = constants.element(models[1].graph, node.outputs[0], own)
+    assert found is not None
+    return ex.substitute(found, dict(zip(own, map(ex.number, index), strict=True)))
+
+
+def name_and_place(expr: ex.Expr) -> tuple[object, ...]:
+    return expr.args[0].name, *(place.as_number for place in expr.args[1:])
+
+
+STACKED = numpy.stack([FIRST, SECOND])
+INTERLEAVED = numpy.stack([FIRST, SECOND], axis=1).reshape(192, 64)
+
+
+@pytest.mark.parametrize(
+    ("made", "index", "expected"),
+    [
+        (STACKED, (1, 5, 6), ("second", 5, 6)),
+        (STACKED.transpose(0, 2, 1).copy(), (1, 6, 5), ("second", 5, 6)),
+        (numpy.concatenate([SECOND, FIRST]), (95, 0), ("second", 95, 0)),
+        (numpy.concatenate([SECOND, FIRST]), (96, 0), ("first", 0, 0)),
+        (numpy.concatenate([FIRST, SECOND], axis=1), (7, 64), ("second", 7, 0)),
+        (FIRST[10:90].copy(), (0, 3), ("first", 10, 3)),
+        (INTERLEAVED, (8, 3), ("first", 4, 3)),
+        (INTERLEAVED, (9, 3), ("second", 4, 3)),
+        (FIRST.astype(numpy.float16).astype(numpy.float32), (0, 0), ("made", 0, 0)),
+    ],
+)
+def test_elements_of_constants_that_passes_made_are_those_of_the_reference(made, index, expected):
+    assert name_and_place(element(made, index)) == expected
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0), (1, 95, 63), (0, 50, 20)])
+def test_a_changed_element_is_no_block(place):
+    made = STACKED.copy()
+    made[place] *= numpy.float32(1.0001)
+    assert name_and_place(element(made, place))[0] == "made"
