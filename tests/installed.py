@@ -38,7 +38,9 @@ def main(sdist: Path) -> None:
         older = sys.version_info < (3, 11)
         for page in sorted([source / "README.md", *(source / "docs").glob("*.md")]):
             text = page.read_text("utf-8")
-            if blocks := re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            # Tests are no scripts; those of this package run those that pages show.
+            found = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+            if blocks := [block for block in found if "import pytest" not in block]:
                 (source / "blocks.py").write_text("\n".join(blocks), "utf-8")
                 run(place, "python blocks.py", source)
             for command, shown in re.findall(r"^```console\n\$ (graphpass .*?)\n(.*?)^```", text, re.DOTALL | re.M):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.matrix import cell, failed
+from support.matrix import Positions, cell, failed
 from support.models import export
 
 from graphpass.cli.ci_progress import LiveTable, PlainLines
@@ -63,16 +63,6 @@ def test_cells_run_as_memory_and_jobs_allow(cells, jobs, fit, most):
     assert counting.order == [one.id for one in cells]
     assert [result.problems[0].rule for result in run.results] == ["GP104"] * 3
     assert most > 1 or not Path(cells[0].output).parent.exists()
-
-
-class Positions(Progress):
-    """Keeps the positions of each cell."""
-
-    def __init__(self):
-        self.met = {}
-
-    def moved(self, cell, at):
-        self.met.setdefault(cell.id, []).append(at)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.cluster import cluster, s3_server
 from support.commands import in_process
+from support.matrix import Positions
 from support.models import export
 from support.plugins import distribution
 
@@ -20,6 +21,7 @@ from graphpass.artifacts.manifest import damage
 from graphpass.errors import UsageError
 from graphpass.matrix.cells import Cell, Settings
 from graphpass.matrix.fleet import Fleet
+from graphpass.matrix.progress import Progress
 
 #: A pass that hands its process to whoever reads the pipe, and waits; without the pipe it does nothing.
 _WAIT = '''
@@ -152,9 +154,11 @@ def test_a_cell_that_takes_too_long_fails_alone(plugin, tmp_path):
     out = str(tmp_path / "out")
     pipeline = f"test-wait{{pipe={pipe}}}"
     slow = Cell("m", "slow", str(source), out, None, pipeline, out, Settings(verify=False, timeout=2))
+    positions = Positions()
     with cluster(tmp_path, 1) as found:
-        (result,) = Fleet(found.scheduler).run([slow], lambda _: None)
+        (result,) = Fleet(found.scheduler).run([slow], positions)
     os.close(reader)
+    assert "running the pipeline" in [at.stage.text for at in positions.met["m:slow"]]
     assert (result.state, [problem.rule for problem in result.problems]) == ("failed", ["GP407"])
     assert not (tmp_path / "out").exists()
 
@@ -164,7 +168,7 @@ def test_a_scheduler_that_does_not_answer(capfd, tmp_path):
     for arguments in (["--executor", "dask"], ["--scheduler", "tcp://127.0.0.1:1"]):
         assert in_process(capfd, "ci", tmp_path, *arguments).code == 2
     with pytest.raises(UsageError, match="no scheduler of Dask answers"):
-        list(Fleet("tcp://127.0.0.1:1", patience=0.2).run([], lambda _: None))
+        list(Fleet("tcp://127.0.0.1:1", patience=0.2).run([], Progress()))
 
 
 @pytest.mark.slow
@@ -172,4 +176,4 @@ def test_workers_of_other_versions_are_refused(monkeypatch, tmp_path):
     with cluster(tmp_path, 1) as found:
         monkeypatch.setattr("graphpass.matrix.fleet.versions", lambda: {"graphpass": "0"})
         with pytest.raises(UsageError, match=r"has graphpass \d+\.\d+\.\d+\+[0-9a-f]{12}, and 0 here"):
-            list(Fleet(found.scheduler).run([], lambda _: None))
+            list(Fleet(found.scheduler).run([], Progress()))

@@ -13,6 +13,7 @@ import pytest
 import xmlschema
 
 from graphpass.matrix.cells import Cell, CellResult, Problem, Settings
+from graphpass.matrix.progress import Position, Progress
 from graphpass.matrix.run import Run
 from support.plugins import distribution
 
@@ -76,6 +77,16 @@ class Broken(Target):
     def pipeline(self, model):
         raise ZeroDivisionError("by zero")
 '''
+
+
+class Positions(Progress):
+    """Keeps the positions of each cell."""
+
+    def __init__(self) -> None:
+        self.met: dict[str, list[Position]] = {}
+
+    def moved(self, cell: Cell, at: Position) -> None:
+        self.met.setdefault(cell.id, []).append(at)
 
 
 def hostile_paths(folder: Path) -> list[Path]:
