@@ -63,7 +63,10 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
     help="Also trim, rewind and reorder the caches, restore snapshots, and feed trees of drafts.",
 )
 @click.option(
-    "--device", default="CPU", show_default=True, help="OpenVINO device of the candidate, such as GPU or NPU."
+    "--device",
+    default="CPU",
+    show_default=True,
+    help="Device of the candidate: GPU or NPU of OpenVINO, WEBGPU of ONNX Runtime.",
 )
 @click.option(
     "--property",
@@ -98,7 +101,8 @@ def command(
     before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
     both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
     compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
-    environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. Exits with 1
+    environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU; WEBGPU needs
+    graphpass[webgpu] and an adapter, see `graphpass devices`. Exits with 1
     if the models differ, or if anything but padding is left to numbers with --require proven.
 
     With --certificate, all files of a result are read and compared with the digests in its graphpass.json, and with

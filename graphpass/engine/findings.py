@@ -72,6 +72,7 @@ class Observation:
         refused: The runtime's own words, if it failed.
         wrong: Difference of its numbers, if there is one.
         ran: Whether it computed numbers, which were compared.
+        elsewhere: Names of nodes that ran on another device than the target's.
     """
 
     tried: str
@@ -80,6 +81,7 @@ class Observation:
     refused: str | None = None
     wrong: str | None = None
     ran: bool = False
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ def compare(findings: tuple[Finding, ...], observed: Observation) -> Confirmatio
                 if finding.subject == observed.subject
                 and (is_fused := finding.name in observed.fused) != (finding.verdict == "fused")
             ]
+        foreseen = {name for finding in findings for name in (finding.name, finding.node) if not finding.holds}
+        said += [f"{name} ran on another device" for name in sorted(observed.elsewhere - foreseen)]
         if observed.wrong is not None and not wrong:
             said.append(f"right numbers were predicted, but {observed.wrong}")
         if observed.ran and observed.wrong is None:

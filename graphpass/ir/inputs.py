@@ -14,6 +14,9 @@ TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 #: Name of the dimension of the batch, as optimum writes it.
 BATCH_NAME = "batch_size"
 
+#: Numbers of the last tokens whose logits are computed: transformers slices from -0, which keeps all.
+KEPT_LOGITS = frozenset({"num_logits_to_keep", "logits_to_keep"})
+
 #: Number of positions to keep of the past, if no other inputs imply it.
 PAST_LENGTH = "past_len"
 

@@ -37,7 +37,7 @@ def open_session(
 
     Args:
         model: The model; `graphpass.analysis.caches.inventory.analyze_caches` finds its caches.
-        device: The OpenVINO device. ONNX Runtime runs on ``"CPU"`` only.
+        device: The OpenVINO device. ONNX Runtime runs on ``"CPU"``, and on ``"WEBGPU"`` with ``graphpass[webgpu]``.
         backend: ``"auto"`` takes ONNX Runtime for ONNX and OpenVINO for OpenVINO. ``"openvino"`` also runs ONNX models,
             through OpenVINO's frontend.
         exact: Compute and keep caches in f32, as far as the device has options for that. Otherwise its defaults
@@ -92,7 +92,8 @@ def _opened(
         if Phase.find(model) is not None:
             return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
-        if capacity is not None or has_open_capacity(model, inventory):
+        # Buffers in place are this process's memory.
+        if device == "CPU" and (capacity is not None or has_open_capacity(model, inventory)):
             return DecodeSession(OnnxRuntimeInPlaceStore(model, inventory, capacity, exact))
         return DecodeSession(StatelessStore(model, inventory, where))
     inventory = model.analysis(caches_of)

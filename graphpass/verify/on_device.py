@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from graphpass.errors import GraphpassError, UnsupportedError
 from graphpass.io import load, write_model
 from graphpass.runtime.backends.stand_in import ENVIRONMENT, stand_in
+from graphpass.runtime.devices.apart import run_apart
+from graphpass.runtime.devices.webgpu import NAME, environment
 from graphpass.verify import compare_within
 
 if TYPE_CHECKING:
@@ -43,33 +45,47 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     Args:
         reference: The model that is right; it runs on the CPU.
         candidate: The model in question.
-        device: The OpenVINO device; an environment may stand in for ``"GPU"``, see `stand_in`.
+        device: The OpenVINO device, an environment may stand in for ``"GPU"``, see `stand_in`; or ``"WEBGPU"``, on
+            which ONNX Runtime runs.
         options: Further arguments of `graphpass.verify.compare_within`.
 
     Raises:
         UsageError: GP228, no environment stands in for a GPU; or as `graphpass.verify.compare_within`.
         UnsupportedError: GP321, there is no GPU, or its stand-in ended; or as `graphpass.verify.compare_within`.
     """
+    device = NAME if device.upper() == NAME else device
     options["device"] = device
-    environment = _stand_in_for(device)
-    if environment is None:
+    variables = _webgpu() if device == NAME else {}
+    place = _stand_in_for(device)
+    if place is None and device != NAME:
         return compare_within(reference, candidate, **options)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         files = _file(reference, scratch / "reference"), _file(candidate, scratch / "candidate")
         task, answer = scratch / "task", scratch / "answer"
         task.write_bytes(pickle.dumps(_Task(files, options)))
-        run = [sys.executable, "-m", __name__, str(task), str(answer)]
-        command = ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(environment.resolve()), *run]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python
-        if not answer.exists():
-            words = [f"the process ended with {done.returncode}", *done.stderr.strip().splitlines()[-1:]]
-            raise UnsupportedError("GP321", f"cannot compare in {environment}: {': '.join(words)}")
+        command = [sys.executable, "-m", __name__, str(task), str(answer)]
+        if place is not None:
+            command = ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(place.resolve()), *command]
+        if failure := run_apart(command, answer, None, variables):
+            raise UnsupportedError("GP321", f"cannot compare on {place or device}: {failure}")
         found = pickle.loads(answer.read_bytes())  # noqa: S301 - our own process wrote it
     if isinstance(found, GraphpassError):
         raise found
     result: Comparison = found
     return result
+
+
+def _webgpu() -> Mapping[str, str]:
+    """Return the variables by which ONNX Runtime finds an adapter.
+
+    Raises:
+        UnsupportedError: GP321, there is none.
+    """
+    found = environment()
+    if isinstance(found, str):
+        raise UnsupportedError("GP321", f"cannot compare on {NAME}: {found}")
+    return found
 
 
 def _stand_in_for(device: str) -> Path | None:

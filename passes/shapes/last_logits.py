@@ -74,7 +74,7 @@ def _is_one(value: Value) -> bool:
 def _as_many_as_asked(rewriter: Rewriter, hidden: Value) -> Handle:
     write = rewriter.under("last_logits")
     count = rewriter.input(_COUNT, "i64", [])
-    start = write.op("Negative", write.op("Reshape", count, [1]), label="start")
+    start = write.op("Negative", write.op("Unsqueeze", count, axes=[0]), label="start")
     return write.slice(hidden, start, None, 1, label="last")
 
 

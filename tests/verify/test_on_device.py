@@ -62,7 +62,7 @@ def test_an_environment_that_breaks_down(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "venv" / "bin" / "python").write_text("")
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
     llama = exported("llama/ov-stateful")
-    with pytest.raises(UnsupportedError, match="the process ended with 3: no OpenCL") as caught:
+    with pytest.raises(UnsupportedError, match="its process ended with 3: no OpenCL") as caught:
         compare_on_device(llama, llama, "GPU")
     assert caught.value.id == "GP321"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from graphpass.errors import UsageError
+from graphpass.runtime.devices.webgpu import NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,23 +15,25 @@ class Device:
     """Names a device and its settings.
 
     Attributes:
-        name: The OpenVINO device; ONNX Runtime runs on ``"CPU"`` only.
+        name: The OpenVINO device; ONNX Runtime runs on ``"CPU"`` and ``"WEBGPU"``.
         exact: Compute and keep caches in f32, as far as the device has options for that.
         properties: OpenVINO's properties by name, which hold before those of ``exact``.
+        profile: A folder for ONNX Runtime's profile of what ran; ``None`` for none.
     """
 
     name: str = "CPU"
     exact: bool = True
     properties: Mapping[str, object] = field(default_factory=dict)
+    profile: Path | None = None
 
     def require_onnxruntime(self) -> None:
         """Refuse what ONNX Runtime has not.
 
         Raises:
-            UsageError: GP240, another device than the CPU, or properties.
+            UsageError: GP240, another device than the CPU and WebGPU, or properties.
         """
-        if self.name != "CPU":
-            message = f"the onnxruntime backend runs on CPU, not on {self.name}"
+        if self.name not in {"CPU", NAME}:
+            message = f"the onnxruntime backend runs on CPU and {NAME}, not on {self.name}"
             raise UsageError("GP240", message, "use the openvino backend")
         if self.properties:
             message = f"{next(iter(self.properties))} is a property of OpenVINO's devices, not of ONNX Runtime"

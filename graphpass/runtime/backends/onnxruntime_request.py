@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import threading
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime
 
 from graphpass.dialects.onnx.tensors import graphs
+from graphpass.errors import UnsupportedError
 from graphpass.runtime.backends.failures import compiling, running
 
 if TYPE_CHECKING:
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.runtime.sessions.inputs import Array
 
+
+#: Ends names of events of a profile that tell of kernels.
+_KERNEL = "_kernel_time"
 
 _FATAL_ONLY = 4  # errors are raised, so they need no log
 
@@ -79,23 +86,29 @@ def weights_in_place() -> Iterator[None]:
 class OnnxRuntimeRequest:
     """Runs a model."""
 
-    def __init__(self, model: OnnxModel, exact: bool) -> None:
+    def __init__(self, model: OnnxModel, exact: bool, device: str = "CPU", profile: Path | None = None) -> None:
         """Open the model.
 
         Args:
             model: The model to run.
             exact: Compute in f32 with compressed weights, too, whatever accuracy the model asks for.
+            device: ``"CPU"`` or ``"WEBGPU"``.
+            profile: A folder for the profile that `ran` reads.
 
         Raises:
-            UnsupportedError: GP321, ONNX Runtime refuses the model.
+            UnsupportedError: GP321, ONNX Runtime refuses the model, or has no such device.
         """
-        self.settings = {"exact": str(exact)}
+        self.settings = {"exact": str(exact)} if device == "CPU" else {"exact": str(exact), "device": device}
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL_ONLY
         options.use_deterministic_compute = True
         entries = {**_SHARED_CORES, **(_EXACT if exact else {}), **({} if _packs.get() else _IN_PLACE)}
         for key, value in entries.items():
             options.add_session_config_entry(key, value)
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile / "profile")
+        if device != "CPU":
+            options.add_provider_for_devices([_webgpu()], {})
         if exact:
             model = _in_f32(model)
         is_mixed = exact and any(node.op_type == "QMoE" for graph in graphs(model.proto) for node in graph.node)
@@ -103,7 +116,7 @@ class OnnxRuntimeRequest:
             self._session: Any = onnxruntime.InferenceSession(
                 str(path),
                 options,
-                providers=["CPUExecutionProvider"],
+                providers=["CPUExecutionProvider"] if device == "CPU" else None,
                 disabled_optimizers=[] if _packs.get() else [_FOLDING],
             )
         self._names = [output.name for output in self._session.get_outputs()]
@@ -127,6 +140,24 @@ class OnnxRuntimeRequest:
             self._session.run_with_iobinding(binding, self._run_options)
             results = zip(self._names, binding.get_outputs(), strict=True)
             return {name: value.numpy() for name, value in results if name not in rooms}
+
+    def ran(self) -> dict[str, tuple[str, str]]:
+        """Return operator and provider of each node that ran, by name; profiling ends."""
+        events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
+        kernels = [event for event in events if event.get("name", "").endswith(_KERNEL)]
+        return {
+            event["name"].removesuffix(_KERNEL): (event["args"]["op_name"], event["args"]["provider"])
+            for event in kernels
+        }
+
+
+def _webgpu() -> Any:
+    from graphpass.runtime.devices.webgpu import webgpu_device
+
+    found = webgpu_device() if importlib.util.find_spec("onnxruntime_ep_webgpu") is not None else None
+    if found is None:
+        raise UnsupportedError("GP321", "ONNX Runtime finds no adapter of WebGPU", "graphpass devices names the remedy")
+    return found
 
 
 def _in_f32(model: OnnxModel) -> OnnxModel:

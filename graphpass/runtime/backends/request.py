@@ -54,7 +54,7 @@ def open_request(model: Model, device: Device, backend: Backend = "auto") -> Req
 
         assert isinstance(model, OnnxModel)
         device.require_onnxruntime()
-        return OnnxRuntimeRequest(model, device.exact)
+        return OnnxRuntimeRequest(model, device.exact, device.name, device.profile)
     from graphpass.runtime.backends.openvino_request import OpenVINORequest
 
     return OpenVINORequest(model, device)

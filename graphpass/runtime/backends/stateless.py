@@ -32,6 +32,9 @@ class StatelessStore(CacheStore):
     Pooled outputs of encoders are ``[batch, 1, size]``.
 
     A part of a model, whose caches are elsewhere, does not replay: it gets the new tokens alone.
+
+    Attributes:
+        request: Runs the model.
     """
 
     replays = True
@@ -56,14 +59,14 @@ class StatelessStore(CacheStore):
             cache for cache in inventory.caches if cache.name not in windows and not _has_capacity(cache)
         )
 
-        self._request = open_request(model, device, backend)
+        self.request = open_request(model, device, backend)
 
     def run(self, step: Step) -> dict[str, Array]:
         self._make_buffers(step.batch)
         past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
         rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}
         promised = {name: room for name, room in rooms.items() if name in self._foreseen}
-        results = self._request.infer(self.inputs.feeds(step) | past, promised)
+        results = self.request.infer(self.inputs.feeds(step) | past, promised)
         if not self._starts and self.replays and self.is_encoder:  # pooled outputs have one entry for all tokens
             results = {name: value[:, None] if value.ndim == 2 else value for name, value in results.items()}
         self._has_run = True
@@ -85,7 +88,7 @@ class StatelessStore(CacheStore):
                 self._buffers[cache.name] = CacheBuffer(np.zeros(sizes, dtype), cache.axes.sequence)
 
     def settings(self) -> Mapping[str, str]:
-        return self._request.settings
+        return self.request.settings
 
     def forget(self) -> None:
         self._buffers = {}

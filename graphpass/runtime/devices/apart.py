@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def run_apart(command: Sequence[str], answer: Path, limit: int, environment: Mapping[str, str] | None = None) -> str:
+def run_apart(
+    command: Sequence[str], answer: Path, limit: int | None, environment: Mapping[str, str] | None = None
+) -> str:
     """Run a program that writes a file.
 
     Args:
         command: The program and its arguments.
         answer: The file that it writes when it is done.
-        limit: Seconds after which it counts as hanging.
+        limit: Seconds after which it counts as hanging; ``None`` for none.
         environment: Variables that it gets besides this process's.
 
     Returns:

@@ -75,6 +75,14 @@ found = [each for each in onnxruntime.get_ep_devices() if each.ep_name == "{prov
 names = [f"{{each.device.type.name}} {{each.device.vendor}}".strip() for each in found]
 """
 
+_WEBGPU = _Probe(
+    "ONNX Runtime, WebGPU",
+    "onnxruntime-ep-webgpu",
+    _PLUGIN.format(module="onnxruntime_ep_webgpu", provider="WebGpuExecutionProvider"),
+    "pip install 'graphpass[webgpu]'",
+    "install a Vulkan driver, or chromium, whose SwiftShader is one in software",
+)
+
 _PROBES = (
     _Probe(
         "ONNX Runtime",
@@ -83,13 +91,7 @@ _PROBES = (
         "pip install onnxruntime",
         "reinstall onnxruntime",
     ),
-    _Probe(
-        "ONNX Runtime, WebGPU",
-        "onnxruntime-ep-webgpu",
-        _PLUGIN.format(module="onnxruntime_ep_webgpu", provider="WebGpuExecutionProvider"),
-        "pip install 'graphpass[webgpu]'",
-        "install a Vulkan driver, or chromium, whose SwiftShader is one in software",
-    ),
+    _WEBGPU,
     _Probe(
         "ONNX Runtime, Qualcomm QNN",
         "onnxruntime-qnn",
@@ -122,6 +124,11 @@ def find_runtimes() -> tuple[Runtime, ...]:
     )
 
 
+def find_webgpu() -> Runtime:
+    """Return ONNX Runtime's WebGPU provider on this machine."""
+    return _found(_WEBGPU)
+
+
 def _transformers_js() -> Runtime:
     found = find_javascript()
     name = "transformers.js"
@@ -134,7 +141,7 @@ def _found(probe: _Probe) -> Runtime:
     except PackageNotFoundError:
         return Runtime(probe.name, None, missing=f"{probe.package} is not installed: {probe.install}")
     names, failure = _ask(probe.code, {})
-    software = software_vulkan() if probe.package == "onnxruntime-ep-webgpu" else None
+    software = software_vulkan() if probe is _WEBGPU else None
     is_software = not names and software is not None
     if not names and software is not None:
         names, failure = _ask(probe.code, software)

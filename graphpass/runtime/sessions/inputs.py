@@ -14,7 +14,7 @@ from graphpass.analysis.caches.stepping import Stepping, find_stepping
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.element_types import ELEMENT_TYPES
-from graphpass.ir.inputs import EMBEDDINGS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
+from graphpass.ir.inputs import EMBEDDINGS, KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 
@@ -22,9 +22,6 @@ Array: TypeAlias = NDArray[Any]
 
 #: Names of the inputs that take token ids.
 TOKENS = ("input_ids", "decoder_input_ids")
-
-#: Numbers of the last tokens whose logits are computed: transformers slices from -0, which keeps all.
-_ZERO = frozenset({"num_logits_to_keep", "logits_to_keep"})
 
 _NONE = np.zeros(0, np.int64)
 
@@ -234,7 +231,7 @@ def idle_inputs(model: Model) -> tuple[str, ...]:
 
 def _chooses_nothing(port: Port, stepping: Stepping) -> bool:
     is_fixed = port.shape is not None and all(isinstance(size, int) for size in port.shape)
-    return is_fixed and (port.name in stepping.passed_on or port.name in _ZERO)
+    return is_fixed and (port.name in stepping.passed_on or port.name in KEPT_LOGITS)
 
 
 def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:

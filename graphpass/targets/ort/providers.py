@@ -31,6 +31,7 @@ class Provider:
             reads no zero points and normalizes all weights of experts (``contrib_ops/webgpu/moe/qmoe.cc``); neither was
             run, so that quantized experts stay there.
         experts_source: File of ONNX Runtime with the kernel of MoE.
+        has_attention: Whether it has a kernel of ONNX's Attention.
         joins_sums: Whether a sum and the norm after it gain in one operator.
         has_bf16: Whether its kernels compute in bf16.
         precision: Type of hidden states that suits it.
@@ -44,6 +45,7 @@ class Provider:
     expert_types: frozenset[str] = frozenset()
     quantized_expert_types: frozenset[str] = frozenset()
     experts_source: str = "docs/OperatorKernels.md"
+    has_attention: bool = True
     joins_sums: bool = True
     has_bf16: bool = False
     precision: Literal["f32", "f16"] = "f16"
@@ -84,11 +86,13 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset(get_args(Feature)),
         attends_to_past=False,
     ),
-    # It refuses causal=0, and no shader reads the soft cap or scales of caches.
+    # It refuses causal=0, and no shader reads the soft cap or scales of caches. Attention of opsets 23 and 24 ran on
+    # the CPU provider (onnxruntime-ep-webgpu 0.4.0, docs/devices.md).
     "webgpu": Provider(
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
         frozenset({"mask", "softcap", "integers", "unlike scales", "counts"}),
+        has_attention=False,
     ),
 }

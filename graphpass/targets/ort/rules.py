@@ -95,6 +95,11 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in grouped and (refusal := _refusal(grouped[block.node], block.head_dim, provider)) is not None:
             yield Finding("attention", block.node, "refused", block.layer, block.node, *refusal)
+        elif block.form == "Attention" and not provider.has_attention:
+            miss = read.get(block.node, "it is in the body of a loop or branch")
+            cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
+            reason = f"{provider.name} has no kernel of Attention, so that the CPU computes it: {cure}"
+            yield Finding("attention", block.node, "not fused", block.layer, block.node, reason, _KERNELS)
         else:
             found = read.get(block.node)
             better = _cure(found, provider) if isinstance(found, GroupedQuery) else found

@@ -33,7 +33,7 @@ class ORT(Target):
         device: The provider that runs it. For all but ``cpu`` hidden states are f16, of models in bf16 on ``cuda``
             bf16, and sums are joined with norms; attention stays where the provider's kernel lacks what it needs. For
             ``cuda`` and ``dml``, whose kernels add no bias, padding is read on the right. CUDA and DirectML were
-            not run, WebGPU in f32 alone.
+            not run, WebGPU in f32.
         cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
             length that the mask leaves for them.
         padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left
@@ -99,9 +99,15 @@ class ORT(Target):
 
     def observe(self, model: Model) -> Observation | str:
         """See `Target.observe`."""
-        if self.device != "cpu":
-            return f"models are tried on the CPU provider alone, and not on {self.provider.name}"
-        return self.attempt(model)
+        if self.device == "cpu":
+            return self.attempt(model)
+        if self.device != "webgpu":
+            return f"models are tried on the CPU and WebGPU providers alone, and not on {self.provider.name}"
+        from graphpass.dialects.onnx.model import OnnxModel
+        from graphpass.targets.ort.webgpu_trial import observe
+
+        assert isinstance(model, OnnxModel)
+        return observe(model)
 
     def attempt(self, model: Model) -> Observation | str:
         """Try the runtime on the CPU."""

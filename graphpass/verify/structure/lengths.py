@@ -15,7 +15,7 @@ from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, numbe
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.cache import Cache
-from graphpass.ir.inputs import PAST_LENGTH
+from graphpass.ir.inputs import KEPT_LOGITS, PAST_LENGTH
 from graphpass.verify.structure.caches import SELECTORS
 from graphpass.verify.structure.moves import Move, find_move, moves_slots
 from graphpass.verify.structure.tensors import Inputs, Leaf
@@ -43,9 +43,10 @@ def read_inputs(model: Model, leaves: Mapping[int, Leaf], *, unpadded: bool) -> 
             for node, leaf in leaves.items()
             if node in moves or node not in growing
         }
-    known: dict[int, Expr] = {}
+    # Sessions feed 0, which keeps all.
+    known: dict[int, Expr] = {value.node: ZERO for name, value in parameters.items() if name in KEPT_LOGITS}
     if unpadded:
-        known = {node: _one(model, node) for node in bits}
+        known |= {node: _one(model, node) for node in bits}
         positions = parameters.get(POSITIONS)
         if positions is not None and positions.rank == 2:
             known[positions.node] = PAST if growing else ZERO

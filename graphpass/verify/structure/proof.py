@@ -15,7 +15,7 @@ from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.dialects.onnx.branches import deciders, take_branches
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
+from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
@@ -147,6 +147,7 @@ class Comparer:
                 found[f"{SOURCE_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
             if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
                 found[f"{PAST_LENGTH} is the number of positions before the step"] = None
+            found |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
             if begins_at_1(model):
                 found["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
         if self.shared:

@@ -44,7 +44,7 @@ def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that is reversed, or cut to its first elements."""
+    """Return the size of an axis that is reversed, kept, or cut to its first elements."""
     size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
     found = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
     if axis not in found:
@@ -54,6 +54,8 @@ def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
         is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
         return size if is_last else None
+    if step == 1 and start is ZERO and isinstance(end.as_number, int) and end.as_number >= NO_END:
+        return size
     is_within = is_natural(end) and is_natural(ex.subtract(size, end))
     return end if step == 1 and start is ZERO and is_within else None
 

@@ -174,7 +174,7 @@ class Tensors(Elements):
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
         if (known := self._inputs.known.get(node.index)) is not None:
-            return known if value.rank == 1 or node.index in self._bits else ex.add(known, index[-1])
+            return known if value.rank in {0, 1} or node.index in self._bits else ex.add(known, index[-1])
         return super()._parameter(node, value, index)
 
     def _constant(self, value: Value, index: Index) -> Expr:

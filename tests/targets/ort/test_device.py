@@ -94,7 +94,7 @@ def test_directml_takes_one_token_after_a_past():
 
 def test_models_are_not_tried_on_another_device():
     told = CUDA.observe(exported("llama/onnx"))
-    assert told == "models are tried on the CPU provider alone, and not on CUDAExecutionProvider"
+    assert told == "models are tried on the CPU and WebGPU providers alone, and not on CUDAExecutionProvider"
 
 
 def test_the_folder_asks_for_the_device():

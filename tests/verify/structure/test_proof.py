@@ -7,7 +7,7 @@ import onnx
 import pytest
 from mutants import moves, triggers  # noqa: F401 - registers their faults
 from mutants.faults import faults
-from support.loaded import converted, exported
+from support.loaded import converted, exported, ran
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
@@ -252,3 +252,11 @@ def counting(counted: str) -> OnnxModel:
 
 def test_sizes_of_data_are_equal_in_no_two_models():
     assert unequal(counting("first"), counting("second"), unpadded=False)
+
+
+def test_a_number_of_logits_to_keep_is_0():
+    llama = exported("llama/onnx")
+    found = compare_structures(llama, ran(llama, "last-logits{count=input}").model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert found.assumed == ("num_logits_to_keep is 0",)

@@ -1,0 +1,91 @@
+"""Generate with a session on the CPU, and compare other runtimes with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.session import DecodeSession
+
+Rows: TypeAlias = "list[list[int]]"
+
+#: Prompts: one alone, and two of unlike lengths side by side, which are padded on the left.
+_ALONE: tuple[Rows, ...] = ([[5, 9, 17, 3, 11]],)
+_PADDED: tuple[Rows, ...] = ([[7, 2, 8], [4, 6, 1, 9, 3, 12]],)
+
+STEPS = 6
+
+#: Largest difference of logits, by the largest of them: in f32 up to 2e-4 was measured on SwiftShader.
+_TOLERANCE = {"f32": 5e-3, "f16": 5e-2}
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Holds the tokens of a batch.
+
+    Attributes:
+        tokens: New tokens of each row.
+        logits: f32 [rows, vocabulary], after the prompts.
+    """
+
+    tokens: Rows
+    logits: NDArray[numpy.float32]
+
+
+def batches_for(model: Model) -> tuple[Rows, ...]:
+    """Return prompts for a trial; padding enters the states of hybrids."""
+    return _ALONE if analyze_caches(model).kind != "kv" else (*_ALONE, *_PADDED)
+
+
+def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:
+    """Generate on ONNX Runtime's CPU provider; return the obstacle if it cannot run the model."""
+    from graphpass.runtime import open_session
+
+    try:
+        session = open_session(model)
+        return [generate(session, rows) for rows in batches]
+    except UnsupportedError as error:
+        return f"there is nothing to compare with: {error.message}"
+
+
+def generate(session: DecodeSession, rows: Rows) -> Generated:
+    """Generate greedily.
+
+    Raises:
+        UnsupportedError: The runtime fails.
+    """
+    width = max(map(len, rows))
+    ids = numpy.array([[0] * (width - len(row)) + row for row in rows])
+    mask = numpy.array([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    logits = session.prefill(ids, None if mask.all() else mask)[:, -1]
+    tokens, first = [logits.argmax(-1)], logits
+    while len(tokens) < STEPS:
+        tokens.append(session.step(tokens[-1][:, None])[:, -1].argmax(-1))
+    return Generated(numpy.stack(tokens, 1).tolist(), first.astype(numpy.float32))
+
+
+def largest_difference(right: list[Generated], ours: list[Generated]) -> float:
+    """Return the largest difference of logits."""
+    return max(float(numpy.abs(one.logits - other.logits).max()) for one, other in zip(right, ours, strict=True))
+
+
+def difference(right: list[Generated], ours: list[Generated], model: Model) -> str | None:
+    """Return the first difference that rounding does not explain."""
+    in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
+    tolerance = _TOLERANCE["f16" if in_half else "f32"]
+    for one, other in zip(right, ours, strict=True):
+        largest = largest_difference([one], [other])
+        if not largest <= tolerance * max(1.0, float(numpy.abs(one.logits).max())):
+            return f"logits differ by {largest:.2g}"
+        # In f16 a tie may fall either way.
+        if not in_half and one.tokens != other.tokens:
+            return f"tokens are {other.tokens}, not {one.tokens}"
+    return None

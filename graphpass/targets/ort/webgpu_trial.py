@@ -1,0 +1,110 @@
+"""Try a model on ONNX Runtime's WebGPU provider, in a process that a driver may crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.findings import Observation
+from graphpass.errors import GraphpassError
+from graphpass.io import load
+from graphpass.ir.operators import NORMS, PRODUCTS, STATE_OPERATORS
+from graphpass.runtime.devices.apart import run_apart
+from graphpass.runtime.devices.webgpu import NAME, PROVIDER, environment
+from graphpass.targets.ort.generated import Generated, batches_for, difference, generate, largest_difference, on_cpu
+
+if TYPE_CHECKING:
+    from graphpass.dialects.onnx.model import OnnxModel
+
+#: Seconds after which a runtime counts as hanging.
+_LIMIT = 1800
+
+#: End of the name of attention that ONNX Runtime joins with norms of queries and keys, as it opens a model.
+_JOINED = "_qknorm"
+
+#: Operators that a model spends its time in; all else of it may run anywhere.
+_HEAVY = NORMS | PRODUCTS | STATE_OPERATORS.keys() | {"MoE", "QMoE", "Softmax"}
+
+
+def observe(model: OnnxModel) -> Observation | str:
+    """Generate with ``model`` on WebGPU; return the obstacle if that is impossible.
+
+    A model in f16 is tried as its twin in f32 if the adapter has no f16.
+    """
+    where = environment()
+    if isinstance(where, str):
+        return where
+    tried = "generated on ONNX Runtime's WebGPU provider"
+    if where and any(cache.element_type == "f16" for cache in analyze_caches(model).caches):
+        model, tried = _in_f32(model), f"{tried} in f32, since SwiftShader has no f16"
+    with tempfile.TemporaryDirectory(prefix=".graphpass_webgpu-") as scratch, model.on_disk() as file:
+        answer = Path(scratch, "answer.json")
+        command = [sys.executable, "-m", __name__, str(file.resolve()), str(answer)]
+        if failure := run_apart(command, answer, _LIMIT, where):
+            return Observation(tried, refused=failure)
+        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    if "obstacle" in found:
+        return str(found["obstacle"])
+    if "refused" in found:
+        return Observation(tried, refused=found["refused"])
+    elsewhere = Counter(op for op, provider in found["ran"].values() if provider != PROVIDER)
+    counted = ", ".join(f"{count} {op}" for op, count in sorted(elsewhere.items()))
+    return Observation(
+        f"{tried}, logits within {found['largest']:.2g}; on the CPU provider ran {counted or 'nothing'}",
+        fused=frozenset(
+            name.removesuffix(_JOINED)
+            for name, (op, provider) in found["ran"].items()
+            if provider == PROVIDER and op in STATE_OPERATORS
+        ),
+        wrong=found["wrong"],
+        ran=True,
+        elsewhere=frozenset(
+            name for name, (op, provider) in found["ran"].items() if provider != PROVIDER and op in _HEAVY
+        ),
+    )
+
+
+def _in_f32(model: OnnxModel) -> OnnxModel:
+    from graphpass.engine.manager import PassManager
+    from graphpass.engine.pipeline import parse
+
+    result: Any = PassManager(parse("change-precision{to=f32}")).run(model).model
+    return result  # type: ignore[no-any-return]
+
+
+def _run(file: Path, answer: Path) -> None:
+    """Do the work of the other process."""
+    from graphpass.runtime.backends.device import Device
+    from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
+    from graphpass.runtime.backends.stateless import StatelessStore
+    from graphpass.runtime.sessions.cache_store import caches_of
+    from graphpass.runtime.sessions.session import DecodeSession
+
+    found: dict[str, Any] = {}
+    try:
+        model = load(file)
+        batches = batches_for(model)
+        right = on_cpu(model, batches)
+        if isinstance(right, str):
+            answer.write_text(json.dumps({"obstacle": right}), encoding="utf-8")
+            return
+        store = StatelessStore(model, model.analysis(caches_of), Device(NAME, profile=answer.parent))
+        ours: list[Generated] = [generate(DecodeSession(store), rows) for rows in batches]
+        assert isinstance(store.request, OnnxRuntimeRequest)
+        largest = largest_difference(right, ours)
+        found = {"wrong": difference(right, ours, model), "largest": largest, "ran": store.request.ran()}
+    except GraphpassError as error:
+        found = {"refused": error.message}
+    answer.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _run(*map(Path, sys.argv[1:]))
+    # Drivers crash now and then at the end of a process.
+    os._exit(0)
