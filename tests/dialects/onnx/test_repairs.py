@@ -3,7 +3,7 @@
 import numpy
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from support.models import export
+from support.models import export, exporters
 
 from graphpass.dialects.onnx.model import OnnxModel
 
@@ -40,6 +40,13 @@ def test_types_that_contradict_an_initializer_are_removed(tmp_path):
         model = loaded(tmp_path, ["batch", 4], wrong)
         assert model.graph.parameters["x"].shape == ("batch", 4)  # its graph is built, by onnx's inference
         assert not model.proto.graph.value_info
+
+
+def test_types_that_contradict_a_constant_are_removed():
+    model = OnnxModel.load(exporters("builder", "lfm2_moe") / "model.onnx")
+    one = "/model/constants/INT64/[1]"
+    assert any(one in node.output for node in model.proto.graph.node)
+    assert one not in {info.name for info in model.proto.graph.value_info}
 
 
 def test_other_types_of_initializers_stay(tmp_path):
