@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.symbolic.folding import fold_elements
+from graphpass.analysis.symbolic.folding import fold_elements, fold_scalar
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.moves import moves_slots, selects_rows
-from graphpass.verify.structure.tensors import Leaf
+from graphpass.verify.structure.tensors import Leaf, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,26 @@ class Carried:
         if len(known) == ranks[0] == ranks[1]:
             first, second = [one for one, _ in known], [other for _, other in known]
         return tuple(first), tuple(second)
+
+    def windows(self) -> tuple[Window | None, Window | None]:
+        """Return the common part of both tensors, if one is larger on one axis.
+
+        States of convolutions have further columns before it; keys and values are filled with zeros after it.
+        """
+        shapes = [cache.shape or () for cache in (self.reference, self.candidate)]
+        pairs = [(shapes[0][one], shapes[1][other], one, other) for one, other in zip(*self.orders(), strict=True)]
+        differing = [pair for pair in pairs if all(isinstance(size, int) for size in pair[:2]) and pair[0] != pair[1]]
+        if len(shapes[0]) != len(shapes[1]) or len(differing) != 1:
+            return None, None
+        ((mine, its, *axes),) = differing
+        assert isinstance(mine, int)
+        assert isinstance(its, int)
+        count, is_filled = min(mine, its), self.reference.kind == "kv"
+        found = [
+            None if size == count else Window(axis, 0 if is_filled else size - count, count, is_filled)
+            for size, axis in zip((mine, its), axes, strict=True)
+        ]
+        return found[0], found[1]
 
 
 def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
@@ -87,7 +107,9 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
             rows = None if is_fed else cache.axes.batch
             is_free = (pair.reference if side else pair.candidate).read in free and pair.name not in shared
             selectors = SELECTORS & models[side].graph.parameters.keys() if is_free else frozenset[str]()
-            found[reads[cache.read].index] = Leaf(pair.name, pair.orders()[side], rows, selectors=selectors)
+            found[reads[cache.read].index] = Leaf(
+                pair.name, pair.orders()[side], rows, selectors=selectors, window=pair.windows()[side]
+            )
     return found
 
 
@@ -132,9 +154,16 @@ def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | No
     for model, cache in zip(models, (pair.reference, pair.candidate), strict=True):
         read = model.graph.reads.get(cache.read)
         value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
-        held = None if value is None else fold_elements(model.graph, value)
-        found.append(None if held is not None and not held.any() else value)
+        found.append(None if value is None or _is_zero(model.graph, value) else value)
     return found
+
+
+def _is_zero(graph: Graph, value: Value) -> bool:
+    """Return whether a value is zeros, or nothing."""
+    held, node = fold_elements(graph, value), graph.producer(value)
+    if held is None and node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
+        return _is_zero(graph, node.source())
+    return held is not None and not held.any()
 
 
 def written(model: Model, cache: Cache) -> Value | None:

@@ -316,12 +316,10 @@ def _guarded(rule: Rule) -> Rule:
 
 def table() -> OperatorTable:
     """Return the table of all operators."""
-    from graphpass.verify.structure import attention, experts, selection
+    from graphpass.verify.structure import attention, convolutions, experts, selection
 
-    rules = {
-        op: _guarded(rule)
-        for op, rule in (RULES | activations.RULES | attention.RULES | experts.RULES | selection.RULES).items()
-    }
+    tables = (RULES, activations.RULES, attention.RULES, convolutions.RULES, experts.RULES, selection.RULES)
+    rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
     return OperatorTable(rules, open_sizes.RULES | attention.SIZES | selection.SIZES | sizes.SIZES)
 
 

@@ -28,7 +28,7 @@ from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.regions import operators_of, unequal_operators
-from graphpass.verify.structure.tensors import Tensors
+from graphpass.verify.structure.tensors import Tensors, Window
 from graphpass.verify.structure.weights import Weights
 
 if TYPE_CHECKING:
@@ -45,12 +45,14 @@ class Result:
         reference: The value there.
         candidate: The value in the candidate; ``None`` if it has none.
         orders: Axes of both, in one order.
+        windows: The common part of the larger one.
     """
 
     name: str
     reference: Value
     candidate: Value | None
     orders: tuple[tuple[int, ...], tuple[int, ...]]
+    windows: tuple[Window | None, Window | None] = (None, None)
 
 
 class Comparer:
@@ -108,22 +110,33 @@ class Comparer:
             if pair is None:
                 yield Result(cache.name, value, None, ((), ()))
             else:
-                yield Result(cache.name, value, written(self.models[1], pair.candidate), pair.orders())
+                yield Result(cache.name, value, written(self.models[1], pair.candidate), pair.orders(), pair.windows())
         for pair in pairs:
             first = starts(self.models, pair)
             if first is not None:
-                yield Result(f"{pair.name} before the first step", *first, pair.orders())
+                yield Result(f"{pair.name} before the first step", *first, pair.orders(), pair.windows())
 
-    def expression(self, side: int, value: Value, order: tuple[int, ...] | None = None) -> Expr:
-        """Return a value as a function of its indices, in the order of ``order``."""
+    def expression(self, side: int, value: Value, order: tuple[int, ...], window: Window | None = None) -> Expr:
+        """Return a value, or a part of it, as a function of its indices."""
         tensors = self.sides[side]
-        sizes = tensors.shape(value)
-        order = tuple(range(len(sizes))) if order is None else order
+        sizes = list(tensors.shape(value))
+        if window is not None:
+            sizes[window.axis] = ex.number(window.count)
         own: list[Expr] = [ex.ZERO] * len(sizes)
         for place, axis in enumerate(order):
             own[axis] = ex.ZERO if sizes[axis] is ex.ONE else ex.index(f"x{place}", sizes[axis])
-        algebra = tensors.definitions.algebra
-        return algebra.cases(tensors.of(value, tuple(own)))
+        index = tuple(own) if window is None else window.shifted(tuple(own), window.first)
+        return tensors.definitions.algebra.cases(tensors.of(value, index))
+
+    def _is_filled(self, side: int, value: Value, order: tuple[int, ...], window: Window | None) -> bool:
+        """Return whether the rest of a tensor that is filled with 0 stays 0."""
+        if window is None or not window.is_filled:
+            return True
+        size = self.sides[side].shape(value)[window.axis].as_number
+        if not isinstance(size, int):
+            return False
+        rest = Window(window.axis, window.count, size - window.count, is_filled=True)
+        return self.expression(side, value, order, rest) is ex.ZERO
 
     @property
     def rows(self) -> int | None:
@@ -169,16 +182,17 @@ class Comparer:
             return False
         try:
             values = (result.reference, result.candidate)
+            parts = list(zip(range(2), values, result.orders, result.windows, strict=True))
             sizes = [
-                tuple(tensors.shape(value)[axis] for axis in order)
-                for tensors, value, order in zip(self.sides, values, result.orders, strict=True)
+                [
+                    ex.number(window.count) if window and window.axis == axis else self.sides[side].shape(value)[axis]
+                    for axis in order
+                ]
+                for side, value, order, window in parts
             ]
-            if sizes[0] != sizes[1]:
+            if sizes[0] != sizes[1] or not all(self._is_filled(*part) for part in parts):
                 return False
-            left, right = (
-                self.expression(side, value, order)
-                for side, (value, order) in enumerate(zip(values, result.orders, strict=True))
-            )
+            left, right = (self.expression(*part) for part in parts)
         except UnknownError:
             return False
         if left is not right:
@@ -193,8 +207,8 @@ def _halves(reference: Model) -> frozenset[str]:
     return HALVES & {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
 
 
-#: Expressions that are rewritten at most: for each node, and besides. Exports of one kind take 1 to 3 a node.
-_WORK, _LEAST_WORK = 6, 4000
+#: Expressions that are rewritten at most: for each node, and besides. Exports of one kind take 1 to 6 a node.
+_WORK, _LEAST_WORK = 12, 8000
 
 
 def compare_structures(reference: Model, candidate: Model) -> StructureProof | None:

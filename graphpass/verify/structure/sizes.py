@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
+from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
@@ -26,19 +28,27 @@ def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
     return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
 
 
+def paddings(given: Mapping[str, Any], count: int) -> list[int] | None:
+    """Return the places that a convolution adds; ``None`` if sizes decide."""
+    padding = str(given.get("auto_pad", "explicit")).lower()
+    if padding not in {"explicit", "notset", "valid"}:
+        return None
+    none = [0] * count
+    pads = given.get("pads") or [*given.get("pads_begin", none), *given.get("pads_end", none)]
+    return 2 * none if padding == "valid" else [int(one) for one in pads]
+
+
 def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the number of rows, or of places of a kernel that moves by 1."""
     data, weight, given = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
     if axis < 2:
         return data[0] if axis == 0 else None
     place, count = axis - 2, len(data) - 2
-    auto = given.get("auto_pad", "explicit")
-    padding = str(auto.decode() if isinstance(auto, bytes) else auto).lower()
-    if padding not in {"explicit", "notset", "valid"}:
+    pads = paddings(given, count)
+    if pads is None:
         return None
     strides, dilations = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
-    pads = list(given.get("pads") or [*given.get("pads_begin", [0] * count), *given.get("pads_end", [0] * count)])
-    padded = 0 if padding == "valid" else int(pads[place]) + int(pads[count + place])
+    padded = pads[place] + pads[count + place]
     reach = ex.multiply(number(int(dilations[place])), ex.subtract(weight[axis - len(data)], ONE))
     return ex.subtract(ex.add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
 

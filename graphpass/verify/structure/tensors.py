@@ -25,6 +25,28 @@ Steps: TypeAlias = "Generator[Request, Expr, Expr]"
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Elements of a cache that the other model's smaller one has, too.
+
+    Attributes:
+        axis: The axis.
+        first: The first of them.
+        count: Their number.
+        is_filled: Whether the others are 0.
+    """
+
+    axis: int
+    first: int
+    count: int
+    is_filled: bool
+
+    def shifted(self, index: Index, places: int) -> Index:
+        """Return an index moved along the axis."""
+        moved = ex.add(index[self.axis], ex.number(places))
+        return (*index[: self.axis], moved, *index[self.axis + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
 class Leaf:
     """The content of a cache before the step, the same in both models.
 
@@ -35,6 +57,7 @@ class Leaf:
         is_cut: Whether slots are moved and cut before anything else reads them: it may have had any number.
         selectors: Inputs with the row that each row continues, if rows of the other model's cache were selected before
             the step.
+        window: The part that the other model has, if that is smaller.
     """
 
     name: str
@@ -42,6 +65,7 @@ class Leaf:
     batch: int | None
     is_cut: bool = False
     selectors: frozenset[str] = frozenset()
+    window: Window | None = None
 
     def place(self, index: Index) -> Index:
         """Return an index into the tensor as one into the common form."""
@@ -67,6 +91,10 @@ class Inputs:
     moves: Mapping[int, Value]
 
 
+#: Sizes of functions whose operands' sizes are those of functions.
+_DEEPEST = 8
+
+
 class Tensors(Elements):
     """Elements of one model's tensors.
 
@@ -90,7 +118,7 @@ class Tensors(Elements):
         super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
         self.definitions, self.model = definitions, model
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
-        self._closed: dict[tuple[int, int], tuple[Index, Expr]] = {}
+        self._closed: dict[tuple[object, ...], Expr] = {}
         self._makers = self._first_makers()
 
     def _first_makers(self) -> dict[Expr, Expr]:
@@ -133,7 +161,7 @@ class Tensors(Elements):
         place, *axis = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
         kind = None if node is None or node.op in self._table.elements else _kind(node, self)
-        if node is None or kind is None or self._depth:
+        if node is None or kind is None or self._depth > _DEEPEST:
             return None
         self._depth += 1
         try:
@@ -170,7 +198,14 @@ class Tensors(Elements):
             else:
                 name = f"{name}, rows not selected"
         # An input that is not a paired cache may have the same name.
-        return ex.read(("cache", name), leaf.place(index), sort)
+        window = leaf.window
+        if window is None:
+            return ex.read(("cache", name), leaf.place(index), sort)
+        found = ex.read(("cache", name), leaf.place(window.shifted(index, -window.first)), sort)
+        other = ZERO if window.is_filled else ex.read(("cache", f"{name}, further"), leaf.place(index), sort)
+        place, end = index[window.axis], window.first + window.count
+        inside = ex.conjunction(ex.at_most(ex.number(window.first), place), ex.less(place, ex.number(end)))
+        return ex.choose(inside, found, other)
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
         if (known := self._inputs.known.get(node.index)) is not None:
@@ -181,14 +216,34 @@ class Tensors(Elements):
         found = self._constants.element(self.graph, value, index)
         return super()._constant(value, index) if found is None else found
 
-    def closed(self, element: Element, define: Callable[[Element], Steps]) -> Steps:
-        """Define a result for all indices at once; return one element."""
-        key = element.node.index, element.value.port
+    def closed(self, element: Element, define: Callable[[Element], Steps], *, by_part: bool = False) -> Steps:
+        """Define a result for all indices at once; return one element.
+
+        Args:
+            element: The element.
+            define: Its rule.
+            by_part: Whether to define a slice of the result for itself, as the results of another model may have no
+                more. The rule may not read the sizes of indices then.
+        """
+        own = self.own_index(element.value)
+        firsts: list[int | None] = [None] * len(own)
+        if by_part:
+            found = [_part(one, place) for one, place in zip(own, element.index, strict=True)]
+            own = tuple(one if part is None else part[1] for one, part in zip(own, found, strict=True))
+            firsts = [None if part is None else part[0] for part in found]
+        key = element.node.index, element.value.port, own, tuple(firsts)
         if key not in self._closed:
-            own = self.own_index(element.value)
-            self._closed[key] = own, self.definitions.algebra.normal((yield from define(replace(element, index=own))))
-        own, found = self._closed[key]
-        return found if own == element.index else ex.substitute(found, dict(zip(own, element.index, strict=True)))
+            index = tuple(
+                one if first is None else ex.add(one, ex.number(first)) for one, first in zip(own, firsts, strict=True)
+            )
+            self._closed[key] = self.definitions.algebra.normal((yield from define(replace(element, index=index))))
+        places = {
+            one: place if first is None else ex.subtract(place, ex.number(first))
+            for one, place, first in zip(own, element.index, firsts, strict=True)
+            if one is not ZERO
+        }
+        result = self._closed[key]
+        return result if all(one is place for one, place in places.items()) else ex.substitute(result, places)
 
     def own_index(self, value: Value, letter: str = "x") -> Index:
         """Return an index variable for each axis of ``value``."""
@@ -201,13 +256,23 @@ class Tensors(Elements):
         return self.definitions.algebra.cases(self.of(value, self.own_index(value)))
 
 
-def closed(define: Callable[[Element], Steps]) -> Rule:
+def _part(own: Expr, place: Expr) -> tuple[int, Expr] | None:
+    """Return the first place of a slice of an axis, and an index of it."""
+    terms = ex.polynomial(place)
+    first = terms.pop((), 0)
+    atoms = [monomial[0] for monomial, factor in terms.items() if len(monomial) == 1 and factor == 1]
+    if len(terms) != 1 or not atoms or atoms[0].op != "index" or own is ZERO or atoms[0].args[1] is own.args[1]:
+        return None
+    return first, ex.index(f"{own.args[0]} of part", atoms[0].args[1])
+
+
+def closed(define: Callable[[Element], Steps], *, by_part: bool = False) -> Rule:
     """Return a rule that defines a result once, for all of its indices."""
 
     def rule(element: Element) -> Steps:
         tensors = element.elements
         assert isinstance(tensors, Tensors)
-        return (yield from tensors.closed(element, define))
+        return (yield from tensors.closed(element, define, by_part=by_part))
 
     return rule
 
