@@ -18,7 +18,7 @@ PROVIDER = "WebGpuExecutionProvider"
 
 @functools.cache
 def environment() -> Mapping[str, str] | str:
-    """Return the variables by which the provider finds an adapter; else what is missing, and the remedy."""
+    """Return the variables by which the provider finds an adapter, or what is missing."""
     found = find_webgpu()
     if found.missing is not None:
         return f"{found.name}: {found.missing}"

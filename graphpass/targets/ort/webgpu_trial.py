@@ -1,4 +1,4 @@
-"""Try a model on ONNX Runtime's WebGPU provider, in a process that a driver may crash."""
+"""Try a model on ONNX Runtime's WebGPU provider, in a process of its own."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that is reversed, kept, or cut to its first elements."""
+    """Return the size of an axis that is reversed, or cut to its first elements."""
     size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
     found = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
     if axis not in found:
