@@ -23,16 +23,16 @@ example: $(VENV)/ready ## convert a model for five runtimes with reports, twice:
 test: $(VENV)/ready ## run the test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m 'not slow'
 
-# Where there is no such package, tests of WebGPU are skipped.
-$(VENV)/webgpu: $(VENV)/ready
-	-$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[webgpu]' && touch $@
-
 # Without npm, or without its registry, tests of transformers.js are skipped.
 build/javascript/ready: tests/javascript/package.json
 	mkdir -p build/javascript && cp $< build/javascript
 	-npm install --prefix build/javascript --ignore-scripts --no-audit --no-fund && touch $@
 
-test-slow: $(VENV)/ready $(VENV)/webgpu build/javascript/ready ## run the tests that take long
+# Runtimes of devices, without which their tests are skipped: they are for few platforms.
+$(VENV)/devices: $(VENV)/ready
+	-$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[qnn,webgpu]' && touch $@
+
+test-slow: $(VENV)/ready $(VENV)/devices build/javascript/ready ## run the tests that take long
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m slow
 
 lint: $(VENV)/ready ## run ruff, and import-linter on the rooms

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graphpass.artifacts.encoder_decoder import find_encoder_decoder
+from graphpass.artifacts.split import find_pair
 from graphpass.ir.model import Model
 from graphpass.jobs.watch import Watch
 from graphpass.progress import stage
@@ -21,7 +22,8 @@ def check(
     """Predict how a target's runtime treats a model, and try it.
 
     Args:
-        model: A file, a folder that holds a model or an encoder and its decoder, or a model.
+        model: A file, a folder that holds a model, an encoder and its decoder or a prefill and a decode model, or a
+            model.
         target: The target with options: ``gpu{cache=reorder}``.
         confirm: Whether to try the runtime, if that is possible here.
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
@@ -32,8 +34,14 @@ def check(
         UsageError: GP201, a folder holds several models; GP215, there is no such target.
         UnsupportedError: The target has no rules, or cannot take the model.
     """
-    parts = None if isinstance(model, Model) else find_encoder_decoder(Path(model))
-    loaded = read(model if parts is None else parts.decoder, caches, watch)
-    encoder = None if parts is None else read(parts.encoder, (), watch)
+    parts = None if isinstance(model, Model) else _two_models(Path(model))
+    loaded = read(model if parts is None else parts[1], caches, watch)
+    encoder = None if parts is None else read(parts[0], (), watch)
     with stage("checking"):
         return Check(loaded, check_model(loaded, target, confirm=confirm, encoder=encoder))
+
+
+def _two_models(path: Path) -> tuple[Path, Path] | None:
+    """Return the two models of a folder that holds a pair of them."""
+    parts = find_encoder_decoder(path)
+    return find_pair(path) if parts is None else (parts.encoder, parts.decoder)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphpass.artifacts.split import Split
+from graphpass.engine.split import Split
 from graphpass.jobs.job import Job
 from graphpass.jobs.split import SplitOutcome, split_model
 from graphpass.jobs.watch import Watch

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphpass.engine.passes import Pass
-from graphpass.errors import UsageError, VerificationError
+from graphpass.engine.split import PHASES, Split
 from graphpass.io import Weights, Written
-from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
@@ -19,66 +17,46 @@ _BASE = "model"
 #: Bytes of weights in an ONNX file above which they leave it to be shared.
 _WORTH_SHARING = 1 << 16
 
-#: Attention of the onnxruntime-genai builder, which keeps its cache inside.
-_BUILDER = "GroupQueryAttention"
 
-#: Greedy steps after each prompt.
-_STEPS = 4
+def preparation(model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
+    """Return passes that leave attention nothing but positions that its mask shows, in ``dialect``."""
+    from graphpass.analysis.caches.inventory import analyze_caches
+    from graphpass.engine.pipeline import parse_target
+    from graphpass.engine.registry import get_pass, get_target
 
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Sizes of the two models.
-
-    Attributes:
-        prompt: Tokens of the longest prompt.
-        chunk: Tokens of a run of the prefill model.
-        capacity: Positions of the decode model, those of the prompt included.
-    """
-
-    prompt: int
-    chunk: int
-    capacity: int
-
-    def __post_init__(self) -> None:
-        """Check that they fit into each other.
-
-        Raises:
-            UsageError: GP266.
-        """
-        if not 1 <= self.chunk <= self.prompt <= self.capacity:
-            sizes = f"a chunk of {self.chunk}, a prompt of {self.prompt} and a capacity of {self.capacity}"
-            raise UsageError("GP266", f"{sizes} do not fit", "1 <= chunk <= prompt <= capacity")
-        check_positions("a capacity", self.capacity)
-
-    def preparation(self, model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
-        """Return passes that leave attention nothing but positions that its mask shows, in ``dialect``."""
-        from graphpass.analysis.caches.inventory import analyze_caches
-        from graphpass.engine.registry import get_pass, get_target
-
-        inventory = analyze_caches(model)
-        if dialect == "onnx":
-            only: Any = {"only": ("group-query-attention",)}
-            return (get_pass("lower-operators")(**only),) if any(True for _ in model.graph.of_op(_BUILDER)) else ()
-        usual = get_target("cpu").pipeline(model)
-        end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
-        extended = [step.name for step in usual if step.name == "extend-mask-to-past"]
-        names = ["expose-position-ids"] if inventory.kind != "linear" else []
-        before, after = (
-            tuple(get_pass(name)() for name in some)
-            for some in (
-                ["make-stateless"] if inventory.stateful else [],
-                ["densify-experts", *extended, *names, "window-from-positions"],
-            )
+    inventory = analyze_caches(model)
+    if dialect == "onnx":
+        return parse_target("qnn{precision=f32}").pipeline(model)
+    usual = get_target("cpu").pipeline(model)
+    end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
+    extended = [step.name for step in usual if step.name == "extend-mask-to-past"]
+    names = ["expose-position-ids"] if inventory.kind != "linear" else []
+    before, after = (
+        tuple(get_pass(name)() for name in some)
+        for some in (
+            ["make-stateless"] if inventory.stateful else [],
+            ["densify-experts", *extended, *names, "window-from-positions"],
         )
-        return (*before, *usual[: end + 1], *after)
+    )
+    return (*before, *usual[: end + 1], *after)
 
-    def phases(self) -> dict[str, Pass[Any]]:
-        """Return the pass that makes each of the two models, by its name."""
-        from graphpass.engine.registry import get_pass
 
-        static: Any = get_pass("make-static")
-        return {"prefill": static(length=self.chunk, past=self.prompt), "decode": static(length=1, past=self.capacity)}
+def phases_of(split: Split) -> dict[str, Pass[Any]]:
+    """Return the pass that makes each of the two models, by its name."""
+    from graphpass.engine.registry import get_pass
+
+    static: Any = get_pass("make-static")
+    sizes = (split.chunk, split.prompt), (1, split.capacity)
+    return {name: static(length=length, past=past) for name, (length, past) in zip(PHASES, sizes, strict=True)}
+
+
+def find_pair(folder: Path) -> tuple[Path, Path] | None:
+    """Return the prefill and the decode model of a folder; ``None`` without them."""
+    for suffix in (".onnx", ".xml"):
+        prefill, decode = (folder / f"{name}{suffix}" for name in PHASES)
+        if prefill.is_file() and decode.is_file():
+            return prefill, decode
+    return None
 
 
 def stage_split(
@@ -88,6 +66,8 @@ def stage_split(
 
     An IR's weights lie beside its ``.xml`` in a file of the same name, where ``read_model`` looks for them, with the
     suffix ``.bin``: both are hard links to one file. ONNX models name one data file.
+
+    Args:
         prepared: The model to split.
         split: Their sizes.
         folder: A folder of `graphpass.storage.staging.staging`.
@@ -108,7 +88,7 @@ def stage_split(
     first = stage_model(prepared, folder, base.name, _limit(prepared), weights)
     appended = first.appended
     models = {}
-    for name, step in split.phases().items():
+    for name, step in phases_of(split).items():
         # Read anew for each: weights that the one appends change the file that the other was read from.
         model = PassManager([step]).run(load(base)).model
         done = stage_model(model, folder, f"{name}{suffix}", weights="share" if model.weight_files else "auto")
@@ -118,54 +98,6 @@ def stage_split(
     if suffix == ".xml":
         base.with_suffix(".bin").unlink()
     return models, Written(first.shared, appended)
-
-
-def verify_split(reference: Model, models: dict[str, Model], split: Split) -> int:
-    """Compare both models, run as one session, with the dynamic model.
-
-    Prompts of 1 token, a chunk less and more 1, a chunk, and the longest one, each followed by greedy steps.
-
-    Args:
-        reference: The dynamic model.
-        models: The two, as `stage_split` returns them.
-        split: Their sizes.
-
-    Returns:
-        Number of positions that were compared.
-
-    Raises:
-        VerificationError: GP601, they do not compute the same.
-        UnsupportedError: One of them cannot be run here.
-    """
-    import numpy as np
-
-    from graphpass.runtime import open_pair, open_session
-    from graphpass.runtime.embedding_model import let_take_ids
-    from graphpass.verify.difference import Tolerance
-
-    tolerance = Tolerance.for_models(reference, *models.values())
-    dynamic, pair = open_session(reference), open_pair(models["prefill"], models["decode"])
-    let_take_ids(reference, dynamic, pair)
-    vocabulary = dynamic.prefill([0]).shape[-1]
-    ids = np.random.default_rng(0).integers(0, vocabulary, split.prompt)
-    compared = 0
-    for length in sorted({1, max(split.chunk - 1, 1), split.chunk, min(split.chunk + 1, split.prompt), split.prompt}):
-        expected, found = dynamic.prefill(ids[:length]), pair.prefill(ids[:length])
-        for step in range(min(_STEPS, split.capacity - length) + 1):
-            if step:
-                token = expected[:, -1].argmax(-1)
-                expected, found = dynamic.step(token), pair.step(token)
-            agree = np.isclose(found[:, -1], expected[:, -1], rtol=tolerance.relative, atol=tolerance.absolute)
-            if not agree.all():
-                largest = float(np.abs(found[:, -1] - expected[:, -1]).max())
-                raise VerificationError(
-                    "GP601",
-                    f"prefill and decode do not compute the same as the input: a prompt of {length} tokens, "
-                    f"step {step}, logits differ by {largest:.2e}",
-                    "nothing was written; --no-verify writes it all the same",
-                )
-            compared += 1
-    return compared
 
 
 def _limit(model: Model) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Condition, Pass
+from graphpass.engine.split import Split
 from graphpass.engine.view import View
 from graphpass.errors import PassFailedError, UsageError
 from graphpass.ir.cache import Inventory
@@ -93,6 +94,11 @@ class Target(ABC):
         return None
 
     @property
+    def split(self) -> Split | None:
+        """Return sizes of the pair that the pipeline's result becomes, if it does."""
+        return None
+
+    @property
     def proving_device(self) -> str:
         """Return the OpenVINO device on which its models are compared with their input."""
         return "CPU"
@@ -118,6 +124,17 @@ class Target(ABC):
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
         """See `files`, of an encoder and its decoder."""
         return self.files(decoder, source)
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:  # noqa: B027 - most have nothing to do
+        """Write further files of the runtime's own.
+
+        Args:
+            folder: The staged folder.
+            files: Names of the models in it.
+
+        Raises:
+            UnsupportedError: GP321, the runtime is not installed, or refuses a model.
+        """
 
     def require_contract(self, model: Model) -> None:
         """Check the conditions of the contract.
@@ -153,11 +170,11 @@ class Target(ABC):
         return f"target {self.name} has no trial"
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
-        """See `predict`, for a decoder beside its encoder."""
+        """See `predict`, for a decoder beside its encoder, or of a pair."""
         return self.predict(decoder, inventory)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:  # noqa: ARG002
-        """See `observe`, for a decoder beside its encoder."""
+        """See `observe`, for a decoder beside its encoder, or of a pair."""
         return self.observe(decoder)
 
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphpass.engine.split import PHASES
 from graphpass.errors import PassFailedError, UsageError
 from graphpass.progress import STAGES, expect, stage, stages
 
@@ -154,6 +155,11 @@ def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, to
     return plan, Result(watch, job, plan.inputs, passes, options, parts=plan.beside)
 
 
+def _files(target: Target, usual: list[str]) -> list[str]:
+    """Return the names of the models to be written."""
+    return usual if target.split is None else [f"{name}.onnx" for name in PHASES]
+
+
 def _left_behind(plan: _Plan) -> Iterator[str]:
     for folder in plan.beside.folders if plan.beside is not None else ():
         yield f"{folder} is a folder, and is not copied"
@@ -173,7 +179,8 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
         message = f"target {target.name} takes no models in {loaded.dialect}, such as those beside {loaded.path.name}"
         raise UsageError("GP229", message, f"name {loaded.path} to convert it alone")
     file = target.file_for(loaded) if beside is None else loaded.path.name
-    refuse_input(loaded, job.output / file)
+    for name in _files(target, [file]):
+        refuse_input(loaded, job.output / name)
     if loaded.dialect == target.dialect:
         check_destination(loaded, job.output / file)
     part = _Part("", loaded, pipeline_for(target, loaded), file)
@@ -215,6 +222,7 @@ def _convert(
     tokenizer: bool,
 ) -> Outcome:
     """Run the pipelines, prove the result, and write it with its companions."""
+    from graphpass.artifacts.split import stage_split
     from graphpass.engine.conditions import ONNX, OPENVINO
     from graphpass.engine.pipeline import format_target
     from graphpass.io import check_destination
@@ -223,7 +231,8 @@ def _convert(
 
     models: dict[str, Model] = {}
     reports: list[ModelReport] = []
-    with made.staged([part.file for part in plan.parts]) as folder:
+    split, written = target.split, None
+    with made.staged(_files(target, [part.file for part in plan.parts])) as folder:
         for part in plan.parts:
             dumps = job.dump_dir / part.name if job.dump_dir is not None else None
             result, timings = run_passes(part.passes, part.model, replace(job, dump_dir=dumps), watch)
@@ -231,6 +240,10 @@ def _convert(
             reports.append(
                 ModelReport(part.name, part.file, part.model, result.model, part.passes, result.records, timings)
             )
+        prepared = reports[-1].after
+        if split is not None:
+            phases, written = stage_split(prepared, split, folder, job.weights)
+            models = {f"{name}.onnx": model for name, model in phases.items()}
         *others, main = models.values()
         encoder = others[0] if others else None
         dialect = OPENVINO if target.dialect == "openvino" else ONNX
@@ -239,13 +252,15 @@ def _convert(
         with stage("checking"):
             allowed = allow_unfused or target.gives_up_fusion
             contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed, encoder=encoder)
-        for name, model in models.items():
+        for name, model in models.items() if split is None else ():
             check_destination(model, job.output / name)
         comparison = None
         if job.verify:
             hint = "" if others else "--verify-each names the pass, "
             comparison = prove(
-                lambda: _compare(target, plan.reference, tuple(models.values()), job.proof), hint, job.proof.require
+                lambda: _compare(target, plan.reference, tuple(models.values()), job.proof, prepared),
+                hint,
+                job.proof.require,
             )
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
         notes = (*notes, *_left_behind(plan))
@@ -253,7 +268,9 @@ def _convert(
             look(reports)
         records = {report.name: report.records for report in reports}
         texts = target.files(main, plan.source) if encoder is None else target.files_beside(encoder, main, plan.source)
-        made.write(folder, models, records, plan.source, texts, comparison)
+        with stage("compiling"):
+            target.finish(folder, [*models])
+        made.write(folder, models, records, plan.source, texts, comparison, written)
         outcome = Outcome(
             plan.input,
             job.output,
@@ -273,19 +290,24 @@ def _convert(
 
 
 def _compare(
-    target: Target, reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof
+    target: Target, reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof, prepared: Model
 ) -> Comparison:
+    """Compare results with their input; of a pair, the model before the split, too."""
     from graphpass.analysis.caches.encoders import is_encoder
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
     from graphpass.verify.encoder_decoder import compare_encoder_decoders
     from graphpass.verify.on_device import compare_on_device
+    from graphpass.verify.pair import compare_pair
 
     if isinstance(reference, Model):
         # A text that is read whole gives other results than its beginning.
         examine = not reference.analysis(is_encoder)
         options = {**proof.settings, "examine": examine, "padding": target.reads_padding}
-        return compare_on_device(reference, results[0], target.proving_device, **options)
+        whole = compare_on_device(reference, prepared, target.proving_device, **options)
+        if target.split is None or not whole.passed:
+            return whole
+        return whole.followed_by(compare_pair(reference, results[0], results[1], target.split))
     encoder, decoder = results
     return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
 

@@ -135,6 +135,7 @@ class Result:
         source: Path | None,
         texts: Mapping[str, str] | None = None,
         comparison: Comparison | None = None,
+        written: Written | None = None,
     ) -> None:
         """Write models, companions and manifest into the staged folder.
 
@@ -145,6 +146,7 @@ class Result:
             source: A file of the input, beside which configurations and tokenizers lie.
             texts: Further files by name, which replace companions.
             comparison: The comparison with the input, which the manifest certifies.
+            written: Way of the weights of models that are in the folder already.
         """
         from graphpass.artifacts.certificate import certify
         from graphpass.artifacts.companions import copy_companions
@@ -159,9 +161,13 @@ class Result:
                 certificate = certify(comparison, self._inputs)
         for name in models:
             (staged / name).parent.mkdir(exist_ok=True)
-        self.written = tuple(
-            stage_model(model, (staged / name).parent, Path(name).name, weights=self._job.weights)
-            for name, model in models.items()
+        self.written = (
+            (written,)
+            if written is not None
+            else tuple(
+                stage_model(model, (staged / name).parent, Path(name).name, weights=self._job.weights)
+                for name, model in models.items()
+            )
         )
         if self._parts is not None:
             with stage("copying the other models"):

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.artifacts.split import Split
-from graphpass.progress import stage
+from graphpass.engine.split import PHASES, Split
 from graphpass.reports.outcome import (
     ModelReport,
     WrittenFile,
@@ -19,7 +18,7 @@ from graphpass.reports.outcome import (
 )
 from graphpass.reports.report import Report
 
-from .job import Job, run_passes
+from .job import Job, prove, run_passes
 from .reading import read_model
 from .result import refuse_input
 from .watch import Watch
@@ -73,7 +72,7 @@ class SplitOutcome(Report):
             "input": str(self.input),
             "output": str(self.output),
             **asdict(self.split),
-            "graphs": [str(self.output / f"{name}{self.suffix}") for name in self.split.phases()],
+            "graphs": [str(self.output / f"{name}{self.suffix}") for name in PHASES],
             "passes": [] if report is None else passes_json(report),
             "positions_compared": self.compared,
             "files": [asdict(file) for file in self.files],
@@ -95,9 +94,10 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
             then.
     """
     from graphpass.artifacts.companions import copy_companions
-    from graphpass.artifacts.split import stage_split, verify_split
+    from graphpass.artifacts.split import preparation, stage_split
     from graphpass.errors import UsageError
     from graphpass.storage.staging import staging
+    from graphpass.verify.pair import compare_pair
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
@@ -105,11 +105,11 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
     if wanted == "onnx" and loaded.dialect == "openvino":
         raise UsageError("GP268", "an IR cannot be written as ONNX", "leave out --to onnx")
     suffix = ".onnx" if wanted == "onnx" else ".xml"
-    for name in split.phases():
+    for name in PHASES:
         refuse_input(loaded, job.output / f"{name}{suffix}")
     # The staging folder comes first, so that a write-protected place is known before long work.
     with staging(job.output) as folder:
-        passes = split.preparation(loaded, wanted)
+        passes = preparation(loaded, wanted)
         prepared, report = loaded, None
         if passes:
             result, timings = run_passes(passes, loaded, job, watch)
@@ -118,8 +118,8 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
         models, written = stage_split(prepared, split, folder, job.weights)
         compared = None
         if job.verify:
-            with stage("verifying"):
-                compared = verify_split(loaded, models, split)
+            comparison = prove(lambda: compare_pair(loaded, models["prefill"], models["decode"], split), "")
+            compared = sum(run.steps + 1 for run in comparison.sequences)
         # Without files that only ONNX Runtime GenAI reads: they name one model.
         copy_companions(loaded.path, folder, "openvino")
         files = files_in(folder)

@@ -1,12 +1,11 @@
-"""Try OpenVINO in a process of its own, which a runtime may bring down."""
+"""Try runtimes in a process of its own, which they may bring down."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 from graphpass.engine.findings import Observation
 from graphpass.io import write_model
 from graphpass.ir.model import Model
+from graphpass.runtime.backends.stand_in import entered
+from graphpass.runtime.devices.apart import run_apart
 
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 1800
@@ -77,31 +78,28 @@ def run_worker(code: str, model: Model, tried: str, environment: Path | None = N
         if model.edited or file is None:
             file = Path(scratch, "model.xml")
             write_model(model, file)
+        found = run_python(_BEFORE + code + _AFTER, [str(file.resolve())], environment)
+    if isinstance(found, str):
+        return Finished(tried, refused=found)
+    return Finished(f"{tried}, openvino {found['version']}", found, found.get("refused"))
+
+
+def run_python(code: str, arguments: Sequence[str], environment: Path | None = None) -> dict[str, Any] | str:
+    """Run Python in a process of its own; return the JSON that it writes.
+
+    Args:
+        code: Python that writes to the file that its last argument names.
+        arguments: The arguments before it.
+        environment: A folder with ``venv`` and ``env.sh`` to run it in; else this Python.
+
+    Returns:
+        The object; the end of the process if it wrote none.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")
-        arguments = ["-c", _BEFORE + code + _AFTER, str(file.resolve()), str(answer)]
-        if environment is None:
-            command = [sys.executable, *arguments]
-        else:
-            # Its variables have to be set before the process starts.
-            script = '. "$0/env.sh" && exec "$0/venv/bin/python" "$@"'
-            command = ["/bin/sh", "-c", script, str(environment.resolve()), *arguments]
-        try:
-            done = subprocess.run(  # noqa: S603 - this Python, or the one that the user named
-                command, capture_output=True, text=True, check=False, timeout=_LIMIT, env=_environment(environment)
-            )
-        except subprocess.TimeoutExpired:
-            return Finished(tried, refused=f"it did not answer within {_LIMIT} seconds")
-        if not answer.exists():
-            words = done.stderr.strip().splitlines()
-            ended = f"the process ended with {done.returncode}"
-            return Finished(tried, refused=f"{ended}: {words[-1]}" if words else ended)
-        found = json.loads(answer.read_text())
-        return Finished(f"{tried}, openvino {found['version']}", found, found.get("refused"))
-
-
-def _environment(environment: Path | None) -> dict[str, str]:
-    given = dict(os.environ)
-    if environment is not None:
-        # Packages of this Python are not for another.
-        given.pop("PYTHONPATH", None)
-    return given
+        interpreter = [sys.executable] if environment is None else entered(environment)
+        command = [*interpreter, "-c", code, *arguments, str(answer)]
+        if failure := run_apart(command, answer, _LIMIT):
+            return failure
+        found: dict[str, Any] = json.loads(answer.read_text())
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 #: Begins the name of a part that follows the caches of a layer, whose number ends it.
@@ -232,6 +232,19 @@ class Comparison:
     def passed(self) -> bool:
         """Return whether the candidate computes the same as the reference."""
         return self.divergence is None
+
+    def followed_by(self, other: Comparison) -> Comparison:
+        """Return both comparisons as one, with the first divergence."""
+        shift = len(self.sequences)
+        parted = other.divergence
+        return replace(
+            self,
+            sequences=self.sequences + other.sequences,
+            max_abs_difference=max(self.max_abs_difference, other.max_abs_difference),
+            divergence=self.divergence
+            or (None if parted is None else replace(parted, sequence=parted.sequence + shift)),
+            skipped=self.skipped + other.skipped,
+        )
 
     @property
     def is_proven(self) -> bool:

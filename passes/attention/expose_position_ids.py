@@ -12,7 +12,6 @@ from graphpass.analysis.rules import RewriteRule, rewrite
 from graphpass.analysis.symbolic.expressions import Expr, add, subtract
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
-from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
@@ -36,7 +35,7 @@ _ROWS = op.GatherND(var("table"), var("row"))
 
 
 @dataclass(frozen=True)
-class ExposePositionIds(Pass[OpenVINOModel]):
+class ExposePositionIds(Pass[Model]):
     """Take positions from an input instead of the cache's length or the mask.
 
     Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
@@ -80,11 +79,10 @@ class ExposePositionIds(Pass[OpenVINOModel]):
     """
 
     name = "expose-position-ids"
-    dialect = "openvino"
 
     always: bool = False
 
-    def run(self, model: OpenVINOModel) -> Done | Skipped:
+    def run(self, model: Model) -> Done | Skipped:
         graph = model.graph
         known = graph.parameters.get(_POSITIONS)
         if known is not None and graph.uses(known):
@@ -110,7 +108,7 @@ class ExposePositionIds(Pass[OpenVINOModel]):
         return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
 
 
-def _gather_rows(model: OpenVINOModel) -> None:
+def _gather_rows(model: Model) -> None:
     """Replace GatherElements and GatherND that take whole rows of a table by Gather."""
     rewriter = model.rewriter()
     rewrite(

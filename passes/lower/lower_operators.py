@@ -89,6 +89,7 @@ class LowerOperators(Pass[OnnxModel]):
 
     Options:
         only: Lowerings to run; all by default.
+        f32_norms: Whether SkipSimplifiedLayerNormalization is lowered in f32, too.
 
     Before:
         CausalConvWithState
@@ -143,6 +144,7 @@ class LowerOperators(Pass[OnnxModel]):
     dialect = "onnx"
 
     only: tuple[_Name, ...] = get_args(_Name)
+    f32_norms: bool = False
 
     def run(self, model: OnnxModel) -> Done:
         wanted = {LOWERINGS[name].operator: LOWERINGS[name] for name in self.only}
@@ -154,7 +156,8 @@ class LowerOperators(Pass[OnnxModel]):
             lowering = wanted[native.op]
             prefix = native.name or native.outputs[0].name
             call = Call(rewriter, native, known.get(id(native)), rewriter.under(prefix), shared)
-            if (native.domain or "") not in lowering.domains or not lowering.wanted(call):
+            wanted_norm = self.f32_norms and lowering is LOWERINGS["skip-norm"]
+            if (native.domain or "") not in lowering.domains or not (wanted_norm or lowering.wanted(call)):
                 continue
             if call.node is None and not lowering.in_bodies:
                 raise call.refusal("it is inside a body or a function")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.graph import Graph
+from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows
@@ -17,7 +18,7 @@ from graphpass.passes.masks.window_places import window_places
 
 
 @dataclass(frozen=True)
-class WindowFromPositions(Pass[OpenVINOModel]):
+class WindowFromPositions(Pass[Model]):
     """Count positions of tokens in sliding windows, not places in the cache.
 
     A cache may hold positions that no longer count: rejected drafts, masked out with ``attention_mask`` instead of
@@ -48,11 +49,10 @@ class WindowFromPositions(Pass[OpenVINOModel]):
     """
 
     name = "window-from-positions"
-    dialect = "openvino"
 
     required: bool = True
 
-    def run(self, model: OpenVINOModel) -> Done:
+    def run(self, model: Model) -> Done:
         windows, reasons = [], []
         for found in _windows(model):
             if not isinstance(found, UnsupportedError):
@@ -73,14 +73,15 @@ class WindowFromPositions(Pass[OpenVINOModel]):
         places = window_places(model, rewriter)
         if places is None:
             raise PreconditionError("GP364", "the model has caches but no input input_ids or inputs_embeds")
-        writer = WindowWriter(rewriter, _positions(rewriter, StepBuilder(model, rewriter)), places)
+        both: Literal["BitwiseAnd", "LogicalAnd"] = "BitwiseAnd" if model.dialect == "openvino" else "LogicalAnd"
+        writer = WindowWriter(rewriter, _positions(rewriter, StepBuilder(model, rewriter)), places, both)
         for window in windows:
             writer.replace(window)
         rewriter.finish()
         return Done({"windows from positions": len(windows), "masks": len(writer)}, tuple(reasons))
 
 
-def _windows(model: OpenVINOModel) -> Iterator[Window | UnsupportedError]:
+def _windows(model: Model) -> Iterator[Window | UnsupportedError]:
     """Yield each attention whose window counts places, or an error."""
     windows = {window.node.name: window for window in find_windows(model)}
     for block in analyze_caches(model).attention:

@@ -9,11 +9,11 @@ from graphpass.analysis.caches.past import past_of
 from graphpass.ir.inputs import SOURCE_SLOTS, token_input
 
 if TYPE_CHECKING:
-    from graphpass.dialects.openvino.model import OpenVINOModel
+    from graphpass.ir.model import Model
     from graphpass.ir.rewriter import Handle, Rewriter
 
 
-def window_places(model: OpenVINOModel, rewriter: Rewriter) -> tuple[Handle, Handle] | None:
+def window_places(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | None:
     """Make places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]``, as NPUW knows them.
 
     Its phi3_sliding_mask.cpp wants ranges from and to the length that a Gather takes of a cache, and an Unsqueeze for
@@ -38,6 +38,9 @@ def window_places(model: OpenVINOModel, rewriter: Rewriter) -> tuple[Handle, Han
     made = []
     for first, axes, label in ((0, (0, 1, 2), "keys"), (start, (0, 1, 3), "queries")):
         places = write.op("Range", first, whole, 1, label=f"{label}_range")
+        if model.dialect == "onnx":
+            made.append(write.op("Unsqueeze", places, axes=axes, label=label))
+            continue
         for axis in axes:
             places = rewriter.op("Unsqueeze", places, axis, name=f"window/{label}_{axis}")
         made.append(places)

@@ -117,6 +117,7 @@ class MakeStatic(Pass[Model]):
             ) from error
         if model.dialect == "onnx":
             _fold_shapes(model)
+            _drop_empty(model)
         _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
@@ -202,6 +203,20 @@ def _fold_shapes(model: Model) -> None:
             if any(not use.node.outputs or not set(use.node.outputs) <= known.keys() for use in graph.uses(value)):
                 rewriter.replace(value, rewriter.constant(numpy.array(held), "", f"{value.name}/folded"))
         changed = rewriter.finish()
+
+
+def _drop_empty(model: Model) -> None:
+    """Drop empty operands of Concats, such as parts of heads without rotation."""
+    graph, rewriter = model.graph, model.rewriter()
+    for node in graph.of_op("Concat"):
+        kept = [value for value in node.inputs if value is not None and 0 not in (value.shape or ())]
+        if len(kept) == len(node.inputs) or not kept:
+            continue
+        joined = rewriter.native(kept[0])
+        if len(kept) > 1:
+            joined = rewriter.op("Concat", *kept, axis=node.attributes["axis"], name=f"{node.name}/filled")
+        rewriter.redirect_uses(node.outputs[0], joined)
+    rewriter.finish()
 
 
 def _check_static(model: Model) -> None:

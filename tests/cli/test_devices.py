@@ -44,3 +44,22 @@ def test_a_runtime_that_crashes_is_reported():
 def test_a_runtime_without_adapters_names_the_driver():
     empty = find._Probe("X", "numpy", "names = []", "", "install a driver")
     assert find._found(empty).missing == "no adapter was found: install a driver"
+
+
+def test_npuw_runs_where_openvino_does():
+    probe = next(probe for probe in find._PROBES if probe.name == "OpenVINO, NPUW")
+    assert [each.name.partition(",")[0] for each in find._found(probe).adapters] == ["NPUW on the CPU"]
+
+
+def test_what_stands_in_for_a_gpu_is_entered(monkeypatch, tmp_path):
+    """The environment's Python lists the devices; here a program in its place does."""
+    assert find._gpu_on_cpu().missing.startswith("no environment stands in for a GPU: let GRAPHPASS_GPU_ENVIRONMENT")
+    monkeypatch.setenv("GRAPHPASS_GPU_ENVIRONMENT", str(tmp_path))
+    assert find._gpu_on_cpu().missing.endswith("let it name a folder with env.sh and venv, or unset it")
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    (tmp_path / "env.sh").write_text("export FAKE_GPU=yes\n")
+    python.write_text('#!/bin/sh\nfor answer; do :; done\necho "[\\"1.0\\", \\"GPU: $FAKE_GPU\\"]" > "$answer"\n')
+    python.chmod(0o755)
+    found = find._gpu_on_cpu()
+    assert (found.version, found.adapters, found.missing) == ("1.0", (Adapter("GPU: yes", is_software=True),), None)

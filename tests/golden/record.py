@@ -234,10 +234,11 @@ def _pipeline(path: Path, kind: str) -> Result:
 
 def _split(path: Path, *, to_openvino: bool) -> Result:
     import graphpass
-    from graphpass.artifacts.split import Split, stage_split
+    from graphpass.artifacts.split import preparation, stage_split
+    from graphpass.engine.split import Split
 
     model, split = graphpass.load(path), Split(prompt=8, chunk=4, capacity=16)
-    prepared = split.preparation(model, "openvino" if to_openvino else model.dialect)
+    prepared = preparation(model, "openvino" if to_openvino else model.dialect)
     with tempfile.TemporaryDirectory() as folder:
         ready = graphpass.PassManager(prepared).run(model).model if prepared else model
         models, _ = stage_split(ready, split, Path(folder))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Backend = Literal["auto", "openvino", "onnxruntime"]
 
+#: Device of ONNX Runtime's QNN provider.
+QNN = "QNN"
+
 
 class Request(Protocol):
     """Runs one model on memory of the caller's."""
@@ -39,6 +42,8 @@ class Request(Protocol):
 def open_request(model: Model, device: Device, backend: Backend = "auto") -> Request:
     """Open a model in ONNX Runtime or OpenVINO.
 
+    Device ``"QNN"`` is Qualcomm's HTP in ONNX Runtime, or its emulator.
+
     Args:
         model: The model to run.
         device: The device and its settings.
@@ -53,6 +58,10 @@ def open_request(model: Model, device: Device, backend: Backend = "auto") -> Req
         from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 
         assert isinstance(model, OnnxModel)
+        if device.name == QNN:
+            from graphpass.runtime.backends.qnn_request import QnnRequest
+
+            return QnnRequest(model)
         device.require_onnxruntime()
         return OnnxRuntimeRequest(model, device.exact, device.name, device.profile)
     from graphpass.runtime.backends.openvino_request import OpenVINORequest

@@ -25,3 +25,12 @@ def stand_in() -> Path | None:
             hint = "let it name a folder with env.sh and venv, or unset it"
             raise UsageError("GP228", f"{ENVIRONMENT} is {given}, which has no {name}", hint)
     return Path(given)
+
+
+def entered(environment: Path) -> list[str]:
+    """Return the start of a command that runs the environment's Python.
+
+    Its variables have to be set before the process starts, and packages of this Python are not for another.
+    """
+    script = 'unset PYTHONPATH; . "$0/env.sh" && exec "$0/venv/bin/python" "$@"'
+    return ["/bin/sh", "-c", script, str(environment.resolve())]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from graphpass.errors import UsageError
+from graphpass.runtime.backends.stand_in import ENVIRONMENT, entered, stand_in
 from graphpass.runtime.devices import programs
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.javascript import find_javascript
@@ -83,6 +85,19 @@ _WEBGPU = _Probe(
     "install a Vulkan driver, or chromium, whose SwiftShader is one in software",
 )
 
+_OPENVINO = """
+import openvino
+core = openvino.Core()
+names = [f'{each}: {core.get_property(each, "FULL_DEVICE_NAME")}' for each in core.available_devices]
+"""
+
+#: NPUW is a part of the NPU plugin, and runs parts of models on other devices, CPU among them.
+_NPUW = """
+import openvino
+core = openvino.Core()
+names = [f"NPUW on the CPU, {one.description}" for one in core.get_versions("NPU").values()]
+"""
+
 _PROBES = (
     _Probe(
         "ONNX Runtime",
@@ -99,14 +114,8 @@ _PROBES = (
         "pip install 'graphpass[qnn]'",
         "install the driver of the NPU",
     ),
-    _Probe(
-        "OpenVINO",
-        "openvino",
-        "import openvino\ncore = openvino.Core()\n"
-        "names = [f'{each}: {core.get_property(each, \"FULL_DEVICE_NAME\")}' for each in core.available_devices]",
-        "pip install openvino",
-        "install the driver of the device",
-    ),
+    _Probe("OpenVINO", "openvino", _OPENVINO, "pip install openvino", "install the driver of the device"),
+    _Probe("OpenVINO, NPUW", "openvino", _NPUW, "pip install openvino", "reinstall openvino"),
 )
 
 _ANSWER = "\nimport json, sys\nwith open(sys.argv[1], 'w') as file:\n    json.dump(names, file)\n"
@@ -118,6 +127,7 @@ def find_runtimes() -> tuple[Runtime, ...]:
     chromium = programs.version_of("chromium", "chromium-browser", "google-chrome")
     return (
         *(_found(probe) for probe in _PROBES),
+        _gpu_on_cpu(),
         _transformers_js(),
         Runtime("Node", node, missing=None if node else "not found on PATH: install nodejs"),
         Runtime("Chromium", chromium, missing=None if chromium else "not found on PATH: install chromium"),
@@ -150,11 +160,29 @@ def _found(probe: _Probe) -> Runtime:
     return Runtime(probe.name, installed, missing=f"{failure or 'no adapter was found'}: {probe.driver}")
 
 
-def _ask(code: str, environment: Mapping[str, str]) -> tuple[list[str], str | None]:
+def _gpu_on_cpu() -> Runtime:
+    """Return OpenVINO's GPU plugin in the environment that stands in for a GPU."""
+    name, remedy = "OpenVINO, GPU on a CPU", f"let {ENVIRONMENT} name one, see docs/devices.md"
+    try:
+        folder = stand_in()
+    except UsageError as error:
+        return Runtime(name, None, missing=f"{error.message}: {error.hint}")
+    if folder is None:
+        return Runtime(name, None, missing=f"no environment stands in for a GPU: {remedy}")
+    code = f"{_OPENVINO}names = [openvino.__version__] + [each for each in names if each.startswith('GPU')]"
+    found, failure = _ask(code, {}, entered(folder))
+    installed, names = next(iter(found), None), found[1:]
+    missing = None if names else f"{failure or 'no adapter was found'}: {remedy}"
+    return Runtime(name, installed, tuple(Adapter(each, is_software=True) for each in names), missing)
+
+
+def _ask(
+    code: str, environment: Mapping[str, str], interpreter: Sequence[str] = (sys.executable,)
+) -> tuple[list[str], str | None]:
     """Return the adapters that ``code`` lists, or the reason why it lists none."""
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")
-        command = [sys.executable, "-c", code + _ANSWER, str(answer)]
+        command = [*interpreter, "-c", code + _ANSWER, str(answer)]
         if failure := run_apart(command, answer, _LIMIT, environment):
             return [], failure
         names: list[str] = json.loads(answer.read_text())

@@ -33,7 +33,7 @@ def open_pair(
     Args:
         prefill: The decode model once more, or one that takes a chunk of tokens after a past of the longest prompt.
         decode: Takes one token after a past of the capacity.
-        device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime.
+        device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime, on ``"CPU"`` or ``"QNN"``, Qualcomm's HTP.
         exact: OpenVINO only: compute in f32.
         properties: OpenVINO's properties by name, for both models.
 

@@ -1,0 +1,1 @@
+"""Qualcomm's HTP by ONNX Runtime's QNN provider."""

@@ -1,0 +1,85 @@
+"""List the operators that HTP runs under ONNX Runtime, by element type.
+
+Each entry is a model of one operator that was opened on the emulated HTP of onnxruntime-qnn 2.7.0 with onnxruntime
+1.32.0; tests/targets/qnn/test_operators.py opens them again. Operators that read constants alone are folded before.
+"""
+
+from __future__ import annotations
+
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.operators import COMPARISONS, SCATTERS, SOURCES
+
+_FLOATS = frozenset({"f16", "f32"})
+_WHOLE = frozenset({"i32", "i64"})
+_NUMBERS = _FLOATS | _WHOLE
+_ALL = _NUMBERS | {"boolean"}
+
+_TYPES: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("Abs", "Add", "ArgMax", "CumSum", "Divide", "Equal", "Max", "Min", "Multiply", "ReduceMax", "ReduceMin",
+         "ReduceSum", "Select", "Subtract", *COMPARISONS, "GreaterOrEqual", "LessOrEqual"),
+        _NUMBERS,
+    ),
+    **dict.fromkeys(
+        ("Broadcast", "Concat", "Convert", "Flatten", "Gather", "GatherElements", "Identity", "Reshape",
+         "ScatterNDUpdate", "Slice", "Squeeze", "Tile", "Unsqueeze", "VariadicSplit"),
+        _ALL,
+    ),
+    **dict.fromkeys(
+        ("Attention", "Ceil", "Clip", "Conv", "Cos", "Einsum", "Elu", "Exp", "Floor", "Gelu", "Gemm", "HardSigmoid",
+         "HardSwish", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Negative", "Pad",
+         "Power", "QuickGelu", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMean", "Relu", "Round", "Sigmoid",
+         "Sign", "SimplifiedLayerNormalization", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh", "TopK"),
+        _FLOATS,
+    ),
+    **dict.fromkeys(("LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor"), frozenset({"boolean"})),
+    "FastGelu": frozenset({"f16"}),
+    "GatherND": _FLOATS | {"i32"},
+    "Mod": _WHOLE,
+    "ScatterElementsUpdate": _NUMBERS,
+    "Transpose": _FLOATS | {"i32", "boolean"},
+}  # fmt: skip
+
+#: Casts that stay on the CPU.
+_CASTS_LEFT = frozenset({("f32", "i64"), ("f16", "i64"), ("f16", "boolean"), ("boolean", "i64")})
+
+#: QuantizeLinear and its inverse mark types of other operators.
+_UNTYPED = frozenset({"Constant", "DequantizeLinear", "QuantizeLinear", "Result"}) | SOURCES
+
+
+def computed(graph: Graph) -> frozenset[int]:
+    """Return the indices of nodes that read an input of the model, directly or not."""
+    pasts = [node.outputs[0] for node in graph.of_op(*SOURCES)]
+    return frozenset(use.node.index for use in graph.forward(pasts, lambda use: use.node.outputs))
+
+
+def why_on_cpu(graph: Graph, node: Node) -> str | None:
+    """Return why HTP does not run a computed node; ``None`` if it does."""
+    if node.op in _UNTYPED:
+        return None
+    if node.op == "Erf":
+        return None if _is_in_gelu(graph, node) else "no builder of the provider takes it outside of a Gelu"
+    types = _TYPES.get(node.op)
+    if types is None:
+        return "no builder of the provider takes it"
+    kind = node.source(1 if node.op == "Select" else 0).element_type
+    if kind not in types:
+        return f"its operand is of type {kind}"
+    result = node.outputs[0].element_type
+    if node.op == "Convert" and (kind, result) in _CASTS_LEFT:
+        remedy = ": take precision=f32" if (kind, result) == ("f16", "boolean") else ""
+        return f"it converts {kind} to {result}{remedy}"
+    if node.op in SCATTERS and kind in _FLOATS and node.attributes.get("reduction", "none") != "none":
+        return f"it reduces by {node.attributes['reduction']} in {kind}"
+    if any(0 in (value.shape or ()) for value in node.outputs):
+        return "its result is empty"
+    return None
+
+
+def _is_in_gelu(graph: Graph, node: Node) -> bool:
+    """Return whether ``1 + Erf(x)`` follows, which ONNX Runtime fuses to Gelu before providers see it."""
+    return any(
+        use.node.op == "Add" and any(value is not None and fold_scalar(graph, value) == 1 for value in use.node.inputs)
+        for use in graph.uses(node.outputs[0])
+    )

@@ -1,0 +1,93 @@
+"""Define the target `qnn`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.conditions import ONNX
+from graphpass.engine.findings import Finding, Observation
+from graphpass.engine.passes import Pass
+from graphpass.engine.pipeline import parse
+from graphpass.engine.split import Split
+from graphpass.engine.target import Target
+from graphpass.errors import UnsupportedError
+from graphpass.ir.cache import Inventory
+from graphpass.ir.model import Model
+from graphpass.targets.qnn import rules, trial
+
+
+@dataclass(frozen=True)
+class QNN(Target):
+    """Qualcomm's HTP, the NPU of Snapdragon, by ONNX Runtime's QNN provider.
+
+    The result is a pair: ``prefill.onnx`` takes the prompt chunk by chunk, ``decode.onnx`` one token at a time, both of
+    static shapes over one file of weights. `graphpass.runtime.open_pair` runs them as one session, on ``device="QNN"``
+    or the CPU. All nodes run on HTP: the trial switches the fallback to the CPU off.
+
+    Options:
+        prompt: Tokens of the longest prompt.
+        chunk: Tokens that the prefill model takes at a time; ``prompt`` by default.
+        capacity: Positions that fit, the prompt included.
+        precision: Type of hidden states, weights and caches. HTP computes f32 in f16.
+        compile: Whether to write ``prefill_ctx.onnx`` and ``decode_ctx.onnx`` as well, which hold the models as
+            compiled for HTP (EPContext), for the version of QNN that is installed.
+    """
+
+    name = "qnn"
+    description = "Qualcomm's HTP by ONNX Runtime: a prefill and a decode model of static shapes"
+    dialect = "onnx"
+    output_file = "decode.onnx"
+    contract = (ONNX,)
+
+    prompt: int = 64
+    chunk: int | None = None
+    capacity: int = 256
+    precision: Literal["f16", "f32"] = "f16"
+    compile: bool = False
+
+    @property
+    def split(self) -> Split:
+        """See `Target.split`."""
+        return Split(self.prompt, self.prompt if self.chunk is None else self.chunk, self.capacity)
+
+    def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
+        """See `Target.pipeline`.
+
+        Raises:
+            UnsupportedError: GP366, the model is OpenVINO IR.
+        """
+        if missing := ONNX.missing(model):
+            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
+        # Experts whose tokens are gathered become one operator, which is lowered to products over all experts.
+        steps = ["fuse-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
+        steps += ["lower-operators{f32-norms=true}"]
+        windows = any(block.window is not None for block in analyze_caches(model).attention)
+        steps += ["expose-position-ids", "window-from-positions{required=false}"] if windows else []
+        steps += ["change-precision{to=f16}"] if self.precision == "f16" else []
+        return parse(",".join(steps))
+
+    def finish(self, folder: Path, files: Sequence[str]) -> None:
+        """See `Target.finish`."""
+        if self.compile:
+            for name in files:
+                trial.compile_file(folder / name)
+
+    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
+        """See `Target.predict`."""
+        return rules.predict(model, inventory)
+
+    def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
+        """See `Target.predict_beside`; the encoder is the prefill model."""
+        return rules.predict_pair(encoder, decoder, inventory)
+
+    def observe(self, model: Model) -> Observation | str:
+        """See `Target.observe`."""
+        return trial.observe(model, model)
+
+    def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:
+        """See `Target.observe_beside`; the encoder is the prefill model."""
+        return trial.observe(encoder, decoder)

@@ -1,0 +1,130 @@
+"""Try a pair on HTP in a process of its own, and compare numbers."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from graphpass.engine.findings import Observation
+from graphpass.errors import UnsupportedError
+from graphpass.io import write_model
+from graphpass.ir.model import Model
+from graphpass.ir.phase import Phase
+from graphpass.targets.worker import run_python
+
+#: Largest difference of logits, relative to the largest: HTP computes in f16. Measured up to 0.01 on the fixtures.
+_TOLERANCE = 3e-2
+
+_STEPS = 6
+
+_RUN = """
+import json, sys
+import numpy as np
+from importlib.metadata import version
+from pathlib import Path
+from graphpass.errors import GraphpassError, UnsupportedError
+from graphpass.io import load
+from graphpass.runtime import open_pair
+from graphpass.runtime.backends.qnn_request import nodes_on_cpu
+from graphpass.runtime.embedding_model import let_take_ids
+
+*paths, answer = sys.argv[1:]
+found = {"version": version("onnxruntime-qnn")}
+models = [load(Path(path)) for path in paths]
+try:
+    left = [node for path in dict.fromkeys(paths) for node in nodes_on_cpu(Path(path))]
+    if left:
+        operator, name = left[0]
+        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
+        raise UnsupportedError("GP321", f"{operator} {name} would run on the CPU{more}")
+    sessions = [open_pair(*models, device=device) for device in ("CPU", "QNN")]
+    for session in sessions:
+        let_take_ids(models[1], session)
+    ids = [5, 9, 17, 33, 21][: max(1, min(session.store.prompt, session.store.capacity - STEPS))]
+    pairs = [[session.prefill([ids])[0, -1] for session in sessions]]
+    steps = min(STEPS, session.store.capacity - len(ids))
+    for _ in range(steps):
+        token = int(pairs[-1][0].argmax())
+        pairs.append([session.step([[token]])[0, -1] for session in sessions])
+    expected, actual = (np.stack(rows).astype(np.float64) for rows in zip(*pairs))
+    difference = np.abs(actual - expected).max() / np.abs(expected).max()
+    found["difference"] = float(difference) if np.isfinite(difference) else None
+    found["steps"] = steps
+    found["tokens"] = int((expected.argmax(-1) == actual.argmax(-1)).sum())
+except GraphpassError as error:
+    found["refused"] = error.message
+with open(answer, "w") as file:
+    json.dump(found, file)
+""".replace("STEPS", str(_STEPS))
+
+_COMPILE = """
+import sys
+from pathlib import Path
+from graphpass.errors import GraphpassError
+from graphpass.runtime.backends.qnn_request import compile_for_htp
+import json
+source, destination, answer = sys.argv[1:]
+found = {}
+try:
+    compile_for_htp(Path(source), Path(destination))
+except GraphpassError as error:
+    found["refused"] = error.message
+with open(answer, "w") as file:
+    json.dump(found, file)
+"""
+
+_MISSING = "onnxruntime-qnn is not installed: pip install 'graphpass[qnn]'"
+
+
+def is_installed() -> bool:
+    """Return whether ONNX Runtime's QNN provider is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("onnxruntime_qnn") is not None
+
+
+def observe(prefill: Model, decode: Model) -> Observation | str:
+    """Run a prompt and steps on HTP and on the CPU provider."""
+    if Phase.find(decode) is None:
+        return "its shapes are not fixed, so that HTP compiles none of it"
+    if not is_installed():
+        return _MISSING
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = [_file(model, Path(scratch, name)) for model, name in ((prefill, "prefill"), (decode, "decode"))]
+        found = run_python(_RUN, paths)
+    if isinstance(found, str):
+        return Observation("opened on the HTP of ONNX Runtime's QNN provider", refused=found)
+    tried = f"ran on HTP, without the CPU provider, onnxruntime-qnn {found['version']}"
+    if "refused" in found:
+        return Observation(tried, refused=found["refused"])
+    if found["difference"] is None:
+        return Observation(tried, wrong="its logits are NaN", ran=True)
+    count = found["steps"] + 1
+    differs = (
+        f"logits differ by {found['difference']:.1e} of the largest, {found['tokens']} of {count} tokens are equal"
+    )
+    wrong = f"its {differs}" if found["difference"] > _TOLERANCE else None
+    return Observation(f"{tried}, a prompt and {found['steps']} steps: {differs}", wrong=wrong, ran=True)
+
+
+def compile_file(source: Path) -> None:
+    """Write ``NAME_ctx.onnx`` and its context beside ``NAME.onnx``.
+
+    Raises:
+        UnsupportedError: GP321, QNN is not installed, or refuses the model.
+    """
+    if not is_installed():
+        raise UnsupportedError("GP321", f"cannot compile for HTP: {_MISSING}")
+    destination = source.with_name(f"{source.stem}_ctx.onnx")
+    found = run_python(_COMPILE, [str(source), str(destination)])
+    refused = found if isinstance(found, str) else found.get("refused")
+    if refused is not None or not destination.exists():
+        raise UnsupportedError("GP321", f"cannot compile {source.name} for HTP: {refused or 'QNN wrote nothing'}")
+
+
+def _file(model: Model, folder: Path) -> str:
+    if model.path is not None and not model.edited:
+        return str(model.path.resolve())
+    folder.mkdir()
+    write_model(model, folder / "model.onnx")
+    return str(folder / "model.onnx")

@@ -1,0 +1,76 @@
+"""Compare a prefill and a decode model, run as one session, with the dynamic model."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphpass.engine.split import Split
+from graphpass.ir.model import Model
+from graphpass.runtime import open_pair, open_session
+from graphpass.runtime.embedding_model import let_take_ids
+from graphpass.runtime.sessions.session import DecodeSession
+from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
+from graphpass.verify.difference import OutputComparer, Tolerance
+from graphpass.verify.prompts import Vocabulary
+
+#: Greedy steps after each prompt.
+_STEPS = 4
+
+
+def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split) -> Comparison:
+    """Run all on the same tokens, and compare logits of last tokens.
+
+    Prompts of 1 token, a chunk less and more 1, a chunk, and the longest one, each followed by greedy steps.
+
+    Args:
+        reference: The dynamic model.
+        prefill: The model that takes prompts, as `graphpass.artifacts.split.stage_split` returns it.
+        decode: The model that takes one token.
+        split: Their sizes.
+
+    Raises:
+        UnsupportedError: GP320 to GP322, one of them cannot be run here.
+    """
+    outputs = OutputComparer(Tolerance.for_models(reference, prefill, decode))
+    sessions = open_session(reference), open_pair(prefill, decode)
+    let_take_ids(reference, *sessions)
+    vocabulary = Vocabulary.of(sessions[0], None)
+    runs: list[SequenceRun] = []
+    divergence = None
+    lengths = {1, max(split.chunk - 1, 1), split.chunk, min(split.chunk + 1, split.prompt), split.prompt}
+    for number, length in enumerate(sorted(lengths)):
+        steps = min(_STEPS, split.capacity - length)
+        run, divergence = _follow(number, sessions, outputs, vocabulary.prompt(length), steps)
+        runs.append(run)
+        if divergence is not None:
+            break
+    return Comparison(tuple(runs), ("logits",), outputs.largest, divergence, ())
+
+
+def _follow(
+    number: int,
+    sessions: tuple[DecodeSession, DecodeSession],
+    outputs: OutputComparer,
+    ids: tuple[int, ...],
+    steps: int,
+) -> tuple[SequenceRun, Divergence | None]:
+    chosen: tuple[list[int], list[int]] = ([], [])
+    divergence = None
+    step = 0
+    logits = [session.prefill([list(ids)])[:, -1] for session in sessions]
+    while True:
+        for choices, last in zip(chosen, logits, strict=True):
+            choices.append(int(last.argmax()))
+        divergence = outputs.compare((number, step), "logits", *_pair(logits))
+        if divergence is not None or step == steps:
+            break
+        step += 1
+        logits = [session.step([[chosen[0][-1]]])[:, -1] for session in sessions]
+    description = f"prefill and decode model, prompt of {len(ids)} tokens"
+    return SequenceRun(description, (ids,), step, (tuple(chosen[0]),), (tuple(chosen[1]),)), divergence
+
+
+def _pair(logits: list[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    first, second = logits
+    return first, second

@@ -1,0 +1,109 @@
+"""Pairs on Qualcomm's HTP, emulated on x86 by onnxruntime-qnn: every node, PyTorch's tokens or logits within f16."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.commands import in_process
+from support.loaded import exported
+from support.models import export, fixtures
+
+import graphpass
+from graphpass.artifacts.split import phases_of
+from graphpass.engine.pipeline import parse_target
+from graphpass.targets import check_model
+from graphpass.targets.qnn import trial
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not trial.is_installed(), reason="onnxruntime-qnn is not installed: pip install .[qnn]"),
+]
+
+#: Fixtures whose greedy tokens on HTP are PyTorch's; others are compared by logits.
+EQUAL = ["bloom", "deepseek_v3", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_oss", "llama",
+         "mistral_sw8", "phi3", "qwen3_moe"]  # fmt: skip
+
+_GREEDY = """
+import json, sys
+from pathlib import Path
+from graphpass.io import load
+from graphpass.runtime import open_pair
+folder, reference = map(Path, sys.argv[1:])
+expected = json.loads(reference.read_text())
+pair = open_pair(*(load(folder / f"{name}.onnx") for name in ("prefill", "decode")), device="QNN")
+logits = pair.prefill(expected["prompt_ids"])
+found = []
+for _ in expected["greedy_ids"]:
+    found.append(int(logits[0, -1].argmax()))
+    logits = pair.step([found[-1]])
+assert found == expected["greedy_ids"], (found, expected["greedy_ids"])
+pair.reset()
+again = pair.prefill(expected["prompt_ids"])
+assert int(again[0, -1].argmax()) == found[0], "a second prompt differs"
+"""
+
+
+def pair(fixture: str, options: str = "") -> tuple[Model, Model]:
+    """The models of a pair that `convert` would write."""
+    target = parse_target(f"qnn{{prompt=24,chunk=8,capacity=40{options}}}")
+    prepared = graphpass.PassManager(target.pipeline(exported(f"{fixture}/onnx"))).run(exported(f"{fixture}/onnx"))
+    assert target.split is not None
+    made = [graphpass.PassManager([step]).run(prepared.model).model for step in phases_of(target.split).values()]
+    return made[0], made[1]
+
+
+def on_htp(folder: Path, fixture: str) -> None:
+    """Generate on HTP, in a process that may crash."""
+    arguments = ["-c", _GREEDY, str(folder), str(fixtures() / fixture / "reference.json")]
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("fixture", EQUAL)
+def test_tokens_are_those_of_pytorch(capfd: Any, tmp_path: Path, fixture: str) -> None:
+    source, out = export(fixture, "onnx"), tmp_path / "out"
+    target = "qnn{prompt=24,chunk=8,capacity=40,precision=f32}"
+    done = in_process(capfd, "convert", source, "--target", target, "--no-verify", "-o", out)
+    assert done.code == 0, done.err
+    on_htp(out, fixture)
+
+
+@pytest.mark.parametrize("fixture", ["falcon_alibi", "gpt2_upcast", "gptj", "opt", "qwen3"])
+def test_logits_agree_within_f16(fixture: str) -> None:
+    observed = trial.observe(*pair(fixture))
+    assert not isinstance(observed, str)
+    assert (observed.refused, observed.wrong, observed.ran) == (None, None, True)
+
+
+def test_a_converted_pair_is_tried_and_compiled(capfd: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    target = "qnn{prompt=24,chunk=8,capacity=40,compile=true}"
+    done = in_process(capfd, "convert", export("llama", "onnx"), "--target", target, "-o", out)
+    assert done.code == 0, done.err
+    assert "confirmed: ran on HTP, without the CPU provider" in done.out
+    names = {file.name for file in out.iterdir()}
+    assert {"prefill.onnx", "decode.onnx", "prefill_ctx.onnx", "decode_ctx.onnx"} <= names
+    assert any(name.startswith("decode_ctx") and name.endswith(".bin") for name in names)
+    checked = in_process(capfd, "check", out, "--target", "qnn")
+    assert checked.code == 0, checked.out + checked.err
+    assert in_process(capfd, "verify", "--certificate", out).code == 0
+
+
+def test_a_refusal_is_predicted_and_observed() -> None:
+    model = pair("llama", ",precision=f32")[1].clone()
+    rewriter = model.rewriter()
+    node = next(model.graph.of_op("Softmax"))
+    rewriter.replace(node.outputs[0], rewriter.op("Erf", node.source(), name="alone"))
+    rewriter.finish()
+    report = check_model(model, "qnn")
+    assert not report.holds
+    assert report.confirmation is not None
+    assert report.confirmation.outcome == "confirmed"
+    assert "Erf alone would run on the CPU" in report.confirmation.tried

@@ -1,0 +1,129 @@
+"""The target `qnn`: which models it refuses in advance, and bad input."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from support.commands import in_process
+from support.loaded import exported, ran
+from support.models import export
+
+import graphpass
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.engine.pipeline import parse_target
+from graphpass.targets.qnn import trial
+from graphpass.targets.qnn.operators import computed
+from graphpass.testing import parse
+
+QNN = parse_target("qnn{prompt=24,chunk=8,capacity=40,precision=f32}")
+
+
+@functools.cache
+def phase(fixture: str, sizes: str = "length=8,past=24") -> Any:
+    """One model of a pair."""
+    model = exported(f"{fixture}/onnx")
+    passes = graphpass.PassManager((*QNN.pipeline(model), *graphpass.parse(f"make-static{{{sizes}}}")))
+    return passes.run(model).model
+
+
+def refusals(model: Any) -> list[str | None]:
+    return [finding.reason for finding in QNN.predict(model, analyze_caches(model)) if not finding.holds]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "fixture",
+    [
+        "bloom", "deepseek_v3", "falcon", "falcon_alibi", "gemma2", "gemma3_text", "gpt2", "gpt2_upcast", "gpt_neo",
+        "gpt_oss", "gptj", "llama", "mistral_sw8", "opt", "phi3", "qwen3", "qwen3_moe",
+    ],
+)  # fmt: skip
+def test_all_nodes_of_a_pair_are_predicted_to_run_on_htp(fixture: str) -> None:
+    assert refusals(phase(fixture)) == []
+
+
+def test_windows_count_positions_by_the_mask() -> None:
+    records = graphpass.PassManager(QNN.pipeline(exported("gemma2/onnx"))).run(exported("gemma2/onnx")).records
+    done = {record.step.name: record.result for record in records}
+    assert done["window-from-positions"].statistics == {"windows from positions": 2, "masks": 1}
+
+
+def test_a_mask_that_a_global_layer_shares_keeps_its_meaning() -> None:
+    """Layers of gpt_neo add one padding mask; only every other one has a window."""
+    from graphpass.analysis.caches.masks import find_masks
+
+    model = ran(exported("gpt_neo/onnx"), "window-from-positions").model
+    assert [mask.window is None for mask in model.analysis(find_masks)] == [True, False]
+
+
+def test_a_model_of_open_shapes_is_refused() -> None:
+    (reason,) = refusals(exported("llama/onnx"))
+    assert reason is not None
+    assert reason.startswith("its shapes are open")
+
+
+def test_operators_without_a_builder_are_refused() -> None:
+    model = phase("llama").clone()
+    rewriter = model.rewriter()
+    node = next(model.graph.of_op("Softmax"))
+    rewriter.replace(node.outputs[0], rewriter.op("Erf", node.source(), name="alone"))
+    rewriter.finish()
+    assert refusals(model) == ["HTP does not run Erf: no builder of the provider takes it outside of a Gelu"]
+
+
+def test_operators_on_constants_are_folded_before() -> None:
+    model = parse(
+        """
+        %x = Parameter : f32[1, 4]
+        %w = Constant : f32[1, 4]
+        %e = Erf(%w) : f32[1, 4]
+        %y = Add(%x, %e) : f32[1, 4]
+        Result(%y) {name=y}
+        """,
+        "onnx",
+    )
+    nodes = {node.op: node for node in model.graph.nodes}
+    assert nodes["Erf"].index not in computed(model.graph)
+    assert nodes["Add"].index in computed(model.graph)
+
+
+@pytest.mark.parametrize(
+    ("target", "id", "words"),
+    [
+        ("qnn{prompt=24,chunk=32}", "GP266", "a chunk of 32, a prompt of 24"),
+        ("qnn{prompt=64,capacity=32}", "GP266", "a capacity of 32 do not fit"),
+        ("qnn{chunk=many}", "GP213", "chunk"),
+        ("qnn{precision=i8}", "GP213", "precision"),
+    ],
+)
+def test_sizes_that_do_not_fit(capfd: Any, tmp_path: Any, target: str, id: str, words: str) -> None:  # noqa: A002
+    done = in_process(capfd, "convert", export("llama", "onnx"), "--target", target, "-o", tmp_path / "out")
+    assert done.code == 2
+    assert id in done.err
+    assert words in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_ir_is_refused(capfd: Any, tmp_path: Any) -> None:
+    done = in_process(capfd, "convert", export("llama", "ov-stateful"), "--target", "qnn", "-o", tmp_path / "out")
+    assert "GP366" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_compiling_needs_the_package(capfd: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "is_installed", lambda: False)
+    arguments = ["--target", "qnn{prompt=8,capacity=16,compile=true}", "--no-verify", "-o", tmp_path / "out"]
+    done = in_process(capfd, "convert", export("llama", "onnx"), *arguments)
+    assert "GP321" in done.err
+    assert "pip install 'graphpass[qnn]'" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "is_installed", lambda: True)
+    monkeypatch.setattr(trial, "_RUN", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    observed = trial.observe(phase("llama"), phase("llama"))
+    assert not isinstance(observed, str)
+    assert observed.refused == "its process ended with -11"
