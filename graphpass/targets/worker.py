@@ -13,8 +13,8 @@ from typing import Any
 from graphpass.engine.findings import Observation
 from graphpass.io import write_model
 from graphpass.ir.model import Model
-from graphpass.runtime.backends.stand_in import entered
 from graphpass.runtime.devices.apart import run_apart
+from graphpass.runtime.devices.stand_in import entered
 
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 1800

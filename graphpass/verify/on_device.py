@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import GraphpassError, UnsupportedError
 from graphpass.io import load, write_model
-from graphpass.runtime.backends.stand_in import ENVIRONMENT, stand_in
 from graphpass.runtime.devices.apart import run_apart
+from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
 from graphpass.runtime.devices.webgpu import NAME, environment
 from graphpass.verify import compare_within
 

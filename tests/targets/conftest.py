@@ -7,7 +7,7 @@ import os
 import pytest
 from support.gpu_on_cpu import environment
 
-from graphpass.runtime.backends.stand_in import ENVIRONMENT
+from graphpass.runtime.devices.stand_in import ENVIRONMENT
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.loaded import exported
 from support.models import export
 
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.runtime.backends.stand_in import ENVIRONMENT
+from graphpass.runtime.devices.stand_in import ENVIRONMENT
 from graphpass.verify.on_device import compare_on_device
 
 #: NPUW on the CPU.

@@ -11,11 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.runtime.backends.stand_in import ENVIRONMENT, entered, stand_in
 from graphpass.runtime.devices import programs
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.javascript import find_javascript
 from graphpass.runtime.devices.software import software_vulkan
+from graphpass.runtime.devices.stand_in import ENVIRONMENT, entered, stand_in
 
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 120

@@ -10,7 +10,7 @@ from importlib import metadata
 
 from graphpass.engine.findings import Observation
 from graphpass.ir.model import Model
-from graphpass.runtime.backends.stand_in import ENVIRONMENT, stand_in
+from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
 from graphpass.targets.worker import run_worker
 
 #: The version whose matcher (kv_cache_fusion.cpp) fuses a cut only if it begins at 1.
