@@ -27,6 +27,7 @@ from graphpass.analysis.symbolic.folding import copies_elements, fold, fold_elem
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
+from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SHAPE_READERS
 from graphpass.ir.values import MASKED_BELOW, is_value_preserving
 
 
@@ -47,6 +48,9 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
     return tuple(found)
 
 
+#: Lie between scores and what is computed of each row of them, and the Softmax.
+_TOWARDS_SOFTMAX = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"ReduceMax"}
+
 #: Scores below this, still to be scaled down, count as masked.
 _MASKED_BELOW_BEFORE_SCALE = -1e8
 
@@ -66,6 +70,7 @@ class Scores:
         scales: Factors; before the soft cap if there is one.
         cap: The Tanh of a soft cap.
         cap_scales: Factors after the soft cap.
+        values: All values of the path.
     """
 
     product: Node
@@ -75,6 +80,7 @@ class Scores:
     column: Column | None = None
     cap: Node | None = None
     cap_scales: list[Scale] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
 
 
 @or_miss
@@ -90,6 +96,7 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     scores = _scores(graph, softmax)
     if scores.cap is not None and not loosely:
         raise MissError(scores.cap, "its scores are soft-capped")
+    _check_uses(graph, softmax, scores)
     product, weighing = scores.product, weights.product
     _check_sink(softmax, scores, weights)
     query, key, value = bare_operands(graph, product, weighing, loosely=loosely)
@@ -116,6 +123,26 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
         key_forms=key.forms,
         value_forms=value.forms,
     )
+
+
+def _check_uses(graph: Graph, softmax: Node, scores: Scores) -> None:
+    """Require that nothing but the Softmax follows from the scores, as a logarithm of their sum does."""
+    reader = softmax
+    for value in scores.values:
+        for use in graph.uses(value):
+            if _leads_elsewhere(graph, use, reader):
+                raise MissError(use.node, "its scores are used in several places")
+        reader = graph.producer(value)
+
+
+def _leads_elsewhere(graph: Graph, use: Use, reader: Node) -> bool:
+    """Return whether more than ``reader`` and sizes follow; a row's maximum is subtracted there."""
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        return use.node.outputs if use.node != reader and use.node.op in _TOWARDS_SOFTMAX else ()
+
+    ends = _TOWARDS_SOFTMAX | SHAPE_READERS | {"ConvertLike"}
+    return any(one.node != reader and one.node.op not in ends for one in (use, *graph.forward(outputs(use), outputs)))
 
 
 def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
@@ -199,6 +226,7 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
     found = Scores(softmax)
     value = softmax.source()
     while True:
+        found.values.append(value)
         node = graph.producer(value)
         if node.op == "MatMul":
             found.product = node

@@ -53,6 +53,15 @@ class WeightsAreAnOutput(Attending):
         return weights
 
 
+class ScoresAreReadTwice(Attending):
+    """By the logarithm of their sum, which scales the result in granite_swa."""
+
+    def scores(self, product):
+        scores = super().scores(product)
+        self.results.append(ops.log(ops.reduce_sum(ops.exp(scores), integers(-1), False)))
+        return scores
+
+
 class WeightsAreReadTwice(Attending):
     def after(self, weights):
         self.results.append(ops.reduce_sum(weights, integers(-1), False))
@@ -132,6 +141,7 @@ class WideMask(Attending):
         (SubtractedScores, "subtracts its scores"),
         (WeightsAreAnOutput, "used in several places"),
         (WeightsAreReadTwice, "used in several places"),
+        (ScoresAreReadTwice, "its scores are used in several places"),
         (OtherAxis, "not over the last axis"),
         (Rank3, "merges batch and heads, and is not made of one that does not"),
         (SmallFill, "other than a large negative number"),
