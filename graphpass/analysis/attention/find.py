@@ -126,23 +126,17 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
 
 
 def _check_uses(graph: Graph, softmax: Node, scores: Scores) -> None:
-    """Require that nothing but the Softmax follows from the scores, as a logarithm of their sum does."""
-    reader = softmax
-    for value in scores.values:
-        for use in graph.uses(value):
-            if _leads_elsewhere(graph, use, reader):
-                raise MissError(use.node, "its scores are used in several places")
-        reader = graph.producer(value)
-
-
-def _leads_elsewhere(graph: Graph, use: Use, reader: Node) -> bool:
-    """Return whether more than ``reader`` and sizes follow; a row's maximum is subtracted there."""
+    """Require that nothing but the Softmax follows from the scores."""
+    path = {softmax.index, *(value.node for value in scores.values)}
 
     def outputs(use: Use) -> tuple[Value, ...]:
-        return use.node.outputs if use.node != reader and use.node.op in _TOWARDS_SOFTMAX else ()
+        return use.node.outputs if use.node.index not in path and use.node.op in _TOWARDS_SOFTMAX else ()
 
+    # A row's maximum is computed of scores, and subtracted from them.
     ends = _TOWARDS_SOFTMAX | SHAPE_READERS | {"ConvertLike"}
-    return any(one.node != reader and one.node.op not in ends for one in (use, *graph.forward(outputs(use), outputs)))
+    for use in graph.forward(scores.values, outputs):
+        if use.node.index not in path and use.node.op not in ends:
+            raise MissError(use.node, "its scores are used in several places")
 
 
 def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:

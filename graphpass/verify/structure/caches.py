@@ -47,9 +47,11 @@ class Carried:
         States of convolutions have further columns before it; keys and values are filled with zeros after it.
         """
         shapes = [cache.shape or () for cache in (self.reference, self.candidate)]
+        if len(shapes[0]) != len(shapes[1]):
+            return None, None
         pairs = [(shapes[0][one], shapes[1][other], one, other) for one, other in zip(*self.orders(), strict=True)]
         differing = [pair for pair in pairs if all(isinstance(size, int) for size in pair[:2]) and pair[0] != pair[1]]
-        if len(shapes[0]) != len(shapes[1]) or len(differing) != 1:
+        if len(differing) != 1:
             return None, None
         ((mine, its, *axes),) = differing
         assert isinstance(mine, int)
