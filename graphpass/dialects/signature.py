@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import onnx
 
@@ -51,12 +50,3 @@ def meaning(node: Node, model: Model) -> tuple[str, int] | None:
         return found, onnx.defs.get_schema(native.op_type, opset, native.domain).since_version
     except onnx.defs.SchemaError:
         return found, opset
-
-
-def native_attributes(node: Node) -> dict[str, Any]:
-    """Return the attributes of an operator by its dialect's own names; text as `str`."""
-    native = node.native
-    if not isinstance(native, onnx.NodeProto):
-        return dict(native.get_attributes())
-    given = {one.name: onnx.helper.get_attribute_value(one) for one in native.attribute if one.type not in _BODIES}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}

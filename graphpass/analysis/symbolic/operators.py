@@ -15,7 +15,7 @@ from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, Un
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import flat_place, index_of, regroup, solved
 from graphpass.analysis.symbolic.rotary import rotary
-from graphpass.dialects.signature import native_attributes
+from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Value
 from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS, SLICES, SPLITS

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
-import numpy
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphpass.ir.element_types import ELEMENT_TYPES
+
+if TYPE_CHECKING:
+    import numpy
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
@@ -16,6 +17,8 @@ DTYPES = {one.name: one.dtype for one in ELEMENT_TYPES.values() if one.dtype} | 
 
 def typed(values: Array, element_type: str) -> Array:
     """Return ``values`` in numpy's type for ``element_type``; those of bf16 are f32 rounded to it."""
+    import numpy
+
     # Infinite numbers have no integer: bucketed distances of 0 have such logarithms, which a Where drops.
     with numpy.errstate(invalid="ignore", over="ignore"):
         cast = values.astype(DTYPES[element_type], copy=False)
@@ -30,6 +33,8 @@ def typed(values: Array, element_type: str) -> Array:
 
 def rounded(element_type: str, value: float | Array) -> Any:
     """Return a number, or each of an array, rounded to ``element_type``, in f64."""
+    import numpy
+
     given = numpy.asanyarray(value, "float64")
     held = typed(given.reshape(-1), element_type).reshape(given.shape).astype("float64")
     return held if given.ndim else float(held)

@@ -187,7 +187,7 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
 def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
     for tensor in graph.initializer:
         kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type
-        builder.types.setdefault(tensor.name, kind)
+        builder.types[tensor.name] = kind
         builder.add(tensor.name, "Constant", (), [tensor.name], tensor)
 
 
@@ -309,7 +309,7 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
     tensor = _constant(native)
     if tensor is not None:
         kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type
-        builder.types.setdefault(native.output[0], kind)
+        builder.types[native.output[0]] = kind
         builder.add(name, "Constant", (), [native.output[0]], tensor)
         return
     # Nothing can read a Constant of strings or a sparse one; it is an operator like others.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import onnx
 
@@ -10,11 +10,10 @@ from graphpass.dialects.onnx.tensors import graphs
 
 
 def repair_shapes(proto: onnx.ModelProto) -> bool:
-    """Repair sizes given as text, and types that contradict a constant.
+    """Repair sizes given as text, and types that contradict an initializer.
 
     transformers 5.23 writes the size 2 as the name ``"2"``, and leaves the value_info of a scalar that its fusions
-    reshaped to ``[1]``; onnxruntime-genai's builder (0.18) declares ``[1]`` as a scalar. The type of a constant follows
-    from its data, so that no information is lost. A number as
+    reshaped to ``[1]``. The type of an initializer follows from its data, so that no information is lost. A number as
     text is a size if an input has it: optimum-onnx 0.1.0 declares logits of one position, ``"1"``, for any number.
 
     Returns:
@@ -29,19 +28,12 @@ def repair_shapes(proto: onnx.ModelProto) -> bool:
             if dimension.dim_param in given:
                 dimension.dim_value = int(dimension.dim_param)
                 repaired = True
-        types = {name: (tensor.data_type, list(tensor.dims)) for name, tensor in _constants(graph)}
+        types = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.initializer}
         wrong = [index for index, info in enumerate(graph.value_info) if _contradicts(info, types)]
         for index in reversed(wrong):
             del graph.value_info[index]
         repaired |= bool(wrong)
     return repaired
-
-
-def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    yield from ((tensor.name, tensor) for tensor in graph.initializer)
-    for node in graph.node:
-        if node.op_type == "Constant":
-            yield from ((node.output[0], one.t) for one in node.attribute if one.name == "value")
 
 
 def _dimensions(infos: Iterable[onnx.ValueInfoProto]) -> list[onnx.TensorShapeProto.Dimension]:

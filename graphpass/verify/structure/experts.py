@@ -9,7 +9,7 @@ from typing import Any
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
-from graphpass.dialects.signature import native_attributes
+from graphpass.dialects.attributes import native_attributes
 from graphpass.verify.structure.activations import gelu, swish
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of

@@ -9,7 +9,7 @@ from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits, regrouped
-from graphpass.dialects.signature import native_attributes
+from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations, sizes
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of

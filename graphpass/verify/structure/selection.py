@@ -7,7 +7,7 @@ from collections.abc import Callable
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.dialects.signature import native_attributes
+from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.definitions import Selection
 from graphpass.verify.structure.tensors import Steps, Tensors, closed, definitions_of

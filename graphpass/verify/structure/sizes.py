@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
-from graphpass.dialects.signature import native_attributes
+from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Node
 

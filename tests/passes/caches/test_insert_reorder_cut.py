@@ -123,7 +123,7 @@ class TestBeginOne:
             concat = reader.get_node()
             assert (concat.get_type_name(), concat.get_attributes()["axis"]) == ("Concat", -2)
             ends = [value.get_node().get_friendly_name() for value in cut.input_value(2).get_node().input_values()]
-            assert ends == ["past_length"] * 3
+            assert ends == ["lengths/past"] * 3
 
     @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
     def test_it_is_marked_in_the_file(self, step, tmp_path):

@@ -1,0 +1,19 @@
+"""Read the attributes of an operator by its dialect's own names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphpass.ir.graph import Node
+
+
+def native_attributes(node: Node) -> dict[str, Any]:
+    """Return the attributes of an operator by its dialect's own names; text as `str`, without those with bodies."""
+    native = node.native
+    if hasattr(native, "get_attributes"):
+        return dict(native.get_attributes())
+    import onnx
+
+    with_bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
+    given = {one.name: onnx.helper.get_attribute_value(one) for one in native.attribute if one.type not in with_bodies}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}
