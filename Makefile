@@ -35,11 +35,16 @@ $(VENV)/devices: $(VENV)/ready
 test-slow: $(VENV)/ready $(VENV)/devices build/javascript/ready ## run the tests that take long
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m slow
 
+# The package as it installs, for programs that cannot follow package-dir.
+define house
+	rm -rf build/house && mkdir -p build/house/graphpass
+	ln -s $(CURDIR)/graphpass/* $(CURDIR)/passes $(CURDIR)/cli build/house/graphpass
+endef
+
 lint: $(VENV)/ready ## run ruff, and import-linter on the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	rm -rf build/house && mkdir -p build/house/graphpass
-	ln -s $(CURDIR)/graphpass/* $(CURDIR)/passes $(CURDIR)/cli build/house/graphpass
+	$(house)
 	cd build/house && $(CURDIR)/$(BIN)/lint-imports --config ../../pyproject.toml --no-cache
 
 # The type checker cannot follow package-dir, so it looks at the package as it installs.
@@ -57,6 +62,14 @@ wheel: $(VENV)/ready ## build wheel and sdist, and run what the pages show in a 
 docs: $(VENV)/ready ## write the pages of docs/ that follow from the code
 	$(BIN)/python docs/generate.py
 
+site: $(VENV)/ready ## build the documentation as a site in build/site
+	$(house)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+pictures: $(VENV)/ready ## draw the pictures of docs/images with Chromium
+	$(BIN)/python fixtures/archive.py unpack
+	$(BIN)/python docs/pictures.py
+
 golden: $(VENV)/ready ## compare the results of all fixtures, targets and passes with the recorded ones
 	$(BIN)/python tests/golden/record.py check --jobs 2
 
@@ -66,4 +79,4 @@ mutants: $(VENV)/ready ## put faults into the results of all targets and print t
 clean: ## remove what was built
 	rm -rf $(VENV) build demo-output *.egg-info
 
-.PHONY: help demo example test test-slow lint types wheel docs golden mutants clean
+.PHONY: help demo example test test-slow lint types wheel docs site pictures golden mutants clean

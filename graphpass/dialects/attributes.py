@@ -8,7 +8,10 @@ from graphpass.ir.graph import Node
 
 
 def native_attributes(node: Node) -> dict[str, Any]:
-    """Return the attributes of an operator by its dialect's own names; text as `str`, without those with bodies."""
+    """Return the attributes of an operator by the names of its dialect.
+
+    Strings are `str`; attributes that hold a body are left out.
+    """
     native = node.native
     if hasattr(native, "get_attributes"):
         return dict(native.get_attributes())
