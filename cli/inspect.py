@@ -9,7 +9,7 @@ import click
 from graphpass.jobs.result import refuse_input
 
 from .console import Console, console_command, format_option
-from .models import PATH, cache_option, load_model
+from .models import PATH, cache_option
 
 
 @console_command("inspect", limited=True)
@@ -27,15 +27,12 @@ def command(
     line. The text ends with the caches as other programs see them, by their own rules, and with warnings. `graphpass
     why MODEL CACHE` reasons about one cache.
     """
-    loaded = load_model(model, declared)
-    if page is not None:
-        refuse_input(loaded, page)
-
     from graphpass.api.inspect import inspect
 
-    found = inspect(loaded)
+    found = inspect(model, caches=declared, watch=console)
     if page is not None:
         from graphpass.storage.staging import write_whole
 
+        refuse_input(found.model, page)
         write_whole(page, found.to_html(str(model)))
     console.report(form, lambda: found.text(unfolded=unfolded), found.to_json)

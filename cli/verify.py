@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from graphpass.jobs.job import Requirement
-from graphpass.progress import stage
+from graphpass.progress import stage, stages
 
 from .console import Console, console_command, format_option
 from .models import PATH, load_model
@@ -37,8 +37,10 @@ def _properties(context: click.Context, parameter: click.Parameter, texts: tuple
 def _check(console: Console, result: Path, reference: Path | None, form: str) -> None:
     from graphpass.artifacts.certificate import check_certificate, summarize
 
-    with stage("reading what the result holds"):
-        found = check_certificate(result, None if reference is None else load_model(reference))
+    with stages("checking the certificate", 1 + (reference is not None)):
+        known = None if reference is None else load_model(reference)
+        with stage("reading what the result holds"):
+            found = check_certificate(result, known)
     console.report(form, lambda: summarize(found), lambda: found)
 
 
@@ -119,23 +121,23 @@ def command(
         return
     if reference is None or candidate is None:
         raise click.UsageError("name two models to compare, or a result with --certificate")
-    models = load_model(reference), load_model(candidate)
-
     from graphpass.reports.outcome import proof_text
     from graphpass.verify.models import verify
 
-    comparison = verify(
-        *models,
-        steps=steps,
-        prompt_ids=prompt_ids,
-        atol=atol,
-        rtol=rtol,
-        edits=edits,
-        budget=budget,
-        all_layers=all_layers,
-        device=device,
-        properties=properties,
-    )
+    with stages("verifying", 3):  # reading both, comparing
+        comparison = verify(
+            load_model(reference),
+            load_model(candidate),
+            steps=steps,
+            prompt_ids=prompt_ids,
+            atol=atol,
+            rtol=rtol,
+            edits=edits,
+            budget=budget,
+            all_layers=all_layers,
+            device=device,
+            properties=properties,
+        )
     text = functools.partial(proof_text, comparison, verbose=console.verbose)
     console.report(form, lambda: "\n".join(text()), comparison.to_json)
     if not comparison.passed or (require == "proven" and not comparison.is_proven):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -139,7 +139,6 @@ class LiveLine:
                     completed=stage.done,
                     total=stage.total or None,
                     counts=counts(stage),
-                    memory=in_memory(peak_memory()),
                 )
 
     def ended(self, stage: Stage) -> None:
@@ -159,8 +158,21 @@ class LiveLine:
     def draw(self) -> None:
         """Begin to draw the stages that last."""
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            ProgressColumn,
+            Task,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.table import Column
+        from rich.text import Text
+
+        class Memory(ProgressColumn):
+            def render(self, task: Task) -> Text:  # noqa: ARG002 - stages that count nothing need more memory, too
+                return Text(in_memory(peak_memory()))
 
         with self._lock:
             if not self._stages:  # it ended meanwhile
@@ -171,7 +183,7 @@ class LiveLine:
                 TextColumn("{task.fields[counts]}"),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(elapsed_when_finished=True),
-                TextColumn("{task.fields[memory]}"),
+                Memory(),
                 console=Console(file=self._stream),
                 transient=True,
                 redirect_stdout=False,  # results may go to another place than the terminal
@@ -181,9 +193,8 @@ class LiveLine:
             self._drawn.start()
 
     def _add(self, drawn: rich.progress.Progress, stage: Stage) -> None:
-        fields: dict[str, Any] = {"counts": counts(stage), "memory": in_memory(peak_memory())}
-        total = stage.total or None
-        self._stages[stage] = drawn.add_task(described(stage), total=total, completed=stage.done, **fields)
+        task = drawn.add_task(described(stage), total=stage.total or None, completed=stage.done, counts=counts(stage))
+        self._stages[stage] = task
 
 
 def joined(*facts: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphpass.progress import stage
+from graphpass.progress import stage, stages
 
 from .console import Console, console_command, format_option
 from .models import PATH, load_model
@@ -24,12 +24,13 @@ def command(console: Console, model: Path, cache: str, unfolded: bool, form: str
     input or present output, or the beginning of the name. Prints the evidence, the way from past to present, the
     readers, and the rules that were tried in order, each with the first fact that it missed.
     """
-    loaded = load_model(model)
-
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.reports.cache import find_cache, reason_about
 
-    with stage("analyzing"):
-        inventory = analyze_caches(loaded)
-        reasoning = reason_about(loaded, inventory, find_cache(inventory, cache))
+    with stages("explaining", 3):  # reading, analyzing, tracing
+        loaded = load_model(model)
+        with stage("analyzing"):
+            inventory = analyze_caches(loaded)
+        with stage("tracing the cache"):
+            reasoning = reason_about(loaded, inventory, find_cache(inventory, cache))
     console.report(form, lambda: reasoning.text(unfolded=unfolded), reasoning.to_json)

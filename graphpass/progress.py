@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 #: Unit of work that is counted by the stages inside it.
 STAGES = "stages"
 
 #: Unit of what is read and written, for whatever purpose.
 BYTES = "bytes"
+
+#: Most reports on the items of `counting`.
+_REPORTS = 100
+
+Item = TypeVar("Item")
 
 
 @dataclass(eq=False, slots=True)
@@ -141,6 +146,38 @@ def advance(count: int = 1, at: str = "", unit: str | None = None) -> None:
     if current is not None and watcher is not None and unit in {None, current.unit}:
         current.done, current.at = current.done + count, at or current.at
         watcher.moved(current)
+
+
+@contextlib.contextmanager
+def counting(text: str, items: Sequence[Item], unit: str) -> Iterator[Iterable[Item]]:
+    """Count items in a stage of their own, except inside stages that count other things.
+
+    >>> with counting("inferring sizes", graph.nodes, "operators") as nodes:    # doctest: +SKIP
+    ...     for node in nodes:
+    ...         infer(node)
+
+    Args:
+        text: The work.
+        items: The items, which are done when the next one is taken.
+        unit: Their unit.
+    """
+    current = _STAGE.get()
+    if current is None or current.unit:
+        yield items
+        return
+    with stage(text):
+        expect(len(items), unit)
+        yield _counted(items)
+
+
+def _counted(items: Sequence[Item]) -> Iterator[Item]:
+    apart = -(-len(items) // _REPORTS) or 1
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % apart:
+            advance(apart)
+    if rest := len(items) % apart:
+        advance(rest)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import GraphpassError
 from graphpass.io import load, save
-from graphpass.progress import Clock, advance, clocked, expect, stage, timed, watched
+from graphpass.progress import Clock, advance, clocked, counting, expect, stage, timed, watched
 from graphpass.verify import compare
 
 
@@ -49,6 +49,31 @@ def test_counts_belong_to_the_innermost_stage():
         *("begin outer", "0/1 models", "begin inner", "0/3 parts", "b 2/3 parts", "end inner", "1/1 models"),
         "end outer",
     ]
+
+
+def test_items_count_in_a_stage_of_their_own():
+    noting = Noting()
+    with watched(noting), stage("outer"), counting("inner", "abc", "letters") as letters:
+        assert list(letters) == ["a", "b", "c"]
+    counts = [f"{done}/3 letters" for done in (0, 1, 2, 3)]
+    assert noting.events == ["begin outer", "begin inner", *counts, "end inner", "end outer"]
+
+
+def test_many_items_make_few_reports():
+    noting = Noting()
+    with watched(noting), stage("outer"), counting("inner", range(12345), "numbers") as numbers:
+        assert sum(1 for _ in numbers) == 12345
+    assert len(noting.counts) < 110
+    assert noting.counts[-1] == "12345/12345 numbers"
+
+
+def test_items_inside_other_counts_do_not_count():
+    noting = Noting()
+    with watched(noting), stage("outer"):
+        expect(1, "passes")
+        with counting("inner", "abc", "letters") as letters:
+            assert list(letters) == ["a", "b", "c"]
+    assert noting.events == ["begin outer", "0/1 passes", "end outer"]
 
 
 def test_a_stage_ends_though_its_work_fails():
@@ -98,7 +123,7 @@ def test_comparing_counts_its_steps():
     with watched(noting), stage("verifying"):
         compared = compare(model, model, steps=2)
     total = sum(run.steps + 1 for run in compared.sequences)
-    assert noting.counts[0].startswith(f"0/{total} steps")
+    assert next(count for count in noting.counts if "steps" in count) == f"0/{total} steps"
     assert [one for one in noting.counts if one.endswith("steps")][-1].endswith(f"{total}/{total} steps")
     assert noting.counts[-1].endswith("lengths")
 

@@ -9,7 +9,7 @@ from graphpass.artifacts.encoder_decoder import find_encoder_decoder
 from graphpass.artifacts.split import find_pair
 from graphpass.ir.model import Model
 from graphpass.jobs.watch import Watch
-from graphpass.progress import stage
+from graphpass.progress import stages
 from graphpass.reports.contract import Check
 from graphpass.targets import check_model
 
@@ -35,9 +35,9 @@ def check(
         UnsupportedError: The target has no rules, or cannot take the model.
     """
     parts = None if isinstance(model, Model) else _two_models(Path(model))
-    loaded = read(model if parts is None else parts[1], caches, watch)
-    encoder = None if parts is None else read(parts[0], (), watch)
-    with stage("checking"):
+    with stages("checking", 3 + (parts is not None)):  # reading each model, predicting, trying
+        loaded = read(model if parts is None else parts[1], caches, watch)
+        encoder = None if parts is None else read(parts[0], (), watch)
         return Check(loaded, check_model(loaded, target, confirm=confirm, encoder=encoder))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.jobs.watch import Watch
-from graphpass.progress import stage
+from graphpass.progress import stages
 from graphpass.reports.diff import diff_models
 from graphpass.reports.difference import Diff
 
@@ -22,6 +22,6 @@ def diff(before: Given, after: Given, *, watch: Watch | None = None) -> Diff:
         ReadError: A model cannot be read.
         UsageError: GP201, a folder holds several models.
     """
-    first, second = read(before, (), watch), read(after, (), watch)
-    with stage("comparing"):
+    with stages("comparing", 5):  # reading both, operators, caches, weights
+        first, second = read(before, (), watch), read(after, (), watch)
         return Diff(first, second, diff_models(first, second))

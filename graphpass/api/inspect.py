@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.jobs.watch import Watch
-from graphpass.progress import stage
+from graphpass.progress import stage, stages
+from graphpass.reports.attention import grouped_query_misses
 from graphpass.reports.inventory import Inspection
 from graphpass.targets.consumers import view_caches
 
@@ -25,7 +26,11 @@ def inspect(model: Given, *, caches: Iterable[str] = (), watch: Watch | None = N
         ReadError: The model cannot be read.
         UsageError: GP201, a folder holds several models; GP218, a declaration lacks a kind or axis.
     """
-    loaded = read(model, caches, watch)
-    with stage("analyzing"):
-        inventory = analyze_caches(loaded)
-        return Inspection(loaded, inventory, view_caches(loaded, inventory))
+    with stages("inspecting", 4):  # reading, analyzing, the kernels of ONNX Runtime, other programs
+        loaded = read(model, caches, watch)
+        with stage("analyzing"):
+            inventory = analyze_caches(loaded)
+        with stage("predicting fusions"):
+            grouped = grouped_query_misses(loaded)
+        with stage("comparing with other programs"):
+            return Inspection(loaded, inventory, view_caches(loaded, inventory), grouped)

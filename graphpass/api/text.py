@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.jobs.watch import Watch
-from graphpass.progress import stage
+from graphpass.progress import stage, stages
 
 from .reading import Given, read
 
@@ -25,8 +25,10 @@ def text(
         UsageError: GP201, a folder holds several models; GP271 there is no such node, or there are several; GP272 there
             is no such layer.
     """
-    loaded = read(model, (), watch)
-    with stage("printing"):
+    with stages("printing", 2):  # reading, and the text
+        loaded = read(model, (), watch)
+
         from graphpass.reports.text_form import in_text_form
 
-        return "\n".join(map(str, in_text_form(loaded, around=around, distance=distance, layer=layer)))
+        with stage("writing the text"):
+            return "\n".join(map(str, in_text_form(loaded, around=around, distance=distance, layer=layer)))

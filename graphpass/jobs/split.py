@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.engine.split import PHASES, Split
+from graphpass.progress import STAGES, expect, stages
 from graphpass.reports.outcome import (
     ModelReport,
     WrittenFile,
@@ -93,6 +94,11 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
         GraphpassError: The input cannot be read or split, or the result does not compute the same; nothing is written
             then.
     """
+    with stages("splitting", 1):  # reading
+        return _split(job, split, dialect, watch)
+
+
+def _split(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> SplitOutcome:
     from graphpass.artifacts.companions import copy_companions
     from graphpass.artifacts.split import preparation, stage_split
     from graphpass.errors import UsageError
@@ -111,6 +117,8 @@ def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -
     with staging(job.output) as folder:
         passes = preparation(loaded, wanted)
         prepared, report = loaded, None
+        # The preparation; weights; a pipeline and a file for each part; proof.
+        expect((len(passes) > 0) + 1 + 2 * len(PHASES) + job.verify, STAGES)
         if passes:
             result, timings = run_passes(passes, loaded, job, watch)
             prepared = result.model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.attention.mask import AttentionMask
@@ -95,14 +96,16 @@ def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
     return {name: one if isinstance(one, Miss) else one.wants_padding for name, one in found.items()}
 
 
-def grouped_query_in_words(model: Model) -> list[str]:
-    """Return lines on what `fuse-group-query-attention` fuses, and what it leaves for which reason."""
+def grouped_query_in_words(misses: Mapping[str, Miss | None]) -> list[str]:
+    """Return lines on what `fuse-group-query-attention` fuses, and what it leaves for which reason.
+
+    Args:
+        misses: The result of `grouped_query_misses`.
+    """
     alike: dict[str | None, list[Miss | None]] = {}
-    for miss in grouped_query_misses(model).values():
+    for miss in misses.values():
         alike.setdefault(None if miss is None else miss.reason, []).append(miss)
     return [
-        f"  {FUSE_GROUPED} fuses {len(misses)}"
-        if reason is None
-        else f"  {FUSE_GROUPED} leaves {len(misses)}: {misses[0]}"
-        for reason, misses in alike.items()
+        f"  {FUSE_GROUPED} fuses {len(same)}" if reason is None else f"  {FUSE_GROUPED} leaves {len(same)}: {same[0]}"
+        for reason, same in alike.items()
     ]

@@ -24,7 +24,6 @@ from graphpass.reports.attention import (
     form_in_words,
     group_attention,
     grouped_query_in_words,
-    grouped_query_misses,
     mask_in_words,
 )
 from graphpass.reports.report import Report
@@ -63,11 +62,13 @@ class Inspection(Report):
         model: The model.
         inventory: Its caches and attention, with evidence.
         views: Its caches as other programs see them.
+        grouped_queries: For each attention that `fuse-group-query-attention` reads, the reason that it leaves it.
     """
 
     model: Model
     inventory: Inventory
     views: tuple[View, ...]
+    grouped_queries: Mapping[str, Miss | None]
 
     def text(self, *, unfolded: bool = False) -> str:
         """Return the text of ``graphpass inspect``.
@@ -90,7 +91,7 @@ class Inspection(Report):
         lines += _totals(self.inventory)
         lines += ["", f"attention ({len(self.inventory.attention)})"]
         lines += _unfolded_attention(self.model, self.inventory) if unfolded else _folded_attention(self.inventory)
-        lines += grouped_query_in_words(self.model)
+        lines += grouped_query_in_words(self.grouped_queries)
         if self.inventory.caches:
             lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(self.views)]
         if warnings := warnings_of(self.inventory, self.views):
@@ -106,7 +107,7 @@ class Inspection(Report):
             "caches": [cache_json(cache) for cache in self.inventory.caches],
             "attention": [asdict(block) for block in self.inventory.attention],
             "group_query_attention": [
-                {"node": node, "miss": miss_json(miss)} for node, miss in grouped_query_misses(self.model).items()
+                {"node": node, "miss": miss_json(miss)} for node, miss in self.grouped_queries.items()
             ],
             "inputs": [asdict(port) | {"shape": _numbers(port)} for port in self.model.inputs],
             "outputs": [asdict(port) | {"shape": _numbers(port)} for port in self.model.outputs],

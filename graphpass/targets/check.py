@@ -9,6 +9,7 @@ from graphpass.engine.target import Target
 from graphpass.ir.model import Model
 from graphpass.ir.values import weight_bytes
 from graphpass.machine import MEMORY_SHARE, available_memory
+from graphpass.progress import stage
 
 #: By dialect of a target: its input, and a cure for models of another.
 _TAKES = {
@@ -37,13 +38,17 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True, enc
         reason = f"{chosen.name} {_TAKES[chosen.dialect]}"
         refused = Finding.of_model(model, "refused", reason)
         return Report(name, (refused,), Confirmation("impossible", reason) if confirm else None)
-    inventory = analyze_caches(model)
-    findings = chosen.predict(model, inventory) if encoder is None else chosen.predict_beside(encoder, model, inventory)
+    with stage("predicting"):
+        inventory = analyze_caches(model)
+        findings = (
+            chosen.predict(model, inventory) if encoder is None else chosen.predict_beside(encoder, model, inventory)
+        )
     if not confirm:
         return Report(name, findings)
     observed: Observation | str = _too_large(model, encoder)
     if not observed:
-        observed = chosen.observe(model) if encoder is None else chosen.observe_beside(encoder, model)
+        with stage("trying the runtime"):
+            observed = chosen.observe(model) if encoder is None else chosen.observe_beside(encoder, model)
     confirmation = Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)
     return Report(name, findings, confirmation)
 

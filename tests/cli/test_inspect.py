@@ -14,8 +14,6 @@ from support.loaded import exported
 from support.models import export
 
 import graphpass
-from graphpass.reports.inventory import Inspection
-from graphpass.targets.consumers import view_caches
 
 KEYS = ["format", "kind", "stateful", "caches", "attention", "group_query_attention", "inputs", "outputs"]
 KEYS += ["runtime_options", "totals", "views", "warnings", "unpaired_inputs", "unpaired_outputs"]
@@ -194,8 +192,7 @@ def validator():
 @pytest.mark.parametrize("path", each_of(model_files()))
 def test_json_is_as_the_schema_says(path):
     model = exported(path)
-    inventory = graphpass.analyze_caches(model)
-    printed = json.loads(json.dumps(Inspection(model, inventory, view_caches(model, inventory)).to_json()))
+    printed = json.loads(json.dumps(graphpass.inspect(model).to_json()))
     validator().validate(printed)
 
 

@@ -12,11 +12,13 @@ import pytest
 from support.commands import in_process
 from support.models import export
 
+from graphpass.cli import console
 from graphpass.cli.main import main
 from graphpass.cli.watch import Lines, LiveLine, watcher
 from graphpass.progress import Stage
 
 _RUN = ["run", str(export("llama", "onnx")), "--pipeline", "to-openvino,make-stateful", "--no-verify"]
+_LLAMA, _STATEFUL = export("llama", "onnx"), export("llama", "ov-stateful")
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -149,6 +151,53 @@ def test_time_passes_tells_passes_from_analyses(tmp_path, capfd):
     assert table["analysis", "analysis.caches.inventory.analyze"][1:3] == ["s", "1"]
     assert table["pass", "make-stateful"][-1] in {"MB", "GB"}
     assert "  kind " not in in_process(capfd, *_RUN, "-o", tmp_path / "n.xml").out
+
+
+class _Outermost:
+    """Follows the stage around all others."""
+
+    def __init__(self):
+        self.stages, self.totals = [], []
+
+    def began(self, stage):
+        self.stages.append(stage)
+        self.totals.append(self.stages[0].total)
+
+    def moved(self, stage):
+        assert stage.done <= stage.total
+
+    def ended(self, stage):
+        pass
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["inspect", _LLAMA],
+        ["why", _LLAMA, "past_key_values.0.key"],
+        ["print", _LLAMA],
+        ["diff", _LLAMA, _LLAMA],
+        ["check", _STATEFUL, "--target", "cpu"],
+        ["verify", _STATEFUL, _STATEFUL, "--steps", "1"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_the_stages_of_a_command_are_counted_from_the_start(monkeypatch, command, capfd):
+    outermost = _Outermost()
+    monkeypatch.setattr(console, "watcher", lambda *_, **__: outermost)
+    assert in_process(capfd, *command).code == 0
+    whole, first, *_ = outermost.stages
+    assert first.text.startswith("reading ")
+    assert outermost.totals[1] == whole.total == whole.done
+    assert whole.unit == "stages"
+
+
+def test_the_stages_of_a_split_are_counted(monkeypatch, tmp_path, capfd):
+    outermost = _Outermost()
+    monkeypatch.setattr(console, "watcher", lambda *_, **__: outermost)
+    sizes = ["--prompt", "8", "--capacity", "16"]
+    assert in_process(capfd, "split", _STATEFUL, tmp_path / "pair", *sizes, "--no-verify").code == 0
+    assert outermost.stages[0].done == outermost.stages[0].total > 2
 
 
 def test_an_interrupt_before_the_work_exits_with_130():

@@ -17,6 +17,7 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, MOVES
 from graphpass.ir.values import fixed_size
+from graphpass.progress import counting
 
 #: Most operators to search: heads are copied within their layer.
 _LIMIT = 24
@@ -29,7 +30,8 @@ def attention_details(model: Model, elements: Elements) -> tuple[AttentionBlock,
         model: The model.
         elements: Elements of its graph, with the step's lengths.
     """
-    return tuple(_described(model.graph, elements, attention) for attention in model.analysis(find_attention))
+    with counting("describing attention", model.analysis(find_attention), "blocks") as blocks:
+        return tuple(_described(model.graph, elements, attention) for attention in blocks)
 
 
 def _described(graph: Graph, elements: Elements, attention: Attention) -> AttentionBlock:

@@ -11,10 +11,11 @@ from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.softmax import score_products
 from graphpass.analysis.attention.types import Attention
-from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, SOURCES
+from graphpass.progress import counting
 
 #: Axes of an operator's keys and values, by rank; MultiHeadAttention packs both into rank 5.
 _OPERATOR_LABELS: dict[int, Labels] = {
@@ -46,9 +47,11 @@ Reads = dict[int, tuple[Read, ...]]
 def attention_reads(model: Model) -> Reads:
     """Return reads as key or value of each Parameter and ReadValue, by node index."""
     found: Reads = {}
-    for start in _starts(model):
-        for source, read in _follow(model, start):
-            found[source.index] = (*found.get(source.index, ()), read)
+    sizes = model.analysis(infer_sizes)
+    with counting("following attention", list(_starts(model)), "operands") as starts:
+        for start in starts:
+            for source, read in _follow(model.graph, sizes, start):
+                found[source.index] = (*found.get(source.index, ()), read)
     return found
 
 
@@ -101,9 +104,8 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
             yield attention, "key", key, BHLD if product.attributes["transpose_b"] else BHDL
 
 
-def _follow(model: Model, start: Start) -> Iterator[tuple[Node, Read]]:
+def _follow(graph: Graph, sizes: Sizes, start: Start) -> Iterator[tuple[Node, Read]]:
     attention, role, value, labels = start
-    graph, sizes = model.graph, model.analysis(infer_sizes)
 
     def steps(place: Place) -> Iterable[Step]:
         node = graph.producer(place.value)

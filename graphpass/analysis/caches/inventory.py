@@ -15,6 +15,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import NO_DATA, PRODUCTS
+from graphpass.progress import counting
 
 
 def analyze_caches(model: Model) -> Inventory:
@@ -35,7 +36,8 @@ def _analyze(model: Model) -> Inventory:
     reads = whole.analysis(attention_reads)
     operands = whole.analysis(attention_operands)
     pairs = whole.analysis(find_pairs)
-    kinds = {pair: _classify(whole, pair, reads.get(pair.read.index, ())) for pair in pairs}
+    with counting("classifying caches", pairs, "caches") as each:
+        kinds = {pair: _classify(whole, pair, reads.get(pair.read.index, ())) for pair in each}
     found = list(apply_declarations(whole, model.declarations, kinds).values())
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):

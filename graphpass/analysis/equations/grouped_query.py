@@ -26,6 +26,7 @@ from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import fixed_size, known_elements
+from graphpass.progress import counting
 
 _ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
@@ -101,20 +102,24 @@ class GroupedQuery:
 
 def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
     """Read decomposed attention and ONNX's own, or reasons to leave it, in execution order."""
-    found: dict[str, GroupedQuery | Miss] = {}
-    masks = model.analysis(find_masks)
-    for attention, mask in zip(model.analysis(find_attention), masks, strict=True):
-        node = attention.node
-        if attention.is_fused and node.op != "Attention":
-            continue
-        try:
-            read = _operator(attention) if attention.is_fused else match(model.graph, node, loosely=True)
-            found[node.name] = read if isinstance(read, Miss) else _read(model, read, plain_mask(mask))
-        except MissError as error:
-            found[node.name] = error.miss
-        except UnknownError as error:
-            found[node.name] = Miss(node, str(error))
-    return found
+    masked = [
+        (attention, mask)
+        for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True)
+        if attention.node.op == "Attention" or not attention.is_fused
+    ]
+    with counting("reading attention", masked, "blocks") as blocks:
+        return {attention.node.name: _found(model, attention, plain_mask(mask)) for attention, mask in blocks}
+
+
+def _found(model: Model, attention: Attention, mask: AttentionMask | Miss) -> GroupedQuery | Miss:
+    node = attention.node
+    try:
+        read = _operator(attention) if attention.is_fused else match(model.graph, node, loosely=True)
+        return read if isinstance(read, Miss) else _read(model, read, mask)
+    except MissError as error:
+        return error.miss
+    except UnknownError as error:
+        return Miss(node, str(error))
 
 
 def _operator(attention: Attention) -> Attention:

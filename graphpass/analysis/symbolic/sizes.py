@@ -34,6 +34,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.values import INTEGERS
+from graphpass.progress import counting
 
 if TYPE_CHECKING:
     import numpy
@@ -129,11 +130,12 @@ class Sizes:
     def _walk(self) -> None:
         self._unknown = []
         self._elements = Elements(self._graph, self, TABLE, None)
-        for node in self._graph.nodes:
-            for value in node.outputs:
-                ranked = self._with_ranks(node, value)
-                if ranked is not None:
-                    self._shapes[value.node, value.port] = self._shape(*ranked)
+        with counting("inferring sizes", self._graph.nodes, "operators") as nodes:
+            for node in nodes:
+                for value in node.outputs:
+                    ranked = self._with_ranks(node, value)
+                    if ranked is not None:
+                        self._shapes[value.node, value.port] = self._shape(*ranked)
 
     def _settle(self) -> None:
         """Infer unknown sizes again until no more are equal."""

@@ -21,6 +21,7 @@ from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_orde
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.operators import STATE_OPERATORS
+from graphpass.progress import counting
 
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
 _AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
@@ -175,7 +176,8 @@ def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) ->
     for info in graph.input:
         if info.name not in builder.values:
             builder.add(info.name, "Parameter", (), [info.name], info)
-    _add_nodes(builder, graph, inline=inline)
+    with counting("building the graph", in_order(graph.node, set(builder.values)), "nodes") as nodes:
+        _add_nodes(builder, _Frame(scope, iter(nodes)), inline=inline)
     builder.scope = scope
     for info in graph.output:
         if info.name in builder.values:
@@ -208,8 +210,8 @@ def _frame(graph: onnx.GraphProto, scope: _Scope, leave: Callable[[], None] = la
     return _Frame(scope, iter(in_order(graph.node, set(scope.values.maps[0]))), leave)
 
 
-def _add_nodes(builder: _Builder, graph: onnx.GraphProto, *, inline: bool) -> None:
-    stack = [_frame(graph, builder.scope)]
+def _add_nodes(builder: _Builder, outermost: _Frame, *, inline: bool) -> None:
+    stack = [outermost]
     while stack:
         frame = stack[-1]
         builder.scope = frame.scope

@@ -12,6 +12,7 @@ import numpy
 from graphpass.dialects.openvino.ports import port_name, shape_of
 from graphpass.dialects.openvino.spelling import spelled
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
+from graphpass.progress import counting
 
 if TYPE_CHECKING:
     import openvino
@@ -60,7 +61,13 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
     bodies is one node.
     """
     builder = _Builder()
-    stack = [_Frame(iter(ov_model.get_ordered_ops()))]
+    with counting("building the graph", ov_model.get_ordered_ops(), "operators") as ops:
+        _add_all(builder, _Frame(iter(ops)), inline=inline)
+    return Graph(tuple(builder.nodes), _read_constant, spelled)
+
+
+def _add_all(builder: _Builder, outermost: _Frame, *, inline: bool) -> None:
+    stack = [outermost]
     while stack:
         frame = stack[-1]
         op = next(frame.ops, None)
@@ -76,7 +83,6 @@ def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
             stack += builder.add_loop(op)
         else:
             builder.add(op)
-    return Graph(tuple(builder.nodes), _read_constant, spelled)
 
 
 @dataclass

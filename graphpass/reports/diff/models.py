@@ -12,6 +12,7 @@ from graphpass.dialects.weights import weights_of
 from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
+from graphpass.progress import stage
 from graphpass.reports.diff.changes import Change, Difference, Facets, changes_between
 from graphpass.reports.diff.operators import compare_operators, operators_of
 from graphpass.reports.diff.weights import compare_weights
@@ -32,11 +33,17 @@ def diff_models(before: Model, after: Model) -> Difference:
         ReadError: GP105, weights are not where a model says; GP110, they changed since it was read.
     """
     alike = before.dialect == after.dialect
-    kinds = [Counter(facets["kind"] for facets in _kinds(model).values()) for model in (before, after)]
+    with stage("comparing operators"):
+        kinds = [Counter(facets["kind"] for facets in _kinds(model).values()) for model in (before, after)]
+        operators = compare_operators(before, after) if alike else changes_between(_kinds(before), _kinds(after))
     ports = [
         changes_between(_ports(old, symbols=alike), _ports(new, symbols=alike))
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs))
     ]
+    with stage("comparing caches"):
+        inventories = [analyze_caches(model) for model in (before, after)]
+    with stage("comparing weights"):
+        weights = compare_weights(weights_of(before), weights_of(after))
     found = Difference(
         dialects=(before.dialect, after.dialect),
         kinds=tuple(
@@ -44,12 +51,12 @@ def diff_models(before: Model, after: Model) -> Difference:
             for kind in sorted(kinds[0] | kinds[1])
             if kinds[0][kind] != kinds[1][kind]
         ),
-        operators=compare_operators(before, after) if alike else changes_between(_kinds(before), _kinds(after)),
+        operators=operators,
         inputs=ports[0],
         outputs=ports[1],
-        caches=_caches(analyze_caches(before).caches, analyze_caches(after).caches, symbols=alike),
+        caches=_caches(*(inventory.caches for inventory in inventories), symbols=alike),
         metadata=changes_between(_metadata(before), _metadata(after)) if alike else (),
-        weights=compare_weights(weights_of(before), weights_of(after)),
+        weights=weights,
         other=False,
     )
     if not found.same or before.digest() == after.digest():
