@@ -155,9 +155,18 @@ def load(path: str | Path) -> Model:
     Args:
         path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
 
+    Returns:
+        The model; ``Model.dialect`` is ``"onnx"`` or ``"openvino"``.
+
     Raises:
         ReadError: The file is missing, damaged, or of no known format (GP101 to GP107).
         UsageError: GP201, a folder with several models.
+
+    Examples:
+        >>> import graphpass
+        >>> model = graphpass.load("build/fixtures/llama/onnx")
+        >>> model.dialect, [port.name for port in model.inputs][:2]
+        ('onnx', ['input_ids', 'attention_mask'])
     """
     file = find_model(path)
     if file.suffix.lower() == ".onnx":
@@ -182,6 +191,13 @@ def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
         UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input; GP230
             the weights cannot be shared.
         WriteError: GP501, the file system's words; GP504, another process writes there.
+
+    Examples:
+        >>> import graphpass
+        >>> model = graphpass.load("build/fixtures/llama/onnx")
+        >>> graphpass.save(model, "demo-output/copy/model.onnx")
+        >>> graphpass.diff(model, "demo-output/copy").same
+        True
     """
     write_model(model, Path(path), weights=weights)
 

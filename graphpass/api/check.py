@@ -29,10 +29,18 @@ def check(
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
         watch: Chooses one of several models of a folder.
 
+    Returns:
+        The findings for each attention block and cache, and the outcome of the trial.
+
     Raises:
         ReadError: The model cannot be read.
         UsageError: GP201, a folder holds several models; GP215, there is no such target.
         UnsupportedError: The target has no rules, or cannot take the model.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.check("build/fixtures/llama/ov-stateful", "cpu", confirm=False).holds
+        True
     """
     parts = None if isinstance(model, Model) else _two_models(Path(model))
     with stages("checking", 3 + (parts is not None)):  # reading each model, predicting, trying

@@ -60,9 +60,18 @@ def convert(
         html: A file for a page about the model before and after; not written if the result is up to date.
         watch: Observes the work.
 
+    Returns:
+        The files, the passes that ran, the contract and the comparison.
+
     Raises:
         GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
             written then.
+
+    Examples:
+        >>> import graphpass
+        >>> outcome = graphpass.convert("build/fixtures/llama/onnx", "demo-output/doc", "ort", replace=True)
+        >>> outcome.contract.holds, outcome.comparison.passed, [file.name for file in outcome.graphs]
+        (True, True, ['model.onnx'])
     """
     job = Job(
         Path(model),

@@ -18,9 +18,17 @@ def diff(before: Given, after: Given, *, watch: Watch | None = None) -> Diff:
         after: The same.
         watch: Chooses one of several models of a folder.
 
+    Returns:
+        The differences; ``Diff.same`` if there are none.
+
     Raises:
         ReadError: A model cannot be read.
         UsageError: GP201, a folder holds several models.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.diff("build/fixtures/llama/onnx", "build/fixtures/llama/onnx-nocache").same
+        False
     """
     with stages("comparing", 5):  # reading both, operators, caches, weights
         first, second = read(before, (), watch), read(after, (), watch)

@@ -22,9 +22,18 @@ def inspect(model: Given, *, caches: Iterable[str] = (), watch: Watch | None = N
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
         watch: Chooses one of several models of a folder.
 
+    Returns:
+        The inputs, outputs, caches and attention blocks; ``print`` shows them as ``graphpass inspect`` does.
+
     Raises:
         ReadError: The model cannot be read.
         UsageError: GP201, a folder holds several models; GP218, a declaration lacks a kind or axis.
+
+    Examples:
+        >>> import graphpass
+        >>> found = graphpass.inspect("build/fixtures/llama/onnx")
+        >>> found.inventory.kind, len(found.inventory.caches), len(found.inventory.attention)
+        ('kv', 4, 2)
     """
     with stages("inspecting", 4):  # reading, analyzing, the kernels of ONNX Runtime, other programs
         loaded = read(model, caches, watch)

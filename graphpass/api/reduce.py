@@ -39,6 +39,13 @@ def reduce(
         ReadError: The model cannot be read.
         UsageError: GP275, the pipeline does not fail in this way.
         UnsupportedError: GP388, the text form cannot hold the model.
+
+    Examples:
+        >>> import graphpass
+        >>> from graphpass.testing import tiny_model
+        >>> reduction = graphpass.reduce(tiny_model("llama", "openvino"), "to-openvino", "GP301")
+        >>> print(str(reduction.case).splitlines()[0])
+        // RUN: to-openvino
     """
     from graphpass.jobs.reduce.reduction import reduce_model
 
@@ -60,6 +67,13 @@ def bundle(
     Raises:
         ReadError: The model cannot be read.
         WriteError: GP501, the file system's words.
+
+    Examples:
+        >>> import graphpass
+        >>> from graphpass.testing import tiny_model
+        >>> graphpass.bundle(tiny_model("llama", "openvino"), "bug.zip", "to-openvino", "GP301")
+        >>> graphpass.replay("bug.zip").splitlines()[0]
+        'GP301: pass to-openvino: takes a model in onnx, but got one in openvino'
     """
     from graphpass.jobs.reduce.bundle import read_case, write_bundle
     from graphpass.jobs.reduce.failing import Failing
@@ -85,6 +99,12 @@ def replay(file: StrPath) -> str | None:
 
     Raises:
         ReadError: GP101, there is no such file; GP120, it is no bundle.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.replay("missing.zip")
+        Traceback (most recent call last):
+        graphpass.errors.ReadError: GP101: ...
     """
     from graphpass.jobs.reduce.bundle import replay as run_again
 

@@ -25,6 +25,11 @@ class Matrix:
     Attributes:
         folder: The folder of the configuration, which reports name sources relative to.
         run: The results of all cells.
+
+    Examples:
+        >>> from graphpass import Matrix
+        >>> sorted(name for name in vars(Matrix) if not name.startswith("_"))
+        ['exit_code', 'folder', 'run', 'to_json', 'write']
     """
 
     folder: Path
@@ -80,9 +85,18 @@ def run_matrix(
         executor: Runs the cells somewhere else; ``jobs``, ``memory`` and ``retries`` are its own then.
         progress: Observes the cells.
 
+    Returns:
+        The results of all cells, and the exit code of ``graphpass ci``.
+
     Raises:
         ReadError: GP114, the configuration cannot be read.
         UsageError: The configuration, a pattern or the baseline is not well formed.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.run_matrix("missing.toml")
+        Traceback (most recent call last):
+        graphpass.errors.ReadError: GP114: ...
     """
     project = Project.open(None if config is None else Path(config), tuple(select))
     known = project.baseline()

@@ -47,9 +47,18 @@ def split(
         weights: ``"copy"``, ``"share"``, or ``"auto"``; see `graphpass.io.stage_model`.
         watch: Observes the work.
 
+    Returns:
+        The files of both models, and the number of positions that were compared.
+
     Raises:
         GraphpassError: The input cannot be read or split, or the result does not compute the same; nothing is written
             then.
+
+    Examples:
+        >>> import graphpass
+        >>> pair = graphpass.split("build/fixtures/llama/onnx", "demo-output/pair", prompt=8, capacity=16, verify=False)
+        >>> sorted(file.name for file in pair.files if file.name.endswith(".onnx"))
+        ['decode.onnx', 'prefill.onnx']
     """
     job = Job(Path(model), Path(output), verify, tuple(caches), weights)
     return split_model(job, Split(prompt, prompt if chunk is None else chunk, capacity), to, watch or Watch())

@@ -20,10 +20,18 @@ def text(
         layer: A layer to print.
         watch: Chooses one of several models of a folder.
 
+    Returns:
+        One operator a line, producers first.
+
     Raises:
         ReadError: The model cannot be read.
         UsageError: GP201, a folder holds several models; GP271 there is no such node, or there are several; GP272 there
             is no such layer.
+
+    Examples:
+        >>> import graphpass
+        >>> print(graphpass.text("build/fixtures/llama/onnx", around="/lm_head/MatMul", distance=0).splitlines()[-1])
+        %lm_head.MatMul = MatMul(%norm.Mul_1, %MatMul_803) : f32[batch_size, sequence_length, 320]
     """
     with stages("printing", 2):  # reading, and the text
         loaded = read(model, (), watch)

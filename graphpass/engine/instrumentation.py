@@ -12,7 +12,17 @@ from graphpass.ir.model import Model
 
 
 class Instrumentation:
-    """Hooks around a pipeline and each of its passes; every hook does nothing by default."""
+    """Hooks around a pipeline and each of its passes; every hook does nothing by default.
+
+    Examples:
+        >>> import graphpass
+        >>> class Names(graphpass.Instrumentation):
+        ...     def before_pass(self, step, model):
+        ...         print(step.name)
+        >>> manager = graphpass.PassManager(graphpass.parse("fuse-functions"), [Names()])
+        >>> _ = manager.run(graphpass.load("build/fixtures/llama/onnx"))
+        fuse-functions
+    """
 
     def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:
         """Observe the working copy, before the first pass."""

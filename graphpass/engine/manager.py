@@ -23,6 +23,13 @@ class PassRecord:
         step: The pass.
         result: Its result.
         seconds: Time that the pass itself took.
+
+    Examples:
+        >>> import graphpass
+        >>> manager = graphpass.PassManager(graphpass.parse("fuse-functions"))
+        >>> result = manager.run(graphpass.load("build/fixtures/llama/onnx"))
+        >>> dict(result.records[0].result.statistics)
+        {'norms fused': 5}
     """
 
     step: Pass[Model]
@@ -50,6 +57,12 @@ class PipelineResult:
     Attributes:
         model: The resulting model; the input model is untouched.
         records: One entry a pass, in order.
+
+    Examples:
+        >>> import graphpass
+        >>> result = graphpass.PassManager(()).run(graphpass.load("build/fixtures/llama/onnx"))
+        >>> result.records
+        ()
     """
 
     model: Model
@@ -62,7 +75,19 @@ class PipelineResult:
 
 
 class PassManager:
-    """Runs passes in order on a copy of a model."""
+    """Runs passes in order on a copy of a model.
+
+    Args:
+        passes: The passes, in order.
+        instrumentation: Hooks, called in order.
+
+    Examples:
+        >>> import graphpass
+        >>> manager = graphpass.PassManager(graphpass.parse("to-openvino,make-stateful"))
+        >>> result = manager.run(graphpass.load("build/fixtures/llama/onnx"))
+        >>> result.model.dialect, graphpass.analyze_caches(result.model).stateful
+        ('openvino', True)
+    """
 
     def __init__(self, passes: Iterable[Pass[Model]], instrumentation: Iterable[Instrumentation] = ()) -> None:
         """Create a manager.

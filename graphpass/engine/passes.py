@@ -22,6 +22,11 @@ class Done:
         notes: Facts that the user should know, for example parts that were left, with reasons.
         model: Another model to continue with; ``None`` for the given one, and in records.
         changed: Whether the model differs from the one before; set by the manager.
+
+    Examples:
+        >>> from graphpass import Done
+        >>> Done({"norms fused": 5}, notes=("1 norm stays",)).statistics["norms fused"]
+        5
     """
 
     statistics: Mapping[str, int] = field(default_factory=dict)
@@ -36,6 +41,11 @@ class Skipped:
 
     Attributes:
         reason: The reason, for people.
+
+    Examples:
+        >>> from graphpass import Skipped
+        >>> Skipped("the model has no caches").reason
+        'the model has no caches'
     """
 
     reason: str
@@ -52,6 +62,12 @@ class Condition:
         name: Name in documentation and errors: ``"stateless"``.
         missing: Returns the flaw, or ``None`` if the condition holds.
         hint: Cure for the flaw.
+
+    Examples:
+        >>> import graphpass
+        >>> onnx = graphpass.Condition("onnx", lambda model: None if model.dialect == "onnx" else "it is OpenVINO IR")
+        >>> onnx.missing(graphpass.load("build/fixtures/llama/ov-stateful"))
+        'it is OpenVINO IR'
     """
 
     name: str
@@ -71,6 +87,19 @@ class Pass(ABC, Generic[ModelT]):
         dialect: The dialect it takes; ``None`` for any.
         requires: Conditions before the run.
         ensures: Conditions after the run, unless the pass was skipped.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import graphpass
+        >>> @dataclass(frozen=True)
+        ... class Count(graphpass.Pass):
+        ...     name = "count"
+        ...
+        ...     def run(self, model):
+        ...         return graphpass.Done({"operators": len(model.graph.nodes)})
+        >>> result = graphpass.PassManager([Count()]).run(graphpass.load("build/fixtures/llama/onnx"))
+        >>> result.records[0].step.name
+        'count'
     """
 
     name: ClassVar[str]

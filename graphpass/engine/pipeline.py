@@ -39,15 +39,35 @@ def parse(text: str) -> tuple[Pass[Model], ...]:
     Args:
         text: ``a,b{x=1,y=true},c{name="quoted, text",sizes=[1,2]}``; whitespace is free, empty text means no passes.
 
+    Returns:
+        The passes, in order.
+
     Raises:
         UsageError: GP210 syntax, GP211 unknown pass, GP212 unknown option, GP213 bad value, each with its column; GP220
             to GP222 a plug-in is not well formed.
+
+    Examples:
+        >>> import graphpass
+        >>> [step.name for step in graphpass.parse("to-openvino,make-stateful{beam-index=false}")]
+        ['to-openvino', 'make-stateful']
     """
     return tuple(_build(step, get_pass) for step in parse_steps(text))
 
 
 def format_passes(passes: Iterable[Pass[Any]]) -> str:
-    """Return the shortest text of ``passes``: only options that differ from their defaults."""
+    """Return the shortest text of ``passes``: only options that differ from their defaults.
+
+    Args:
+        passes: The passes, in order.
+
+    Returns:
+        Text that `parse` reads.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.format_passes(graphpass.parse("to-openvino, make-stateful{beam-index=false}"))
+        'to-openvino,make-stateful{beam-index=false}'
+    """
     return ",".join(map(_format, passes))
 
 
@@ -88,8 +108,19 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
 
     TOML has no null: write ``"none"`` for an option that takes a number or a bool or nothing.
 
+    Args:
+        text: ``[[pass]]`` tables, each with ``name`` and options as keys.
+
+    Returns:
+        The passes, in order.
+
     Raises:
         UsageError: GP214 not TOML, or not of this form; otherwise as `parse`.
+
+    Examples:
+        >>> import graphpass
+        >>> [step.name for step in graphpass.parse_toml('pass = [{name = "to-openvino"}]')]
+        ['to-openvino']
     """
     try:
         document = read_toml(text)
@@ -105,9 +136,23 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
 def load_toml(path: Path) -> tuple[Pass[Model], ...]:
     """Parse a TOML file; see `parse_toml`.
 
+    Args:
+        path: The file, in UTF-8.
+
+    Returns:
+        The passes, in order.
+
     Raises:
         ReadError: GP108, the file cannot be read.
         UsageError: As `parse_toml`; the message names the file.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import graphpass
+        >>> graphpass.load_toml(Path("missing.toml"))
+        Traceback (most recent call last):
+        graphpass.errors.ReadError: GP108: cannot read the pipeline missing.toml: No such file or directory
+        ...
     """
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front

@@ -184,16 +184,39 @@ def distributions() -> dict[str, str]:
 
 
 def pass_names() -> tuple[str, ...]:
-    """Return the sorted names of all passes, unimported; raise GP220 on several owners."""
+    """Return the names of all passes, without importing them.
+
+    Returns:
+        The names, sorted.
+
+    Raises:
+        UsageError: GP220, several packages register one name.
+
+    Examples:
+        >>> import graphpass
+        >>> "fuse-attention" in graphpass.pass_names()
+        True
+    """
     return _PASSES.names()
 
 
 def get_pass(name: str) -> type[Pass[Any]]:
-    """Return the pass called ``name``.
+    """Return the class of a pass.
+
+    Args:
+        name: Its name, in kebab-case.
+
+    Returns:
+        The class; its fields are the options.
 
     Raises:
         UsageError: GP211 there is none; GP220 there are several; GP221 its distribution cannot be imported; GP222 what
             is registered under this name is no such pass.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.get_pass("make-stateful").__name__
+        'MakeStateful'
     """
     return _PASSES.get(name)
 
@@ -212,6 +235,19 @@ def register(pass_class: PassClass) -> PassClass:
     Raises:
         UsageError: GP220 the name has an owner already; GP222 it is no pass, has no name, or has a field that
             cannot be an option.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import graphpass
+        >>> @graphpass.register
+        ... @dataclass(frozen=True)
+        ... class Mark(graphpass.Pass):
+        ...     name = "doc-mark"
+        ...
+        ...     def run(self, model):
+        ...         return graphpass.Skipped("an example")
+        >>> graphpass.get_pass("doc-mark") is Mark
+        True
     """
     from graphpass.engine.options import options_of
 
@@ -229,7 +265,19 @@ def register(pass_class: PassClass) -> PassClass:
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the sorted names of all targets, unimported; raise GP220 on several owners."""
+    """Return the names of all targets, without importing them.
+
+    Returns:
+        The names, sorted.
+
+    Raises:
+        UsageError: GP220, several packages register one name.
+
+    Examples:
+        >>> import graphpass
+        >>> {"cpu", "ort"} <= set(graphpass.target_names())
+        True
+    """
     return _TARGETS.names()
 
 
@@ -243,10 +291,21 @@ def target_class(name: str) -> type[Target]:
 
 
 def get_target(name: str) -> Target:
-    """Return the target ``name`` with default options.
+    """Return a target with default options.
+
+    Args:
+        name: Its name, ``"cpu"``.
+
+    Returns:
+        The target; ``Target.pipeline(model)`` returns its passes.
 
     Raises:
         UsageError: As `target_class`.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.get_target("ort").name
+        'ort'
     """
     return target_class(name)()
 

@@ -24,7 +24,13 @@ TRIM_NOTE = "trim"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Place the logical axes of a cache; ``None`` for an axis that it lacks."""
+    """Place the logical axes of a cache; ``None`` for an axis that it lacks.
+
+    Examples:
+        >>> from graphpass import Axes
+        >>> Axes(batch=0, heads=1, sequence=2, head_dim=3).sequence
+        2
+    """
 
     batch: int | None = None
     heads: int | None = None
@@ -51,6 +57,12 @@ class Cache:
         evidence: Reasons for kind and role, one fact a line.
         bits: Bits of a number that times a scale is the value; ``None`` if elements are the values. Two of 4 bits are
             one element.
+
+    Examples:
+        >>> import graphpass
+        >>> cache = graphpass.analyze_caches(graphpass.load("build/fixtures/llama/onnx")).caches[0]
+        >>> cache.name, cache.role, cache.element_type, cache.shape
+        ('past_key_values.0.key', 'key', 'f32', ('batch_size', 2, 'past_sequence_length', 16))
     """
 
     name: str
@@ -144,6 +156,12 @@ class AttentionBlock:
         window_in: ``"state"`` if the cache itself keeps no more than the window, whose size may be unknown then;
             ``"mask"`` if it keeps all positions and only the mask or the operator hides those before the window;
             ``None`` if there is no window.
+
+    Examples:
+        >>> import graphpass
+        >>> block = graphpass.analyze_caches(graphpass.load("build/fixtures/llama/onnx")).attention[0]
+        >>> block.form, block.heads, block.key_heads, block.head_dim, block.scale
+        ('decomposed', 4, 2, 16, 0.25)
     """
 
     node: str
@@ -176,6 +194,12 @@ class Inventory:
         attention: In execution order.
         unpaired_inputs: Inputs that look like a past but have no present.
         unpaired_outputs: Outputs that look like a present but have no past.
+
+    Examples:
+        >>> import graphpass
+        >>> inventory = graphpass.analyze_caches(graphpass.load("build/fixtures/lfm2/ov-stateful"))
+        >>> inventory.kind, inventory.stateful
+        ('hybrid', True)
     """
 
     stateful: bool

@@ -28,6 +28,12 @@ class Model(ABC):
         path: The file it was read from; ``None`` for a model made in memory.
         edits: Number of edits since it was read or cloned.
         weight_files: The files of its weights, as they were when read.
+
+    Examples:
+        >>> import graphpass
+        >>> model = graphpass.load("build/fixtures/llama/onnx")
+        >>> [node.op for node in model.graph.of_op("Softmax")]
+        ['Softmax', 'Softmax']
     """
 
     dialect: Dialect

@@ -19,6 +19,11 @@ class Port:
         name: The name by which a runtime addresses it.
         shape: One entry a dimension; ``None`` if the rank is unknown.
         element_type: OpenVINO's short name: ``"f32"``, ``"i64"``, ``"boolean"`` ...
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.load("build/fixtures/llama/onnx").inputs[0]
+        Port(name='input_ids', shape=('batch_size', 'sequence_length'), element_type='i64')
     """
 
     name: str

@@ -39,6 +39,11 @@ class Proof:
         budget: Time and memory, as `graphpass.verify.layers.budget.Budget` reads them; ``None`` for the machine's.
         all_layers: Whether layers that are like another run as well.
         require: ``same`` if equal numbers are enough, ``proven`` if nothing but padding may be left to numbers.
+
+    Examples:
+        >>> from graphpass import Proof
+        >>> Proof(steps=4, require="proven").require
+        'proven'
     """
 
     steps: int = 12

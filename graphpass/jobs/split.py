@@ -42,6 +42,13 @@ class SplitOutcome(Report):
         compared: Positions that were compared with the input; ``None`` if that was not asked for.
         files: All files of the result.
         written: Way of the weights to the result.
+
+    Examples:
+        >>> import graphpass
+        >>> model = "build/fixtures/llama/onnx"
+        >>> pair = graphpass.split(model, "demo-output/halves", prompt=8, capacity=16, verify=False)
+        >>> pair.compared is None
+        True
     """
 
     input: Path

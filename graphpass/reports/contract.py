@@ -33,6 +33,12 @@ class Check(Report):
     Attributes:
         model: The model, or the decoder beside an encoder.
         report: The findings, and the outcome of the trial.
+
+    Examples:
+        >>> import graphpass
+        >>> check = graphpass.check("build/fixtures/granitemoehybrid/ov-stateful", "paged", confirm=False)
+        >>> check.holds
+        False
     """
 
     model: Model

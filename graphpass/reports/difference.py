@@ -28,6 +28,12 @@ class Diff(Report):
         before: The first model.
         after: The second.
         difference: Their differences.
+
+    Examples:
+        >>> import graphpass
+        >>> model = graphpass.load("build/fixtures/llama/onnx")
+        >>> graphpass.diff(model, model.clone()).same
+        True
     """
 
     before: Model

@@ -63,6 +63,11 @@ class Inspection(Report):
         inventory: Its caches and attention, with evidence.
         views: Its caches as other programs see them.
         grouped_queries: For each attention that `fuse-group-query-attention` reads, the reason that it leaves it.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.inspect("build/fixtures/llama/onnx").to_json()["format"]
+        'onnx'
     """
 
     model: Model

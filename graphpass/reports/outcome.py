@@ -75,6 +75,13 @@ class Outcome(Report):
         files: All files of the result, without the manifest's sizes of older ones.
         written: Way of the weights to the result.
         notes: Remarks on the companions.
+
+    Examples:
+        >>> import graphpass
+        >>> model = "build/fixtures/llama/onnx"
+        >>> outcome = graphpass.convert(model, "demo-output/outcome", "cpu", verify=False, tokenizer=False)
+        >>> outcome.target, outcome.comparison
+        ('cpu', None)
     """
 
     input: Path

@@ -213,6 +213,12 @@ class Comparison:
         parts: The parts, if models were compared part by part; none after the one that diverged.
         reach: Lengths beyond those of the sequences; ``None`` if nothing was cut out.
         structure: Operators that are equal for every input; ``None`` if structures were not compared.
+
+    Examples:
+        >>> import graphpass
+        >>> comparison = graphpass.verify("build/fixtures/llama/onnx", "build/fixtures/llama/ov-stateful", steps=2)
+        >>> comparison.passed, comparison.divergence
+        (True, None)
     """
 
     sequences: tuple[SequenceRun, ...]

@@ -52,6 +52,11 @@ def verify(
         ReadError: A model cannot be read.
         UsageError: GP201 a folder holds several models; GP250 an argument is out of range.
         UnsupportedError: A model cannot be run here.
+
+    Examples:
+        >>> import graphpass
+        >>> graphpass.verify("build/fixtures/llama/onnx", "build/fixtures/llama/ov-stateless", steps=2).passed
+        True
     """
     models = [given if isinstance(given, Model) else load(Path(given)) for given in (reference, candidate)]
     with stage("comparing"):

@@ -23,9 +23,22 @@ def analyze_caches(model: Model) -> Inventory:
 
     The evidence of a cache of kind ``unknown`` ends with the missing fact.
 
+    Args:
+        model: The model; caches are tensors of rank 2 to 5 in any element type.
+
+    Returns:
+        The caches by layer, the attention blocks in execution order, and ports without a partner.
+
     Raises:
         UsageError: GP217 a declared cache (`Model.declare`) is not carried; GP219 the graph contradicts one.
         ReadError: GP109, the note with the declarations is damaged.
+
+    Examples:
+        >>> import graphpass
+        >>> inventory = graphpass.analyze_caches(graphpass.load("build/fixtures/llama/onnx"))
+        >>> cache = inventory.cache("past_key_values.0.key")
+        >>> cache.kind, cache.role, cache.axes.sequence, cache.bytes_per_token
+        ('kv', 'key', 2, 128)
     """
     return model.analysis(_analyze)
 
