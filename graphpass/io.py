@@ -224,6 +224,9 @@ def write_model(model: Model, path: Path, limit: int | None = None, weights: Wei
         limit: Size in bytes above which an ONNX model's weights get a file of their own; protobuf's by default.
         weights: See `stage_model`.
 
+    Returns:
+        The way of the weights, and the bytes appended.
+
     Raises:
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input; GP230 the weights
@@ -252,7 +255,11 @@ def check_destination(model: Model, path: Path) -> None:
 
 
 def check_suffix(dialect: Dialect, path: Path) -> None:
-    """Check that a file's name is one of a dialect; raise GP202 if not."""
+    """Check that a file's suffix fits a dialect.
+
+    Raises:
+        UsageError: GP202, the suffix is of another dialect.
+    """
     suffix = _SUFFIXES[dialect]
     if path.suffix.lower() != suffix:
         raise UsageError("GP202", f"{path} is no name for a model in {dialect}", f"let it end in {suffix}")
@@ -291,6 +298,9 @@ def stage_model(
         limit: See `write_model`.
         weights: ``"copy"``, ``"share"`` or ``"auto"``; ``"shard"`` for data files of limited size, see
             `graphpass.dialects.onnx.shards`.
+
+    Returns:
+        The way of the weights, and the bytes appended.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.

@@ -104,6 +104,9 @@ def convert_job(
         tokenizer: Whether to convert the tokenizer beside the input.
         page: A file for a page about the model before and after.
 
+    Returns:
+        The files, the passes that ran, the contract and the comparison.
+
     Raises:
         GraphpassError: As `convert`.
     """

@@ -27,5 +27,17 @@ def new_pass(name: str, folder: StrPath | None = None) -> Path:
 
 
 def new_target(name: str, folder: StrPath | None = None) -> Path:
-    """Write a package with a target and its test; see `new_pass`."""
+    """Write a package with a target and its test.
+
+    Args:
+        name: The target's name, in kebab-case.
+        folder: The folder to write to, ``graphpass-NAME`` by default.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: GP276, the name is taken or not in kebab-case, or the folder exists.
+        WriteError: GP501, the file system's error.
+    """
     return write_package("target", name, Path(folder or f"graphpass-{name}"))

@@ -121,7 +121,11 @@ class Report:
 
 
 def compare(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
-    """Compare predictions with the runtime's behaviour."""
+    """Compare predictions with the runtime's behaviour.
+
+    Returns:
+        The predictions that the trial confirmed, and those that it contradicts.
+    """
     refusals = [finding for finding in findings if finding.verdict == "refused"]
     wrong = [finding for finding in findings if finding.verdict == "wrong"]
     said: list[str] = []

@@ -87,6 +87,9 @@ def stopped_after(passes: tuple[Pass[Any], ...], name: str) -> tuple[Pass[Any], 
 def parse_target(text: str) -> Target:
     """Parse a target: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
 
+    Returns:
+        The target with these options.
+
     Raises:
         UsageError: GP210 syntax, GP215 unknown target, GP212 unknown option, GP213 bad value, each with its column;
             GP220 to GP222 a plug-in is not well formed.

@@ -122,7 +122,11 @@ class Target(ABC):
         return {}
 
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
-        """See `files`, of an encoder and its decoder."""
+        """See `files`, of an encoder and its decoder.
+
+        Returns:
+            Contents by file name.
+        """
         return self.files(decoder, source)
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:  # noqa: B027 - most have nothing to do
@@ -166,15 +170,27 @@ class Target(ABC):
         raise UsageError("GP223", f"there are no rules for target {self.name}", hint)
 
     def observe(self, model: Model) -> Observation | str:  # noqa: ARG002
-        """Try the runtime on ``model``; return the obstacle if that is impossible."""
+        """Run the runtime on ``model``.
+
+        Returns:
+            The observation, or the reason why the runtime cannot be tried.
+        """
         return f"target {self.name} has no trial"
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
-        """See `predict`, for a decoder beside its encoder, or of a pair."""
+        """See `predict`, for a decoder beside its encoder, or of a pair.
+
+        Returns:
+            Findings, as `predict`.
+        """
         return self.predict(decoder, inventory)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:  # noqa: ARG002
-        """See `observe`, for a decoder beside its encoder, or of a pair."""
+        """See `observe`, for a decoder beside its encoder, or of a pair.
+
+        Returns:
+            As `observe`.
+        """
         return self.observe(decoder)
 
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
@@ -183,7 +199,11 @@ class Target(ABC):
 
 
 def require(contract: Iterable[Condition], model: Model, target: str) -> None:
-    """Check the conditions of a contract; see `Target.require_contract`."""
+    """Check the conditions of a contract; see `Target.require_contract`.
+
+    Raises:
+        PassFailedError: GP405, a condition does not hold.
+    """
     for condition in contract:
         if missing := condition.missing(model):
             raise PassFailedError("GP405", f"target {target} needs {condition.name!r}, but {missing}", condition.hint)

@@ -130,7 +130,11 @@ def shape_text(shape: tuple[Dimension, ...] | None) -> str:
 
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:
-    """Pair each input or output of ``model`` in ``ports`` with all names that address it."""
+    """Pair each input or output of ``model`` in ``ports`` with all names that address it.
+
+    Returns:
+        Pairs in the order of ``ports``.
+    """
     if model.dialect == "onnx":
         return tuple((port, frozenset({port.name})) for port in ports)
 

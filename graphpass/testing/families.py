@@ -261,7 +261,11 @@ class _Decoder:
         return self._product(f"{at}.o", self._add(f"{at}.flat", "Reshape", joined, [0, 0, self._hidden]), self._hidden)
 
     def _repeated(self, at: str, x: str) -> str:
-        """Repeat heads of keys or values for the queries of a group."""
+        """Repeat heads of keys or values for the queries of a group.
+
+        Returns:
+            Name of the repeated heads.
+        """
         kv_heads = self._family.kv_heads
         if kv_heads == self._heads:
             return x
@@ -306,7 +310,11 @@ class _Decoder:
         return self._add(f"{at}.kept", "Slice", softmax, [0], [-1], axes=[3])
 
     def _convolution(self, at: str, layer: int, x: str) -> str:
-        """Write a gated convolution over the last three tokens."""
+        """Write a gated convolution over the last three tokens.
+
+        Returns:
+            Name of the result.
+        """
         turned = self._add(
             f"{at}.columns", "Transpose", self._product(f"{at}.in", x, 3 * self._hidden), order=[0, 2, 1]
         )

@@ -16,18 +16,30 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["onnx", "openvino"])
 def dialect(request: pytest.FixtureRequest) -> Dialect:
-    """Run a test once for each dialect."""
+    """Run a test once for each dialect.
+
+    Returns:
+        The dialect.
+    """
     given: Dialect = request.param
     return given
 
 
 @pytest.fixture(params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> str:
-    """Run a test once for each family."""
+    """Run a test once for each family.
+
+    Returns:
+        The name of the family.
+    """
     return str(request.param)
 
 
 @pytest.fixture
 def tiny(family: str, dialect: Dialect) -> Model:
-    """Run a test once for a tiny model of each family and dialect."""
+    """Run a test once for a tiny model of each family and dialect.
+
+    Returns:
+        The model.
+    """
     return tiny_model(family, dialect)

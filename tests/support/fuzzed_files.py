@@ -22,7 +22,7 @@ def main() -> None:
     import openvino  # noqa: F401
 
     import graphpass
-    import graphpass.targets.consumers
+    import graphpass.targets.consumers  # noqa: F401
     from graphpass.cli import diff, inspect  # noqa: F401
     from graphpass.dialects.onnx.model import OnnxModel  # noqa: F401
     from graphpass.dialects.openvino.model import OpenVINOModel  # noqa: F401

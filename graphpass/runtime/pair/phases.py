@@ -37,6 +37,9 @@ def open_pair(
         exact: OpenVINO only: compute in f32.
         properties: OpenVINO's properties by name, for both models.
 
+    Returns:
+        A session, which runs prompts in the prefill model and single tokens in the decode model.
+
     Raises:
         UnsupportedError: GP394 the two are no such pair; GP320 an input that cannot be fed; GP321 the runtime refuses
             one of them.

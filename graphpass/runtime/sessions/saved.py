@@ -134,6 +134,9 @@ def read_state(
         origin: The session's model and settings.
         inputs: The tokens and positions that the model takes.
 
+    Returns:
+        Tokens and caches.
+
     Raises:
         ReadError: GP117, the file is missing, damaged or no saved state.
         UsageError: GP252, it was saved by a session of another model, or with other settings.

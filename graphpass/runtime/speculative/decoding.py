@@ -73,6 +73,9 @@ def speculate(
         count: Number of tokens to generate.
         stop: Ids that end the generation.
 
+    Returns:
+        The tokens, the number of target steps, and the share of accepted drafts.
+
     Raises:
         UsageError: GP261, ``count`` is not positive; GP262, the drafter guessed an id that the target does not have.
         UnsupportedError: GP375, the model gives the logits of the last position only; GP377, the drafter needs hidden

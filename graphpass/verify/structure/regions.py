@@ -82,6 +82,6 @@ def _key(tensors: Tensors, value: Value) -> Definition | Expr | None:
 
 def _region(tensors: Tensors, node: Node) -> Region:
     reason = next(
-        (miss.reason for part, miss in tensors.misses.items() if miss.node is node), "the reference has no equal value"
+        (miss.reason for miss in tensors.misses.values() if miss.node is node), "the reference has no equal value"
     )
     return Region(node.name, node.op, reason)
