@@ -64,11 +64,15 @@ docs: $(VENV)/ready ## write the pages of docs/ that follow from the code
 
 site: $(VENV)/ready ## build the documentation as a site in build/site
 	$(house)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 pictures: $(VENV)/ready ## draw the pictures of docs/images with Chromium
 	$(BIN)/python fixtures/archive.py unpack
 	$(BIN)/python docs/pictures.py
+
+notebooks: $(VENV)/ready ## run the notebooks of docs/notebooks and store what they print
+	$(BIN)/python fixtures/archive.py unpack
+	$(BIN)/python docs/notebooks.py
 
 golden: $(VENV)/ready ## compare the results of all fixtures, targets and passes with the recorded ones
 	$(BIN)/python tests/golden/record.py check --jobs 2
@@ -79,4 +83,4 @@ mutants: $(VENV)/ready ## put faults into the results of all targets and print t
 clean: ## remove what was built
 	rm -rf $(VENV) build demo-output *.egg-info
 
-.PHONY: help demo example test test-slow lint types wheel docs site pictures golden mutants clean
+.PHONY: help demo example test test-slow lint types wheel docs site pictures notebooks golden mutants clean
