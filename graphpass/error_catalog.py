@@ -267,6 +267,9 @@ GP383 Elements of a type of less than a byte share bytes, so places among them a
   whole bytes.
 GP384 The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot
   change behind them. Standardize the layout before insert-reorder.
+GP385 quantize-weights stores weights of products in f32 in 4 bits, and no MatMul of the model is one: its products are
+  Gemm, in f16, quantized already, or of two computed tensors. Leave its types as they are, or run
+  change-precision{to=f32} before.
 GP386 Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one of
   them, they are not appended to alike, or the size of a head is not known. The message names the cache.
 GP387 The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not its

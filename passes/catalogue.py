@@ -22,6 +22,7 @@ _ROOMS = {
         "fuse-multi-head-attention",
         "join-projections",
         "keep-cross-caches",
+        "lower-attention",
         "separate-past",
     ),
     "caches": (
@@ -54,6 +55,7 @@ _ROOMS = {
         "lower-boolean-gathers",
         "lower-boolean-masks",
         "lower-variadic-split",
+        "quantize-weights",
         "read-length-from-keys",
         "rename-variables",
         "set-runtime-options",

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.verify.prompts import Vocabulary
+
 if TYPE_CHECKING:
+    from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
 #: Greedy steps after each prompt.
 _STEPS = 16
+
+#: Tokens of the usual prompts; with the steps after them, the longest fits into the 128 positions of small models.
+_LENGTHS = (5, 11, 96)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +37,22 @@ class CacheSample:
     chosen: tuple[tuple[int, ...], ...]
     logits: tuple[Array, ...]
     contents: dict[str, Array]
+
+
+def opened_on_ids(model: Model) -> DecodeSession:
+    """Open a session that takes token ids; raises as `open_session` and `let_take_ids`."""
+    from graphpass.runtime import open_session
+    from graphpass.runtime.embedding_model import let_take_ids
+
+    session = open_session(model)
+    let_take_ids(model, session)
+    return session
+
+
+def usual_prompts(session: DecodeSession) -> list[tuple[int, ...]]:
+    """Return three prompts of arbitrary ids."""
+    vocabulary = Vocabulary.of(session, session.fixed_batch)
+    return [vocabulary.prompt(length) for length in _LENGTHS]
 
 
 def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) -> CacheSample:
@@ -59,6 +81,17 @@ def replayed(session: DecodeSession, sample: CacheSample) -> tuple[Array, ...]:
         found += [session.step(_rows(session, [token]))[0] for token in tokens]
         logits.append(np.concatenate(found))
     return tuple(logits)
+
+
+def loss_in_words(sample: CacheSample, after: tuple[Array, ...], bits: int) -> str:
+    """Return how far rounding to ``bits`` bits moved the logits of ``sample``."""
+    before, now = (np.concatenate(parts).astype(np.float32) for parts in (sample.logits, after))
+    largest, spread = float(np.abs(before - now).max()), float(before.std())
+    same = int((before.argmax(-1) == now.argmax(-1)).sum())
+    return (
+        f"{bits} bits move logits by {largest:.3g} at most, whose standard deviation is {spread:.3g}; the likeliest "
+        f"token stays at {same} of {len(before)} places"
+    )
 
 
 def _rows(session: DecodeSession, tokens: Sequence[int]) -> list[list[int]]:

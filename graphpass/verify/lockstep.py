@@ -14,6 +14,7 @@ from graphpass.dialects.onnx.precision import in_f32, is_in_f16, without_bf16
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
+from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, is_software
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.conditioning import after_nudges, after_reordered_sums
@@ -22,6 +23,7 @@ from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.default_rounding import with_default_rounding
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
+from graphpass.verify.four_bit_weights import rounded_to_four_bits
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
 from graphpass.verify.request import Request
@@ -36,7 +38,7 @@ from graphpass.verify.rows import (
     takes_several_of_each,
 )
 from graphpass.verify.token_ids import compared_token_ids
-from graphpass.verify.trajectories import Planner, Sides, Trajectory
+from graphpass.verify.trajectories import Limit, Planner, Sides, Trajectory
 from graphpass.verify.weights import damaged_weight
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ def compare_by(request: Request, reference: Model, candidate: Model) -> Comparis
     """Run two models as `compare`, by settings in one object."""
     run, opened = partial(_compare, request), request.opened
     wide = widened(reference), widened(candidate)
+    in_four_bits = rounded_to_four_bits(*wide)
+    wide = wide if in_four_bits is None else (in_four_bits[0], wide[1])
     proven = run(*wide)
     if not proven.passed and all(model.analysis(is_in_f16) for model in wide):
         # One of both may round angles to f16, and the other not.
@@ -131,6 +135,9 @@ def compare_by(request: Request, reference: Model, candidate: Model) -> Comparis
             f"logits differ by {proven.max_abs_difference:.2g} or more"
         )
         proven = replace(alike, skipped=(*alike.skipped, words)) if alike.passed else proven
+    if in_four_bits is not None:
+        words = f"rounding of {in_four_bits[1]} weights to 4 bits: the reference runs with them rounded alike"
+        proven = replace(proven, skipped=(*proven.skipped, words))
     if request.is_strict and proven.passed and (damaged := damaged_weight(*wide)) is not None:
         where = Divergence(len(proven.sequences), 0, None, (), None, None, damaged[1], place=damaged[0])
         proven = replace(proven, divergence=where)
@@ -185,7 +192,7 @@ def _compare(
     lockstep = paired(*sessions, outputs)
 
     def followed(one: _Lockstep) -> Comparison:
-        return one.run(steps, request.prompt_ids, kinds if request.edits else [], turns, _affordable(both))
+        return one.run(steps, request.prompt_ids, kinds if request.edits else [], turns, _limit(request, both))
 
     def against_itself(copy: Model) -> Comparison:
         return followed(paired(sessions[0], opened(copy), OutputComparer(tolerance)))
@@ -223,10 +230,13 @@ def _compare(
         ) from error
 
 
-def _affordable(models: Iterable[Model]) -> int:
-    """Return the number of tokens beyond which sequences of certain lengths take too long."""
+def _limit(request: Request, models: Iterable[Model]) -> Limit:
+    """Return the longest sequence of a certain length."""
     largest = max(weight_bytes(model.graph) for model in models)
-    return min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
+    tokens = min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
+    if request.device == NAME and is_software() and tokens > LONGEST_IN_SOFTWARE:
+        return Limit(LONGEST_IN_SOFTWARE, f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} wrongly")
+    return Limit(tokens, "too much work for whole models")
 
 
 #: Reported of proofs whose reference is not in f32.
@@ -275,11 +285,16 @@ class _Lockstep:
         self._planner = Planner(reference, candidate, batch, self._vocabulary, sides, self._skipped, drafts, token_ids)
 
     def run(
-        self, steps: int, prompt_ids: tuple[int, ...] | None, edited: list[ModelKind], turns: Sequence[Turn], work: int
+        self,
+        steps: int,
+        prompt_ids: tuple[int, ...] | None,
+        edited: list[ModelKind],
+        turns: Sequence[Turn],
+        limit: Limit,
     ) -> Comparison:
         runs: list[SequenceRun] = []
         divergence = None
-        trajectories = self._planner.plan(steps, prompt_ids, edited, turns, work)
+        trajectories = self._planner.plan(steps, prompt_ids, edited, turns, limit)
         expect(sum(1 + len(one.rounds) for one in trajectories), "steps")
         for one in trajectories:
             advance(0, one.prompt.description.removesuffix(", prompts"))

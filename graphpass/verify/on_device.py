@@ -9,7 +9,7 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from graphpass.errors import GraphpassError, UnsupportedError
 from graphpass.io import load, write_model
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
-from graphpass.runtime.devices.webgpu import NAME, environment
+from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, environment
 from graphpass.verify import compare_within
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     """
     device = NAME if device.upper() == NAME else device
     options["device"] = device
-    variables = _webgpu() if device == NAME else {}
+    variables = _webgpu(options.get("prompt_ids") or ()) if device == NAME else {}
     place = _stand_in_for(device)
     if place is None and device != NAME:
         return compare_within(reference, candidate, **options)
@@ -76,15 +76,18 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     return result
 
 
-def _webgpu() -> Mapping[str, str]:
+def _webgpu(prompt: Sequence[int]) -> Mapping[str, str]:
     """Return the variables by which ONNX Runtime finds an adapter.
 
     Raises:
-        UnsupportedError: GP321, there is none.
+        UnsupportedError: GP321, there is none, or none that takes such a prompt.
     """
     found = environment()
     if isinstance(found, str):
         raise UnsupportedError("GP321", f"cannot compare on {NAME}: {found}")
+    if found and len(prompt) > LONGEST_IN_SOFTWARE:
+        reason = f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} tokens wrongly"
+        raise UnsupportedError("GP321", f"cannot compare on {NAME}: {reason}", "take a shorter prompt, or a GPU")
     return found
 
 

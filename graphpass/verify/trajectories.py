@@ -65,6 +65,19 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """Describes the longest sequence that is run because of its length.
+
+    Attributes:
+        tokens: Number of tokens.
+        reason: Why no longer one is.
+    """
+
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Planner:
     """Chooses prompts and edits that two sessions take, and notes what they do not take.
 
@@ -94,7 +107,7 @@ class Planner:
         prompt_ids: tuple[int, ...] | None,
         edited: Sequence[ModelKind],
         turns: Sequence[Turn],
-        work: int,
+        limit: Limit,
     ) -> list[Trajectory]:
         """Return the sequences, in order.
 
@@ -103,7 +116,7 @@ class Planner:
             prompt_ids: The first prompt; any by default.
             edited: Kinds of both models if caches are edited as well.
             turns: Lengths at which either model changes.
-            work: Number of tokens beyond which sequences take too long.
+            limit: Longest sequence of a certain length.
 
         Raises:
             UsageError: GP250, ``prompt_ids`` is no prompt.
@@ -116,7 +129,7 @@ class Planner:
         if edited:
             found += self._edited(length, edited)
         if steps:
-            found += [*self._around(turns, work), *self._treated_apart(work)]
+            found += [*self._around(turns, limit), *self._treated_apart(limit)]
         return found
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
@@ -186,8 +199,8 @@ class Planner:
         prompt = rectangular(f"rows, batch of {len(rows)}, prompts", rows)
         return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch), drafts=self.drafts))]
 
-    def _around(self, turns: Sequence[Turn], work: int) -> list[Trajectory]:
-        """Return sequences around the turns of either model, up to ``work`` tokens."""
+    def _around(self, turns: Sequence[Turn], limit: Limit) -> list[Trajectory]:
+        """Return sequences around the turns of either model."""
         end = min((turn.length for turn in turns if turn.ends), default=None)
         rows = self.batch or 1
         found = []
@@ -199,8 +212,8 @@ class Planner:
             tried = [(length - 1, 3 if end is None else min(2, end - length) + 1)]
             tried += [(count, 1) for count in (length, 2 * length) if end is None or count < end]
             for count, steps in tried:
-                if (count + steps) * rows > work:
-                    self.skipped[f"prompts of {count} tokens around {length}: too much work for whole models"] = None
+                if (count + steps) * rows > limit.tokens:
+                    self.skipped[f"prompts of {count} tokens around {length}: {limit.reason}"] = None
                     continue
                 prompt = rectangular(f"around {length}, prompt", [self.vocabulary.prompt(count) for _ in range(rows)])
                 found.append(Trajectory(prompt, (Round(),) * steps, is_long=True))
@@ -210,14 +223,14 @@ class Planner:
         misses = ((name, session.select_miss) for name, session in self._named_sessions())
         return next((f"the {name} {miss}" for name, miss in misses if miss is not None), None)
 
-    def _treated_apart(self, work: int) -> list[Trajectory]:
+    def _treated_apart(self, limit: Limit) -> list[Trajectory]:
         """Return a prompt of the token ids that either graph compares tokens with."""
         ids = [token for token in self.token_ids if token < self.vocabulary.size]
         rows = self.batch or 1
         if not ids:
             return []
-        if (len(ids) + 1) * rows > work:
-            self.skipped[f"{len(ids)} token ids that the graphs compare tokens with: too much work"] = None
+        if (len(ids) + 1) * rows > limit.tokens:
+            self.skipped[f"{len(ids)} token ids that the graphs compare tokens with: {limit.reason}"] = None
             return []
         prompt = rectangular("token ids of the graphs, prompt", [tuple(ids)] * rows)
         return [Trajectory(prompt, (Round(),), is_long=True)]

@@ -18,17 +18,20 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import SHAPE_READERS, quantized_bits
 from graphpass.ir.values import fixed_size, is_value_preserving
-from graphpass.verify.cache_samples import CacheSample, replayed, sample_caches
+from graphpass.verify.cache_samples import (
+    CacheSample,
+    loss_in_words,
+    opened_on_ids,
+    replayed,
+    sample_caches,
+    usual_prompts,
+)
 from graphpass.verify.prompts import Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
-
-#: Tokens of the prompts; with the steps after them, the longest fits into the 128 positions of small models.
-_LENGTHS = (5, 11, 96)
 
 _BITS = {"8": 8, "4": 4}
 
@@ -93,13 +96,13 @@ class QuantizeCaches(Pass[OnnxModel]):
         notes = [f"caches of {name_and_reason}" for name_and_reason in left]
         if not kept:
             return Done(notes=tuple(notes))
-        session = _opened(model)
+        session = opened_on_ids(model)
         sample = sample_caches(session, _checked(session, prompts))
         del session
         scales = {pair.node.name: pair.scales(model.graph, sample, bits) for pair in kept}
         round_caches(model, scales, bits)
-        after = replayed(_opened(model), sample)
-        notes = [_loss_in_words(sample, after, bits), *(pair.in_words(scales[pair.node.name]) for pair in kept), *notes]
+        after = replayed(opened_on_ids(model), sample)
+        notes = [loss_in_words(sample, after, bits), *(pair.in_words(scales[pair.node.name]) for pair in kept), *notes]
         return Done({"caches quantized": 2 * len(kept), "attention left": len(left)}, tuple(notes))
 
 
@@ -166,20 +169,11 @@ def _other_use(graph: Graph, node: Node, cache: Cache) -> str | None:
     return f"{others[0].called} reads {cache.name} as well" if others else None
 
 
-def _opened(model: OnnxModel) -> DecodeSession:
-    from graphpass.runtime import open_session
-    from graphpass.runtime.embedding_model import let_take_ids
-
-    session = open_session(model)
-    let_take_ids(model, session)
-    return session
-
-
 def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> list[tuple[int, ...]]:
     """Check the ids of ``prompts``; choose some as verification does without any."""
-    vocabulary = Vocabulary.of(session, session.fixed_batch)
     if prompts is None:
-        return [vocabulary.prompt(length) for length in _LENGTHS]
+        return usual_prompts(session)
+    vocabulary = Vocabulary.of(session, session.fixed_batch)
     return [vocabulary.check(prompt) for prompt in prompts]
 
 
@@ -195,16 +189,6 @@ def _prompts_in(file: Path) -> list[tuple[int, ...]]:
     if not prompts:
         raise UsageError("GP250", f"{file} holds no prompts", _HINT)
     return prompts
-
-
-def _loss_in_words(sample: CacheSample, after: tuple[Array, ...], bits: int) -> str:
-    before, now = (numpy.concatenate(parts).astype(numpy.float32) for parts in (sample.logits, after))
-    largest, spread = float(numpy.abs(before - now).max()), float(before.std())
-    same = int((before.argmax(-1) == now.argmax(-1)).sum())
-    return (
-        f"{bits} bits move logits by {largest:.3g} at most, whose standard deviation is {spread:.3g}; the likeliest "
-        f"token stays at {same} of {len(before)} places"
-    )
 
 
 #: The largest number kept in 8 bits, by the largest in the samples. Scales of 18 decoders from 160 tokens each, on 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,18 @@ from graphpass.runtime.devices.software import software_vulkan
 NAME = "WEBGPU"
 
 PROVIDER = "WebGpuExecutionProvider"
+
+
+#: Longest prompt that attention computes rightly on SwiftShader. From 32 new tokens on, GroupQueryAttention runs a
+#: shader for subgroups of 8 and more (``contrib_ops/webgpu/bert/flash_attention.wgsl.template``), and SwiftShader's are
+#: of 4: results differ by 0.4, below by 1e-6 (onnxruntime-ep-webgpu 0.4.0, and onnxruntime-web 1.31 in Chromium).
+LONGEST_IN_SOFTWARE = 31
+
+
+def is_software() -> bool:
+    """Return whether this process runs in the environment of a software adapter."""
+    found = software_vulkan()
+    return found is not None and os.environ.get("VK_ICD_FILENAMES") == found["VK_ICD_FILENAMES"]
 
 
 @functools.cache

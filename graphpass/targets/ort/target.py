@@ -129,6 +129,9 @@ class ORT(Target):
         kinds = {node.op for node in model.graph.nodes}
         steps = ["change-precision"] if _has_casts_at_caches(model) or _is_in_bf16(model) else []
         steps += [self._experts()] if "TopK" in kinds and self.provider.expert_types else []
+        steps += (
+            ["lower-operators{only=[mixture-of-experts]}"] if "MoE" in kinds and not self.provider.expert_types else []
+        )
         steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
@@ -137,6 +140,7 @@ class ORT(Target):
         # Norms go first: heads that are normed change places once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
         steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
+        steps += ["lower-attention"] if "Attention" in kinds and not self.provider.has_attention else []
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" not in self.provider.lacks else []
         steps += ["count-new-tokens"] if self.batch == "any" and "counts" not in self.provider.lacks else []

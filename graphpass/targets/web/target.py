@@ -34,8 +34,8 @@ class Web(Target):
 
     Options:
         device: The provider that runs it: ``webgpu``, or ``wasm`` on the CPU, which runs models for ``webgpu``, too.
-        dtype: Types in the file, which its name tells: ``fp32`` and ``fp16`` change hidden states, weights and caches.
-            By default all types stay.
+        dtype: Types in the file, which its name tells: ``fp32`` and ``fp16`` change hidden states, weights and caches;
+            ``q4`` and ``q4f16`` round weights to 4 bits as well, see `quantize-weights`. By default all types stay.
         context: Number of positions in tables of rotary embeddings, see `ort`.
     """
 
@@ -68,12 +68,13 @@ class Web(Target):
         inventory = analyze_caches(model)
         if not is_merged(model.graph) and (reason := rules.why_not(model, inventory)) is not None:
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
-        precision = {"fp32": "f32", "fp16": "f16"}.get(self.dtype or "")
         names = rules.caches_for(model, inventory).options
         first = ["select-branch"] if is_merged(model.graph) else []
         first += ["standardize-layout"] if any(map(_counts_elsewhere, inventory.of_kind("kv"))) else []
-        last = [] if precision is None else [f"change-precision{{to={precision}}}"]
-        last += ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []
+        last = ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []
+        last += ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
+        last += ["quantize-weights"] if self.dtype in {"q4", "q4f16"} else []
+        last += ["change-precision{to=f16}"] if self.dtype in {"fp16", "q4f16"} else []
         last += ["last-logits{count=input}", f"rename-caches{{{','.join(names)}}}" if names else "rename-caches"]
         return (*parse(",".join(first)), *self.runtime.pipeline(model), *parse(",".join(last)))
 

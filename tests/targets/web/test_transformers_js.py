@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from support.commands import in_process
+from support.generated import greedy
 from support.javascript import javascript
 from support.models import dynamo, export, exporters, hybrids, reference
 
+from graphpass.io import load
+from graphpass.runtime import open_session
 from graphpass.targets.web.trial import run_task
 
 pytestmark = pytest.mark.slow
@@ -61,6 +64,25 @@ def test_chromium(name, device, tmp_path, capfd, monkeypatch):
     source, told = source_of(name)
     folder = folder_of(source, f"web{{device={device}}}", tmp_path, capfd)
     assert generated(found, folder, device, told, in_browser=True) == told["greedy_ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "device", "in_browser"),
+    [
+        ("llama", "q4", "wasm", True),
+        ("lfm2", "q4", "webgpu", True),
+        ("llama", "q4f16", "cpu", False),
+        ("lfm2", "q4f16", "wasm", True),
+    ],
+)
+def test_weights_in_four_bits(name, dtype, device, in_browser, tmp_path, capfd, monkeypatch):
+    """Tokens of a session on the CPU, which verification compares with the source."""
+    found = javascript(monkeypatch, browser=in_browser)
+    source, told = source_of(name)
+    folder = folder_of(source, f"web{{device=wasm,dtype={dtype}}}", tmp_path, capfd)
+    session = open_session(load(folder / "onnx"))
+    wanted = greedy(session, session.prefill(told["prompt_ids"]), len(told["greedy_ids"]))
+    assert generated(found, folder, device, told, in_browser=in_browser) == wanted
 
 
 def test_trials_confirm_and_report_crashes(tmp_path, capfd, monkeypatch):

@@ -1,0 +1,118 @@
+"""Round weights of products to 4 bits in blocks, as MatMulNBits reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from graphpass.ir.graph import Graph, Node, Value
+
+#: Inputs of a product that share a scale and a zero point, as transformers.js publishes q4.
+BLOCK = 32
+
+#: Largest weight that is rounded, in numbers.
+_MOST = 2**31
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FourBits:
+    """Holds a weight ``[inputs, outputs]`` in blocks along its inputs.
+
+    Attributes:
+        packed: u8 ``[outputs, blocks, BLOCK / 2]``, the first of two numbers in the lower bits.
+        scales: f32 ``[outputs, blocks]``.
+        zeros: u8 ``[outputs, (blocks + 1) / 2]``, zero points, packed alike.
+        inputs: Number of inputs; the last block is filled up.
+    """
+
+    packed: NDArray[numpy.uint8]
+    scales: NDArray[numpy.float32]
+    zeros: NDArray[numpy.uint8]
+    inputs: int
+
+    @classmethod
+    def of(cls, weight: NDArray[numpy.float32]) -> FourBits:
+        """Round a weight ``[inputs, outputs]`` by ONNX Runtime's own quantizer."""
+        from onnxruntime.capi._pybind_state import quantize_matmul_4bits
+
+        inputs, outputs = weight.shape
+        blocks = -(-inputs // BLOCK)
+        padded = numpy.zeros((blocks * BLOCK, outputs), numpy.float32)
+        padded[:inputs] = weight
+        made = cls(
+            numpy.zeros((outputs, blocks, BLOCK // 2), numpy.uint8),
+            numpy.zeros((outputs, blocks), numpy.float32),
+            numpy.zeros((outputs, (blocks + 1) // 2), numpy.uint8),
+            inputs,
+        )
+        quantize_matmul_4bits(made.packed, padded, made.scales, made.zeros, BLOCK, outputs, inputs, False)
+        return made
+
+    def widened(self) -> NDArray[numpy.float32]:
+        """Return the weight ``[inputs, outputs]`` that products compute with."""
+        outputs, blocks = self.scales.shape
+        zeros = _unpacked(self.zeros)[:, :blocks, None].astype(numpy.float32)
+        numbers = _unpacked(self.packed).astype(numpy.float32) - zeros
+        wide: NDArray[numpy.float32] = (numbers * self.scales[:, :, None]).reshape(outputs, -1)[:, : self.inputs].T
+        return numpy.ascontiguousarray(wide)
+
+
+def _unpacked(pairs: NDArray[numpy.uint8]) -> NDArray[numpy.uint8]:
+    return numpy.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Describes the weight of a product.
+
+    Attributes:
+        weight: The constant, of two axes.
+        is_turned: Whether it is stored as ``[outputs, inputs]``.
+    """
+
+    weight: Value
+    is_turned: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Return the numbers of inputs and outputs."""
+        first, second = (int(str(size)) for size in self.weight.shape or ())
+        return (second, first) if self.is_turned else (first, second)
+
+    def read(self, graph: Graph) -> NDArray[numpy.float32]:
+        """Return the weight ``[inputs, outputs]``.
+
+        Raises:
+            FileNotFoundError: It lies in a file that is not there.
+        """
+        held = graph.constant(self.weight, _MOST)
+        assert held is not None
+        wide: NDArray[numpy.float32] = held.astype(numpy.float32)
+        return wide.T if self.is_turned else wide
+
+
+def product_of(graph: Graph, product: Node) -> Product | None:
+    """Return the weight of a MatMul, stored in f32 or f16, if it has one."""
+    value, is_turned = product.source(1), False
+    while (node := graph.producer(value)).op in {"Transpose", "Convert"}:
+        if node.op == "Transpose" and node.attributes.get("order") != (1, 0):
+            return None
+        is_turned ^= node.op == "Transpose"
+        value = node.source()
+    is_fixed = value.shape is not None and len(value.shape) == 2 and all(isinstance(size, int) for size in value.shape)
+    is_weight = node.op == "Constant" and is_fixed and value.element_type in {"f16", "f32"}
+    return Product(value, is_turned) if is_weight else None
+
+
+def packed_weights(graph: Graph) -> Iterator[NDArray[numpy.uint8]]:
+    """Yield weights of MatMulNBits in 4 bits, u8 ``[outputs, blocks, bytes of a block]``."""
+    for node in graph.of_op("MatMulNBits"):
+        held = graph.constant(node.source(1), _MOST) if node.attributes.get("bits", 4) == 4 else None
+        if held is not None:
+            yield held

@@ -1,0 +1,83 @@
+"""The pass `quantize-weights`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.dialects.onnx.four_bits import BLOCK, FourBits, Product, product_of
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.onnx.rewriter import OnnxRewriter
+from graphpass.engine.passes import Done, Pass
+from graphpass.errors import UnsupportedError
+from graphpass.ir.rewriter import Handle
+from graphpass.verify.cache_samples import loss_in_words, opened_on_ids, replayed, sample_caches, usual_prompts
+
+#: The accuracy_level of products that compute in f32.
+_IN_F32 = 1
+
+
+@dataclass(frozen=True)
+class QuantizeWeights(Pass[OnnxModel]):
+    """Round weights of products to 4 bits, in blocks of 32 inputs.
+
+    ONNX Runtime's own quantizer rounds them (`quantize_matmul_4bits`), to scales and zero points; activations stay in
+    f32. The model runs on prompts and greedy steps before and after, and the largest difference of logits is reported.
+    Tables of embeddings, and weights of Gemm and of experts in one operator, keep their types.
+
+    Shapes:
+        weight f32 or f16 ``[inputs, outputs]``, or transposed; packed u8 ``[outputs, blocks, 16]``
+
+    Before:
+        MatMul(x (f32), weight)
+    After:
+        MatMulNBits(x (f32), packed, scales, zero points)
+
+    Raises:
+        UnsupportedError: GP385, no product in f32 has a weight; GP320 to GP325, no session can run the model.
+    """
+
+    name = "quantize-weights"
+    dialect = "onnx"
+
+    def run(self, model: OnnxModel) -> Done:
+        graph = model.graph
+        in_f32 = [node for node in graph.of_op("MatMul") if node.outputs[0].element_type == "f32"]
+        found = [(node, product_of(graph, node)) for node in in_f32]
+        products = [(node, product) for node, product in found if product is not None]
+        if not products:
+            reason = "no weight can be stored in 4 bits: no MatMul in f32 has one"
+            raise UnsupportedError("GP385", reason, "leave the types of the model as they are")
+        session = opened_on_ids(model)
+        sample = sample_caches(session, usual_prompts(session))
+        del session
+        rewriter = model.rewriter()
+        assert isinstance(rewriter, OnnxRewriter)
+        stored: dict[Product, tuple[Handle, ...]] = {}
+        for node, product in products:
+            if product not in stored:
+                made, name = FourBits.of(product.read(graph)), product.weight.name
+                parts = (made.packed, "packed"), (made.scales, "scales"), (made.zeros, "zeros")
+                stored[product] = tuple(
+                    rewriter.declared(array, array.shape, f"{name}/{label}") for array, label in parts
+                )
+            inputs, outputs = product.sizes
+            write = rewriter.under(node.name)
+            rewriter.replace(
+                node.outputs[0],
+                write.op(
+                    "MatMulNBits",
+                    node.source(),
+                    *stored[product],
+                    domain="com.microsoft",
+                    K=inputs,
+                    N=outputs,
+                    bits=4,
+                    block_size=BLOCK,
+                    accuracy_level=_IN_F32,
+                ),
+            )
+        rewriter.finish()
+        words = loss_in_words(sample, replayed(opened_on_ids(model), sample), 4)
+        left = sum(1 for _ in model.graph.of_op("Gemm"))
+        notes = [f"weights of {left} Gemm stay as they are"] if left else []
+        return Done({"products": len(products), "weights": len(stored)}, (words, *notes))

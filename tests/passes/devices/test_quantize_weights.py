@@ -1,0 +1,74 @@
+"""The pass `quantize-weights`: products in 4 bits, and faults that verification finds."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from support.commands import in_process
+from support.loaded import converted, exported, ran
+from support.models import export, exporters
+
+import graphpass
+from graphpass.dialects.onnx.four_bits import FourBits
+from graphpass.errors import UnsupportedError
+from graphpass.io import load
+
+
+def test_weights_are_rounded_in_blocks_of_inputs():
+    weight = numpy.random.default_rng(0).standard_normal((70, 9), numpy.float32)
+    made = FourBits.of(weight)
+    assert made.packed.shape == (9, 3, 16)
+    blocks = [weight[start : start + 32] for start in (0, 32, 64)]
+    steps = [(block.max(0).clip(0) - block.min(0).clip(max=0)) / 15 for block in blocks]
+    off = numpy.abs(made.widened() - weight)
+    assert all((off[32 * place : 32 * place + 32] <= 1.01 * step).all() for place, step in enumerate(steps))
+    assert off.max() > 0.01
+
+
+def rounded(model, target="web{dtype=q4}"):
+    return converted(model, target).model
+
+
+def test_the_result_is_the_reference_with_its_weights_rounded():
+    result = converted(exported("llama/onnx"), "web{dtype=q4}")
+    record = next(record for record in result.records if record.step.name == "quantize-weights")
+    assert record.result.statistics == {"products": 15, "weights": 15}
+    assert record.result.notes[0].startswith("4 bits move logits by ")
+    compared = graphpass.verify(exported("llama/onnx"), result.model, steps=2)
+    assert compared.passed
+    assert compared.max_abs_difference < 1e-4
+    assert "rounding of 15 weights to 4 bits: the reference runs with them rounded alike" in compared.skipped
+
+
+@pytest.mark.parametrize("port", [1, 2, 3])
+def test_other_numbers_are_a_difference(port):
+    model = rounded(exported("llama/onnx")).clone()
+    node = next(node for node in model.proto.graph.node if node.op_type == "MatMulNBits")
+    tensor = next(tensor for tensor in model.proto.graph.initializer if tensor.name == node.input[port])
+    damaged = bytearray(tensor.raw_data)
+    damaged[3] ^= 0x10
+    tensor.raw_data = bytes(damaged)
+    model.mark_edited()
+    assert not graphpass.verify(exported("llama/onnx"), model, steps=2).passed
+
+
+def test_products_of_computed_tensors_and_gemm_stay():
+    with pytest.raises(UnsupportedError, match="GP385"):
+        ran(rounded(exported("llama/onnx")), "quantize-weights")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2/onnx", "mistral_sw8/onnx", "lfm2/onnx-genai", "llama/onnx-fp16", "gemma2/onnx"])
+@pytest.mark.parametrize("dtype", ["q4", "q4f16"])
+def test_families(name, dtype, tmp_path, capfd):
+    source = export(*name.split("/"))
+    done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", f"web{{dtype={dtype}}}")
+    assert done.code == 0, done.err
+    assert "weights to 4 bits: the reference runs with them rounded alike" in done.out
+    assert (tmp_path / "out" / "onnx" / f"model_{dtype}.onnx").is_file()
+
+
+@pytest.mark.slow
+def test_joined_projections_and_transposed_weights():
+    model = load(exporters("mobius", "llama"))
+    assert graphpass.verify(model, rounded(model), steps=2).passed
