@@ -19,11 +19,8 @@ OPTIONS = {
 
 #: To be split.
 LONG = {
-    "cli/ci.py:command",
-    "cli/verify.py:command",
     "graphpass/jobs/convert.py:_convert",
     "graphpass/verify/lockstep.py:_compare",
-    "graphpass/verify/lockstep.py:compare",
     "graphpass/verify/structure/attention.py:_group_query",
 }
 
@@ -44,8 +41,16 @@ def functions():
                     yield f"{path.relative_to(ROOT)}:{node.name}", node
 
 
+def lines(node):
+    """The lines of a function without its docstring, which may be as long as its arguments need."""
+    first = node.body[0]
+    is_documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = first.end_lineno - first.lineno + 1 if is_documented else 0
+    return node.end_lineno - node.lineno + 1 - docstring
+
+
 def test_functions_are_short():
-    found = {name for name, node in functions() if node.end_lineno - node.lineno + 1 > LINES}
+    found = {name for name, node in functions() if lines(node) > LINES}
     assert found <= LONG
 
 
