@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphpass.analysis.experts.layers import ExpertLayer, Weight
-from graphpass.analysis.experts.separate import separate_experts, separate_layer
-from graphpass.analysis.experts.sorted import SORTED, sorted_layer
+from graphpass.analysis.experts.layers import Layer
+from graphpass.analysis.experts.products import Product
+from graphpass.analysis.experts.sorted import routed_layers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Graph, Node
+from graphpass.ir.graph import Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import fixed_size
@@ -45,66 +45,63 @@ class BatchExperts(Pass[OpenVINOModel]):
         rewriter = model.rewriter()
         layers = experts = 0
         notes = []
-        for found in _layers(rewriter.graph):
+        for found in routed_layers(rewriter.graph).values():
             if isinstance(found, Miss):
                 notes.append(f"experts stay one by one: {found}")
                 continue
             rewriter.redirect_uses(found.total, _batched(rewriter, found))
             layers += 1
-            experts += len(found.bodies)
+            experts += found.count
         rewriter.finish()
         return Done({"layers": layers, "experts batched": experts}, tuple(notes))
 
 
-def _layers(graph: Graph) -> list[ExpertLayer | Miss]:
-    """Return the layers of both forms, and misses of partial ones."""
-    layers = [sorted_layer(graph, match) for match in SORTED.find(graph)]
-    return [*layers, *(separate_layer(graph, experts) for experts in separate_experts(graph).values())]
-
-
-def _batched(rewriter: Rewriter, layer: ExpertLayer) -> Handle:
-    count, hidden = len(layer.bodies), fixed_size(layer.tokens, 1) or 0
-    write = rewriter.under(f"{layer.name}/batched")
+def _batched(rewriter: Rewriter, layer: Layer) -> Handle:
+    hidden, function = fixed_size(layer.rows, 1) or 0, layer.experts[0].function
+    write, kind = rewriter.under(f"{layer.name}/batched"), layer.rows.element_type
 
     def reshape(label: str, value: Handle, *sizes: int | Handle) -> Handle:
         whole = write.op("Concat", *([size] if isinstance(size, int) else size for size in sizes), axis=0)
         return write.op("Reshape", value, whole, zero_keeps=False, label=label)
 
     length = write.size(layer.chosen, 0, "length")
-    values = [reshape("tokens", write.op("Tile", layer.tokens, [count, 1]), count, length, hidden)]
-    for place, step in enumerate(layer.bodies[0]):
-        reads = [
-            _stacked(write, step.node, [body[place].reads[port] for body in layer.bodies])
-            if isinstance(read, Weight)
-            else values[read + 1]
-            for port, read in enumerate(step.reads)
-        ]
-        is_product = step.node.op == "MatMul"
-        # Fully connected layers have weights transposed.
-        made = write.op("MatMul", *reads, transpose_b=True) if is_product else write.clone(step.node, *reads)
-        values.append(made)
-    results = reshape("results", values[-1], count, length, -1, hidden)
-    everywhere = write.op("Concat", length, [count], axis=0)
+    rows = reshape("tokens", write.op("Tile", layer.rows, [layer.count, 1]), layer.count, length, hidden)
+    *first, last = (list(alike) for alike in zip(*(one.products for one in layer.experts), strict=True))
+    values: dict[Value | None, Handle] = {}
+    for leaf, products in zip(function.leaves, first, strict=True):
+        values |= dict.fromkeys(leaf, _product(write, rows, products, kind))
+    for node in function.nodes:
+        values[node.outputs[0]] = write.clone(node, *(values.get(value, value) for value in node.inputs))
+    results = reshape("results", _product(write, values[function.end], last, kind), layer.count, length, -1, hidden)
+    everywhere = write.op("Concat", length, [layer.count], axis=0)
     none = write.op("Broadcast", write.number(0.0, layer.weights.element_type), everywhere)
     gates = write.op("ScatterElementsUpdate", none, layer.chosen, layer.weights, axis=1, label="gates")
-    by_expert = reshape("by_expert", write.op("Transpose", gates, order=[1, 0]), count, length, -1)
+    by_expert = reshape("by_expert", write.op("Transpose", gates, order=[1, 0]), layer.count, length, -1)
     weighted = write.op("Multiply", results, write.op("Unsqueeze", by_expert, 3), label="weighted")
     return reshape("total", write.op("ReduceSum", weighted, axes=[0], keep=False), length, hidden)
 
 
-def _stacked(write: Writer, node: Node, weights: Sequence[int | Weight]) -> Handle:
-    """Return a constant ``[experts, outputs, inputs]`` of a product, ``[experts, 1, outputs]`` of others."""
-    is_product = node.op == "MatMul"
-    turn = is_product and not node.attributes["transpose_b"]
-    parts, wanted = [], ""
-    for weight in weights:
-        assert isinstance(weight, Weight)
-        part: Handle = weight.stored
-        if weight.columns is not None:
-            part = write.slice(part, *weight.columns, axis=1 if turn else 0)
-        if turn:
-            part = write.op("Transpose", part, order=[1, 0])
-        parts.append(write.op("Unsqueeze", part, axes=[0] if is_product else [0, 1]))
-        wanted, stored = weight.value.element_type, weight.stored.element_type
-    whole = write.op("Concat", *parts, axis=0, label="weights")
-    return whole if stored == wanted else write.op("Convert", whole, to=wanted)
+def _product(write: Writer, rows: Handle, products: Sequence[Product], kind: str) -> Handle:
+    """Multiply rows of all experts with a constant ``[experts, outputs, inputs]``, and add their biases."""
+    weights, biases = [], []
+    for one in products:
+        weight = _columns(write, one, one.weight, 0 if one.is_turned else 1)
+        # Fully connected layers have weights transposed.
+        weight = weight if one.is_turned else write.op("Transpose", weight, order=[1, 0])
+        weights.append(write.op("Unsqueeze", weight, axes=[0]))
+        if one.bias is not None:
+            biases.append(write.op("Reshape", _columns(write, one, one.bias, (one.bias.rank or 1) - 1), [1, 1, -1]))
+    stacked = [
+        write.convert(write.op("Concat", *parts, axis=0, label="weights"), kind) for parts in (weights, biases) if parts
+    ]
+    made = write.op("MatMul", rows, stacked[0], transpose_b=True)
+    return write.op("Add", made, stacked[1]) if biases else made
+
+
+def _columns(write: Writer, product: Product, stored: Value, axis: int) -> Handle:
+    start, stop, step = product.columns
+    if product.columns == (0, fixed_size(stored, axis), 1):
+        return stored
+    if step == 1:
+        return write.slice(stored, start, stop, axis)
+    return write.op("Slice", stored, [start], [stop], [step], axes=[axis])

@@ -138,7 +138,7 @@ def experts(
     """Build a layer.
 
     Args:
-        form: ``separate``, ``dense`` or ``gathered``.
+        form: ``separate``, ``sorted``, ``dense`` or ``gathered``.
         router: ``softmax first``, ``softmax last``, ``plain``, ``gathered``, ``sigmoid`` or ``signed``.
         columns: Gate and linear part ``apart``, in ``pairs``, ``halves``, ``linear part first``, or ``one`` product.
         kind: ``silu``, ``clamped``, ``gelu``, ``relu``.
@@ -150,7 +150,7 @@ def experts(
     layer = Layer(**given)
     rows = layer.op("Reshape", "x", layer.hold([-1, layer.hidden]), name="rows")
     weights, chosen = _router(layer, rows, router)
-    write = {"separate": _separate, "dense": _dense, "gathered": _gathered}[form]
+    write = {"separate": _separate, "sorted": _sorted, "dense": _dense, "gathered": _gathered}[form]
     total = write(layer, rows, weights, chosen, columns, kind, bias, turned)
     shape = layer.op("Shape", "x")
     return layer.model(layer.op("Reshape", total, shape, name="total"))
@@ -181,6 +181,42 @@ def _separate(
         index = layer.op("Expand", layer.op("Unsqueeze", token, layer.hold([1])), layer.op("Shape", weighted))
         total = layer.op("ScatterElements", total, index, weighted, axis=0, reduction="add")
     return total
+
+
+def _sorted(
+    layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
+) -> str:
+    dtype = layer.given.get("dtype", numpy.float32)
+    zero = numpy_helper.from_array(numpy.zeros(1, dtype))
+    marks = layer.op("ConstantOfShape", layer.op("Shape", "logits"), value=zero)
+    ones = layer.op("Expand", layer.number(1.0), layer.op("Shape", chosen))
+    marks = layer.op("Cast", layer.op("ScatterElements", marks, chosen, ones, axis=1), to=TensorProto.INT64)
+    counts = layer.op("ReduceSum", marks, layer.hold([0]), keepdims=0)
+    flat = layer.op("Reshape", chosen, layer.hold([-1]))
+    _, order = layer.op("TopK", flat, layer.op("Shape", flat), largest=0, axis=0, count=2)
+    token = layer.op("Div", order, layer.hold(layer.chosen))
+    ends = [layer.hold([0])]
+    for number in range(layer.count):
+        own = layer.op("Gather", counts, layer.hold([number]), axis=0)
+        ends.append(layer.op("Add", ends[-1], own))
+
+    def product(value: str, inputs: int, outputs: int) -> str:
+        pieces = []
+        for number in range(layer.count):
+            own = layer.op("Slice", value, ends[number], ends[number + 1], layer.hold([0]), layer.hold([1]))
+            weight = layer.weight(layer.drawn(*((outputs, inputs) if turned else (inputs, outputs))))
+            weight = layer.op("Transpose", weight, perm=[1, 0]) if turned else weight
+            pieces.append(layer.op("MatMul", own, weight))
+        made = layer.op("Concat", *pieces, axis=0)
+        return layer.op("Add", made, layer.weight(layer.drawn(outputs))) if bias else made
+
+    result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
+    flat_weights = layer.op("Reshape", weights, layer.hold([-1]))
+    column = layer.op("Unsqueeze", layer.op("Gather", flat_weights, order, axis=0), layer.hold([1]))
+    weighted = layer.op("Mul", result, column)
+    index = layer.op("Expand", layer.op("Unsqueeze", token, layer.hold([1])), layer.op("Shape", weighted))
+    total = layer.op("ConstantOfShape", layer.op("Shape", rows), value=zero)
+    return layer.op("ScatterElements", total, index, weighted, axis=0, reduction="add")
 
 
 def _dense(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy
 
-from graphpass.analysis.symbolic.arrays import computed, is_known
+from graphpass.analysis.symbolic.arrays import computed
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.rounding import Array
+from graphpass.dialects.signature import signature
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
-from graphpass.ir.operators import ELEMENTWISE, NORMS
 
 #: Differences of f32 constants; GELU by Erf is 5e-4 off the one by a hyperbolic tangent.
 _TOLERANCE = 1e-6
@@ -43,39 +43,49 @@ class Activation:
     limit: float | None = None
 
 
-def is_elementwise(node: Node) -> bool:
-    """Return whether `name_activation` computes ``node``."""
-    if node.op == "Convert":
-        return node.source().element_type == node.outputs[0].element_type
-    return node.op in ELEMENTWISE - NORMS and is_known(node)
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of each element of an expert's products.
 
-
-def name_activation(
-    graph: Graph, end: Value, nodes: Iterable[Node], leaves: tuple[frozenset[Value], ...]
-) -> tuple[Activation, tuple[int, ...]]:
-    """Return the function of ``leaves`` in ``end``, and the places of gate and linear part.
-
-    Args:
-        graph: The graph.
+    Attributes:
         end: The result.
         nodes: Elementwise operators that compute it, in order.
         leaves: The values of each product.
+    """
+
+    end: Value
+    nodes: tuple[Node, ...]
+    leaves: tuple[frozenset[Value], ...]
+
+    def form(self, graph: Graph) -> tuple[object, ...]:
+        """Return operators, attributes and constants."""
+        places = {value: place for place, leaf in enumerate(self.leaves) for value in leaf}
+        found = []
+        for node in self.nodes:
+            reads = (None if value is None else places.get(value, fold_scalar(graph, value)) for value in node.inputs)
+            found.append((signature(node), *reads))
+            places[node.outputs[0]] = len(self.leaves) + len(found) - 1
+        return *found, places[self.end]
+
+
+def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple[int, ...]]:
+    """Return the function of products, and the places of gate and linear part.
 
     Raises:
         MissError: It is no function of these.
     """
-    order = list(nodes)
+    end, leaves = function.end, function.leaves
 
     def compute(*given: Array) -> Array:
         found = {value: array for values, array in zip(leaves, given, strict=True) for value in values}
-        for node in order:
+        for node in function.nodes:
             found[node.outputs[0]] = _computed(graph, node, found)
         return found[end]
 
     if len(leaves) == 1:
         made = compute(_GATES)
-        for kind, function in _PLAIN.items():
-            if _agrees(made, function(_GATES)):
+        for kind, plain in _PLAIN.items():
+            if _agrees(made, plain(_GATES)):
                 return Activation(kind), (0,)
     elif len(leaves) == 2:
         for order_of in ((0, 1), (1, 0)):
@@ -99,7 +109,7 @@ def _computed(graph: Graph, node: Node, found: Mapping[Value, Array]) -> Array:
     # In f64, whatever the graph computes in: parameters are differences of close numbers.
     wide = replace(node, outputs=(replace(node.outputs[0], element_type="f64"),))
     made = computed(graph, wide, 0, inputs, _GATES.size)
-    if made is None:
+    if made is None or (node.op == "Convert" and node.source().element_type != node.outputs[0].element_type):
         raise MissError(node, f"{node.op} is not computed here")
     return made
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from graphpass.analysis.experts.layers import is_zero
-from graphpass.analysis.experts.products import Expert, read_expert
+from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.experts.activation import Activation, name_activation
+from graphpass.analysis.experts.layers import Layer, is_zero
+from graphpass.analysis.experts.products import Product, read_expert
 from graphpass.analysis.experts.quantized import Blocks
 from graphpass.analysis.experts.routing import Routing, read_routing
-from graphpass.analysis.experts.separate import ONE_HOT, routed_experts, separate_experts, summed
+from graphpass.analysis.experts.separate import ONE_HOT
+from graphpass.analysis.experts.sorted import routed_layers
 from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Index
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, KEEPS_ORDER
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
 from graphpass.ir.values import fixed_size
 
 #: Types that kernels of all providers have.
@@ -34,33 +41,43 @@ _TO_WEIGHTS = KEEPS_ORDER | {"Add", "MatMul", "Transpose"}
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The experts of one layer.
+    """A layer of experts that one operator can compute.
 
     Attributes:
-        tokens: ``[tokens, hidden]``, or ``[batch, length, hidden]`` if the result has this shape.
-        rows: ``[tokens, hidden]``.
+        layer: The layer.
+        tokens: Its rows, or the same as ``[batch, length, hidden]`` if the result has this shape.
         result: The sum of all weighted experts, in the shape of ``tokens``.
         routing: The choice of experts.
-        experts: Each of them, or one that computes all in batched products.
-        count: Number of experts.
+        activation: The function between products.
+        first: The gate's product of each expert and the linear part's; or one product.
     """
 
+    layer: Layer
     tokens: Value
-    rows: Value
     result: Value
     routing: Routing
-    experts: tuple[Expert, ...]
-    count: int
+    activation: Activation
+    first: tuple[tuple[Product, ...], ...]
+
+    @property
+    def last(self) -> tuple[tuple[Product, ...], ...]:
+        """Return the product after the activation of each expert."""
+        return tuple(one.products[-1:] for one in self.layer.experts)
+
+    @property
+    def products(self) -> tuple[tuple[Product, ...], ...]:
+        """Return all products of each expert."""
+        return tuple(one.products for one in self.layer.experts)
 
     @property
     def blocks(self) -> Blocks | None:
         """Return the scales of one weight, whose form all have; ``None`` without."""
-        return self.experts[0].last.blocks
+        return self.last[0][0].blocks
 
     @property
     def rounds(self) -> bool:
         """Return whether the model lets all products round activations to 8 bits."""
-        return all(one.blocks is not None and one.blocks.rounds for each in self.experts for one in each.products)
+        return all(one.blocks is not None and one.blocks.rounds for each in self.products for one in each)
 
 
 def why_exact_stays(graph: Graph, one: Mixture) -> Miss | None:
@@ -78,23 +95,20 @@ def why_exact_stays(graph: Graph, one: Mixture) -> Miss | None:
 def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
     """Find layers of experts in an ONNX model by name, for `Model.analysis`."""
     graph = model.graph
-    separate = separate_experts(graph)
-    found: dict[str, Mixture | Miss] = {}
+    layers = routed_layers(graph)
     for node in graph.of_op("OneHot"):
-        if node.index in separate:
-            found[node.name] = _separate(model, separate[node.index])
-        elif _sorts_tokens(graph, node):
-            found[node.name] = Miss(node, "the tokens of its experts are found, but not added up as is known")
+        if node.name not in layers and _sorts_tokens(graph, node):
+            layers[node.name] = Miss(node, "the tokens of its experts are found, but not added up as is known")
     for node in graph.of_op("ReduceSum"):
         match = _DENSE.match(graph, node)
         if isinstance(match, Match):
-            found[match.nodes["gates"].name] = _dense(model, match)
+            layers[match.nodes["gates"].name] = _dense(model, match)
             continue
         match = _GATHERED.match(graph, node)
         pairs = _gathered_result(graph, match) if isinstance(match, Match) else None
         if pairs is not None and _gathers_weights(graph, pairs[0]):
-            found[node.name] = _gathered(model, node, *pairs)
-    return found
+            layers[node.name] = _gathered(model, node, *pairs)
+    return {name: one if isinstance(one, Miss) else _mixture(model, one) for name, one in layers.items()}
 
 
 def _sorts_tokens(graph: Graph, node: Node) -> bool:
@@ -106,16 +120,7 @@ def _sorts_tokens(graph: Graph, node: Node) -> bool:
 
 
 @or_miss
-def _separate(model: Model, experts: list[Match]) -> Mixture:
-    graph = model.graph
-    routed = routed_experts(graph, experts)
-    read = tuple(read_expert(graph, match["result"]) for match in routed.experts)
-    rows = routed.tokens(graph, (expert.rows for expert in read), (expert.form for expert in read))
-    return _mixture(model, rows, summed(graph, experts), routed.chosen, routed.weights, read, len(read))
-
-
-@or_miss
-def _dense(model: Model, match: Match) -> Mixture:
+def _dense(model: Model, match: Match) -> Layer:
     graph = model.graph
     result, count = _dense_result(graph, match)
     sizes = model.analysis(infer_sizes)
@@ -123,10 +128,11 @@ def _dense(model: Model, match: Match) -> Mixture:
     if weighted is None or by_expert is None or weighted[:-1] != by_expert[:-1]:
         raise MissError(match.nodes["weighted"], "it does not weigh each token's results")
     expert = read_expert(graph, result)
-    rows = _dense_rows(graph, expert.rows, count)
+    rows = _copied(model, expert.rows, lambda index: index[-2])
     if any(not one.is_stacked or fixed_size(one.weight, 0) != count for one in expert.products):
         raise MissError(graph.producer(result), f"its weights are not those of {count} experts")
-    return _mixture(model, rows, match.node.outputs[0], match["chosen"], match["weights"], (expert,), count)
+    chosen, weights, total = match["chosen"], match["weights"], match.node.outputs[0]
+    return Layer(match.nodes["gates"].name, rows, chosen, weights, (expert,), count, total)
 
 
 def _gathers_weights(graph: Graph, result: Value) -> bool:
@@ -137,23 +143,26 @@ def _gathers_weights(graph: Graph, result: Value) -> bool:
 
 
 @or_miss
-def _gathered(model: Model, node: Node, result: Value, weights: Value) -> Mixture:
+def _gathered(model: Model, node: Node, result: Value, weights: Value) -> Layer:
     graph = model.graph
     expert = read_expert(graph, result, gathered=True)
     assert expert.index is not None
-    rows = _gathered_rows(graph, expert.rows, fixed_size(weights, 1) or 0)
-    count = fixed_size(expert.last.weight, 0) or 0
-    if any(fixed_size(product.weight, 0) != count for product in expert.first):
+    slots = ex.number(fixed_size(weights, 1) or 1)
+    # Rows are those of the first token, of the second, and so on.
+    rows = _copied(model, expert.rows, lambda index: ex.floor_divide(index[0], slots))
+    count = fixed_size(expert.products[-1].weight, 0) or 0
+    if any(fixed_size(product.weight, 0) != count for product in expert.products):
         raise MissError(node, f"its weights are not all those of {count} experts")
-    return _mixture(model, rows, node.outputs[0], expert.index, weights, (expert,), count)
+    return Layer(node.name, rows, expert.index, weights, (expert,), count, node.outputs[0])
 
 
-def _mixture(
-    model: Model, rows: Value, total: Value, chosen: Value, weights: Value, experts: tuple[Expert, ...], count: int
-) -> Mixture:
-    graph, first = model.graph, experts[0]
-    _require_sizes(graph, rows, total, first)
-    routing = read_routing(graph, chosen, weights, count)
+@or_miss
+def _mixture(model: Model, layer: Layer) -> Mixture:
+    graph, rows, total = model.graph, layer.rows, layer.total
+    _require_sizes(graph, layer)
+    routing = read_routing(graph, layer.chosen, layer.weights, layer.count)
+    activation, places = name_activation(graph, layer.experts[0].function)
+    first = tuple(tuple(one.products[place] for place in places) for one in layer.experts)
     sizes = model.analysis(infer_sizes)
     before = graph.producer(rows)
     whole = before.source() if before.op == "Reshape" else rows
@@ -166,25 +175,26 @@ def _mixture(
                 break
             result = use.node.outputs[0]
         if sizes.shape(result) == shape:
-            return Mixture(whole, rows, result, routing, experts, count)
+            return Mixture(layer, whole, result, routing, activation, first)
     if total.rank != 2:
         raise MissError(graph.producer(total), "its result has not the shape of the tokens")
-    return Mixture(rows, rows, total, routing, experts, count)
+    return Mixture(layer, rows, total, routing, activation, first)
 
 
-def _require_sizes(graph: Graph, rows: Value, total: Value, expert: Expert) -> None:
-    hidden, inner = fixed_size(rows, 1), expert.last.inputs
-    fits = expert.last.outputs == hidden == fixed_size(total, -1)
-    if not fits or any((one.inputs, one.outputs) != (hidden, inner) for one in expert.first):
-        raise MissError(graph.producer(total), "sizes of tokens and weights of its experts do not agree")
-    if len({(one.bias is None) for one in expert.first}) > 1:
-        raise MissError(graph.producer(total), "one product of its experts has a bias, another has none")
-    if len({one.blocks and one.blocks.form for one in expert.products}) > 1:
-        raise MissError(graph.producer(total), "weights of its experts are quantized in different ways")
-    types = {one.element_type for one in expert.products}
+def _require_sizes(graph: Graph, layer: Layer) -> None:
+    rows, total, (*first, last) = layer.rows, layer.total, layer.experts[0].products
+    hidden, end = fixed_size(rows, 1), graph.producer(total)
+    fits = last.outputs == hidden == fixed_size(total, -1)
+    if not fits or any((one.inputs, one.outputs) != (hidden, last.inputs) for one in first):
+        raise MissError(end, "sizes of tokens and weights of its experts do not agree")
+    if len({(one.bias is None) for one in first}) > 1:
+        raise MissError(end, "one product of its experts has a bias, another has none")
+    if len({one.blocks and one.blocks.form for one in (*first, last)}) > 1:
+        raise MissError(end, "weights of its experts are quantized in different ways")
+    types = {one.element_type for one in (*first, last)}
     if types != {rows.element_type} or not types <= _TYPES:
         words = f"its tokens are of type {rows.element_type}, weights of {' and '.join(sorted(types))}"
-        raise MissError(graph.producer(total), f"{words}, and not both of one of {' and '.join(sorted(_TYPES))}")
+        raise MissError(end, f"{words}, and not both of one of {' and '.join(sorted(_TYPES))}")
 
 
 #: The sum over experts of results ``[tokens, k, hidden]``, each times its weight.
@@ -207,44 +217,6 @@ def _gathered_result(graph: Graph, match: Match) -> tuple[Value, Value] | None:
     return None
 
 
-def _gathered_rows(graph: Graph, rows: Value, slots: int) -> Value:
-    """Return the tokens that ``rows`` holds once for each of their experts.
-
-    Rows are those of the first token, of the second, and so on.
-
-    Raises:
-        MissError: Rows are others.
-    """
-    node = graph.producer(rows)
-    tokens: Value | None = None
-    if node.op == "Reshape" and rows.rank == 2:
-        tokens = _repeated(graph, graph.producer(node.source()), slots)
-    elif node.op == "Gather" and node.attributes.get("axis") == 0 and _counts_tokens(graph, node.source(1), slots):
-        tokens = node.source()
-    width = fixed_size(rows, 1)
-    if tokens is None or width is None or tokens.rank != 2 or fixed_size(tokens, 1) != width:
-        raise MissError(node, "it does not hold each token once for each of its experts")
-    return tokens
-
-
-def _repeated(graph: Graph, node: Node, slots: int) -> Value | None:
-    """Return the source of ``node`` that has each of its rows ``slots`` times."""
-    before = graph.producer(node.source())
-    is_copied = node.op == "Broadcast" and fixed_size(node.outputs[0], 1) == slots
-    return before.source() if is_copied and before.op == "Unsqueeze" and before.attributes.get("axes") == (1,) else None
-
-
-def _counts_tokens(graph: Graph, index: Value, slots: int) -> bool:
-    """Return whether ``index`` is 0, 1, 2 .., each ``slots`` times."""
-    node = graph.producer(index)
-    source = _repeated(graph, graph.producer(node.source()), slots) if node.op == "Reshape" else None
-    counting = None if source is None else graph.producer(source)
-    if counting is None or counting.op != "Range" or index.rank != 1:
-        return False
-    start, step = (fold(graph, counting.input(port)) for port in (0, 2))
-    return start is not None and step is not None and (start.item(), step.item()) == (0, 1)
-
-
 _GATES = op.ScatterElementsUpdate(
     var("nothing"), var("chosen") & op.TopK(..., port=1), var("weights"), ..., axis=1, reduction=None, name="gates"
 )
@@ -261,38 +233,24 @@ _DENSE = op.ReduceSum(
 )
 
 
-def _dense_rows(graph: Graph, rows: Value, count: int) -> Value:
-    """Return the tokens that ``rows`` holds once for each expert; raise `MissError` on others.
+def _copied(model: Model, rows: Value, place: Callable[[Index], Expr]) -> Value:
+    """Return the tokens ``[tokens, hidden]`` of which ``rows`` has one at each ``place``.
 
-    Tiled rows are those of the first expert, of the second, and so on.
+    Raises:
+        MissError: Rows are others.
     """
-    node = graph.producer(rows)
-    width = fixed_size(rows, -1)
-    if rows.rank == 3 and node.op == "Reshape" and fixed_size(rows, 0) == count:
-        copies = graph.producer(node.source())
-        times = fold(graph, copies.input(1)) if copies.op == "Tile" else None
-        if times is not None and times.tolist() == [count, 1]:
-            return _same_width(node, _uncopied(graph, copies.source()), width)
-    if rows.rank == 3 and node.op == "Broadcast":
-        node = graph.producer(node.source())
-    if rows.rank == 3 and node.op == "Unsqueeze" and node.attributes.get("axes") == (0,):
-        return _same_width(node, node.source(), width)
-    if rows.rank == 2:
-        return rows
-    raise MissError(node, "it does not hold all tokens once for each expert")
-
-
-def _uncopied(graph: Graph, value: Value) -> Value:
-    """Look through a Broadcast to ones, which changes nothing."""
-    node = graph.producer(value)
-    shape = fold(graph, node.input(1)) if node.op == "Broadcast" else None
-    return node.source() if shape is not None and (shape == 1).all() and shape.size <= (value.rank or 0) else value
-
-
-def _same_width(node: Node, tokens: Value, width: int | None) -> Value:
-    if tokens.rank != 2 or width is None or fixed_size(tokens, 1) != width:
-        raise MissError(node, "it does not hold all tokens once for each expert")
-    return tokens
+    graph, value, tokens = model.graph, rows, rows
+    path = set[int]()
+    while (node := graph.producer(value)).op in LAYOUT | {"Gather"}:
+        path.add(node.index)
+        value = node.source()
+        tokens = value if value.rank == 2 and fixed_size(value, 1) == fixed_size(rows, -1) else tokens
+    if tokens.rank == 2 and rows.rank is not None:
+        elements = model.analysis(find_elements).cut(tokens, path)
+        index = tuple(ex.index(f"x{axis}", size) for axis, size in enumerate(elements.shape(rows)))
+        if elements.of(rows, index) is elements.of(tokens, (place(index), index[-1])):
+            return tokens
+    raise MissError(graph.producer(rows), "it does not hold each token once for each of its experts")
 
 
 def _dense_result(graph: Graph, match: Match) -> tuple[Value, int]:

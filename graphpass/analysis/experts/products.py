@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from graphpass.analysis.experts.activation import Activation, is_elementwise, name_activation
+from graphpass.analysis.experts.activation import Function
 from graphpass.analysis.experts.quantized import Blocks, dequantized_blocks, packed_blocks
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
-from graphpass.ir.operators import KEEPS_ORDER, RESHAPES, SLICES, SPLITS
+from graphpass.ir.operators import ELEMENTWISE, KEEPS_ORDER, NORMS, RESHAPES, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
 #: Functions of more operators are not looked at.
 _LIMIT = 64
+
+#: Operators from a stored bias to its sum.
+_OF_BIAS = RESHAPES | {"Convert"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +56,54 @@ class Product:
         """Return the number of columns that are read."""
         return len(range(*self.columns))
 
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Return sizes and types, without the numbers."""
+        blocks = None if self.blocks is None else self.blocks.form
+        return self.weight.shape, self.is_turned, self.bias is None, self.columns, self.element_type, blocks
+
 
 @dataclass(frozen=True, slots=True)
 class Expert:
     """One expert, or all of them.
 
     Attributes:
-        first: The gate's product and the linear part's; or one product.
-        last: The product after the activation.
-        activation: The function between them.
-        rows: The rows that ``first`` reads.
+        products: The products of rows, in execution order, and at the end the product of a function of them.
+        function: The function.
+        rows: The rows that products read.
         index: The expert of each row, if its weights are gathered.
+        form: All but the numbers of the weights.
     """
 
-    first: tuple[Product, ...]
-    last: Product
-    activation: Activation
+    products: tuple[Product, ...]
+    function: Function
     rows: Value
     index: Value | None
-
-    @property
-    def products(self) -> tuple[Product, ...]:
-        """Return all products."""
-        return *self.first, self.last
-
-    @property
-    def form(self) -> tuple[object, ...]:
-        """Activation and sizes, without the numbers of the weights."""
-        return self.activation, tuple(
-            (one.inputs, one.outputs, one.bias is None, one.element_type, one.blocks and one.blocks.form)
-            for one in self.products
-        )
+    form: tuple[object, ...]
 
 
-def read_expert(graph: Graph, result: Value, *, gathered: bool = False) -> Expert:
+def read_expert(graph: Graph, result: Value, *, gathered: bool = False, piece: Piece | None = None) -> Expert:
     """Return the expert that computes ``result``.
 
     Args:
         graph: The graph.
         result: Its rows.
         gathered: Whether each row gathers the weights of its expert.
+        piece: Returns an expert's product, and its rows, of the operator that joins those of all.
 
     Raises:
-        MissError: It does something else than products with constants, and a known function between them.
+        MissError: It does something else than products with constants, and a function of each element between them.
     """
-    return _Reader(graph, gathered=gathered).expert(result)
+    return _Reader(graph, gathered, piece).expert(result)
+
+
+Piece: TypeAlias = "Callable[[Node], tuple[Node, Value]]"
 
 
 class _Reader:
-    def __init__(self, graph: Graph, *, gathered: bool) -> None:
+    def __init__(self, graph: Graph, gathered: bool, piece: Piece | None) -> None:
         self._graph, self._gathered = graph, gathered
+        self._piece = piece or (lambda node: (node, node.source() if node.inputs else node.outputs[0]))
         self._index: Value | None = None
 
     def expert(self, result: Value) -> Expert:
@@ -119,7 +122,7 @@ class _Reader:
             node, found = graph.producer(value), or_miss(self._product)(value)
             if not isinstance(found, Miss):
                 products.setdefault(found, set()).add(value)
-            elif is_elementwise(node):
+            elif node.op in ELEMENTWISE - NORMS:
                 nodes.add(node.index)
                 pending += [one for one in node.inputs if one is not None]
             else:
@@ -128,10 +131,12 @@ class _Reader:
                 raise MissError(node, f"it is one of more than {_LIMIT} operators of an expert")
         if len({rows for _, rows in products}) != 1:
             raise MissError(graph.producer(result), f"it is computed of {len(products)} products of different rows")
-        ordered = sorted(products, key=lambda one: min(value.node for value in products[one]))
+        ordered = sorted(products, key=lambda one: min((value.node, value.port) for value in products[one]))
         leaves = tuple(frozenset(products[one]) for one in ordered)
-        activation, places = name_activation(graph, middle, (graph.nodes[index] for index in sorted(nodes)), leaves)
-        return Expert(tuple(ordered[place][0] for place in places), last, activation, ordered[0][1], self._index)
+        function = Function(middle, tuple(graph.nodes[index] for index in sorted(nodes)), leaves)
+        found_all = (*(product for product, _ in ordered), last)
+        form = function.form(graph), tuple(product.form for product in found_all)
+        return Expert(found_all, function, ordered[0][1], self._index, form)
 
     def _product(self, value: Value) -> tuple[Product, Value]:
         """Return the product in ``value``, and the rows that it reads."""
@@ -147,17 +152,17 @@ class _Reader:
                 raise MissError(node, "it adds no constant to a product")
             bias, adds = biases[0], node
             node = self._producer(next(one for one in node.inputs if one is not None and one != bias))
+        node, rows = self._piece(node)
         if node.op == "MatMulNBits" and not self._gathered:
-            return self._packed(node, bias, columns)
-        if node.op != "MatMul" or node.attributes.get("transpose_a") or node.attributes.get("transpose_b"):
+            return self._packed(node, rows, bias, columns)
+        if node.op != "MatMul" or node.attributes["transpose_a"]:
             raise MissError(node, f"{node.op} is no product with weights of an expert")
-        rows, weight = node.source(), node.source(1)
-        # Rows as columns, after weights [outputs, inputs].
-        is_swapped = self._gathered and fixed_size(weight, -1) == 1
-        if is_swapped:
-            rows, weight = weight, rows
-        width, inputs = (_size(graph, weight, axis) for axis in ((-2, -1) if is_swapped else (-1, -2)))
-        stored, is_turned, blocks = self._weight(weight, is_swapped=is_swapped)
+        weight, is_turned = node.source(1), bool(node.attributes["transpose_b"])
+        if self._gathered and not is_turned and fixed_size(weight, -1) == 1:
+            # Rows as columns, after weights [outputs, inputs].
+            rows, weight, is_turned = weight, rows, True
+        width, inputs = (_size(graph, weight, axis) for axis in ((-2, -1) if is_turned else (-1, -2)))
+        stored, is_turned, blocks = self._weight(weight, is_turned)
         made = Product(stored, is_turned, None, columns or (0, width, 1), inputs, blocks)
         if bias is not None:
             made = replace(made, bias=self._bias(adds, bias, made, width))
@@ -167,7 +172,9 @@ class _Reader:
                 raise MissError(node, "its rows are no tokens of one axis")
         return made, rows
 
-    def _packed(self, node: Node, bias: Value | None, columns: tuple[int, int, int] | None) -> tuple[Product, Value]:
+    def _packed(
+        self, node: Node, rows: Value, bias: Value | None, columns: tuple[int, int, int] | None
+    ) -> tuple[Product, Value]:
         """Return a MatMulNBits, which has outputs first."""
         width, inputs = node.attributes["N"], node.attributes["K"]
         blocks = packed_blocks(self._graph, node)
@@ -178,26 +185,28 @@ class _Reader:
         bias = bias if own is None else own
         if bias is not None:
             made = replace(made, bias=self._bias(node, bias, made, width))
-        return made, node.source()
+        return made, rows
 
     def _producer(self, value: Value) -> Node:
         """Return the producer of ``value``; products of gathered weights have one row or column more."""
         graph = self._graph
         return graph.producer(graph.look_through(value, {"Squeeze", "Unsqueeze"}) if self._gathered else value)
 
-    def _weight(self, weight: Value, *, is_swapped: bool) -> tuple[Value, bool, Blocks | None]:
+    def _weight(self, weight: Value, is_turned: bool) -> tuple[Value, bool, Blocks | None]:
         """Return the constant, whether outputs come first, and scales of a quantized one."""
         graph = self._graph
-        node, is_turned = graph.producer(weight), is_swapped
+        node = graph.producer(weight)
         if node.op == "Transpose":
             order = node.attributes.get("order", ())
             if order == (*range(len(order) - 2), len(order) - 1, len(order) - 2):
-                weight, is_turned = node.source(), not is_swapped
+                weight, is_turned = node.source(), not is_turned
         if self._gathered:
             weight = self._source(weight)
         node, blocks = graph.producer(weight), None
         if node.op == "DequantizeLinear":
             weight, blocks = node.source(), dequantized_blocks(graph, node, -1 if is_turned else -2)
+        elif node.op == "Convert":
+            weight = node.source()
         ranks = {3} if self._gathered else {2, 3}
         if graph.producer(weight).op != "Constant" or weight.rank not in ranks:
             raise MissError(graph.producer(weight), "weights of an expert are computed")
@@ -221,19 +230,19 @@ class _Reader:
         graph = self._graph
         if self._gathered:
             return graph.producer(value).op in {"Gather", "GatherND"}
-        stored = graph.look_through(value, RESHAPES)
+        stored = graph.look_through(value, _OF_BIAS)
         return graph.producer(stored).op == "Constant" and fold_scalar(graph, stored) is None
 
     def _bias(self, node: Node, bias: Value, product: Product, width: int) -> Value:
         graph, count = self._graph, fixed_size(product.weight, 0)
-        stored = self._source(bias) if self._gathered else bias
+        held = self._source(bias) if self._gathered else bias
         if self._gathered:
             wanted: tuple[tuple[int | None, ...], ...] = ((count, width),)
         else:
             wanted = ((count, 1, width),) if product.is_stacked else ((width,), (1, width))
-        if stored.shape not in wanted or stored.element_type != product.element_type:
+        stored = graph.look_through(held, _OF_BIAS)
+        if held.shape not in wanted or stored.element_type != product.element_type:
             raise MissError(node, "the bias of its product is not one number for each column")
-        stored = graph.look_through(stored, RESHAPES)
         if graph.producer(stored).op != "Constant":
             raise MissError(node, "the bias of its product is computed")
         return stored

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 
 from graphpass.analysis.experts.layers import (
     SPREAD,
-    ExpertLayer,
-    find_body,
-    form_of,
+    Layer,
     gathered_tokens,
     is_column,
     is_zero,
-    plain_operator,
     read_alike,
     require_weights,
 )
+from graphpass.analysis.experts.products import read_expert
 from graphpass.analysis.pattern import Match, Pattern, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold, fold_scalar
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.miss import MissError, or_miss
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES
 from graphpass.ir.values import fixed_size
@@ -72,28 +68,6 @@ def _expert(order: tuple[int, ...]) -> Pattern:
 EXPERT = _expert((2, 1, 0)) | _expert((2, 0, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """Experts of one layer that were found one by one.
-
-    Attributes:
-        anchor: The operator that sorts out which tokens belong to which expert.
-        chosen: The experts of each token, ``[tokens, k]``.
-        weights: Their weights, ``[tokens, k]``.
-        experts: The match of each expert, in the experts' order.
-    """
-
-    anchor: Node
-    chosen: Value
-    weights: Value
-    experts: tuple[Match, ...]
-
-    def tokens(self, graph: Graph, rows: Iterable[Value], forms: Iterable[object]) -> Value:
-        """Return the tokens that all experts read by ``rows``; raise a `MissError` on unlike ones."""
-        found = zip(rows, self.experts, strict=True)
-        return read_alike(self.anchor, [gathered_tokens(graph, one, match["token"]) for one, match in found], forms)
-
-
 def separate_experts(graph: Graph) -> dict[int, list[Match]]:
     """Return the matches of `EXPERT` by the index of their OneHot."""
     found: dict[int, list[Match]] = {}
@@ -104,39 +78,34 @@ def separate_experts(graph: Graph) -> dict[int, list[Match]]:
     return found
 
 
-def routed_experts(graph: Graph, experts: Sequence[Match]) -> Routed:
+@or_miss
+def separate_layer(graph: Graph, experts: Sequence[Match]) -> Layer:
     """Return the layer of `EXPERT` matches of one OneHot.
 
     Raises:
-        MissError: Some are missing, or weighted by other numbers.
+        MissError: Some are missing, weighted by other numbers, or unlike.
     """
     first = experts[0]
     anchor, chosen = first.nodes["one_hot"], first["chosen"]
     tables = {graph.look_through(expert["weights"], FLATTENS) for expert in experts}
-    numbers = [fold_scalar(graph, expert["number"]) for expert in experts]
-    count = fold_scalar(graph, first["count"])
-    ordered = sorted(zip(numbers, experts, strict=True), key=lambda one: one[0] or 0)
-    if [number for number, _ in ordered] != list(range(int(count or 0))):
-        raise MissError(anchor, f"experts {[number for number, _ in ordered]} of {count} are found")
+    found = (fold_scalar(graph, expert["number"]) for expert in experts)
+    numbers = [-1 if number is None else int(number) for number in found]
+    count = int(fold_scalar(graph, first["count"]) or 0)
+    if sorted(numbers) != list(range(count)):
+        raise MissError(anchor, f"experts {sorted(numbers)} of {count} are found")
     slots = fixed_size(chosen, 1)
     if len(tables) > 1 or any(fold_scalar(graph, expert["k"]) != slots for expert in experts):
         raise MissError(anchor, "its experts are weighted by other numbers than one for each choice")
     weights = tables.pop()
     require_weights(graph, weights, chosen, first["result"])
-    return Routed(anchor, chosen, weights, tuple(expert for _, expert in ordered))
+    ordered = [experts[numbers.index(number)] for number in range(count)]
+    read = tuple(read_expert(graph, expert["result"]) for expert in ordered)
+    rows = [gathered_tokens(graph, own.rows, one["token"]) for own, one in zip(read, ordered, strict=True)]
+    tokens = read_alike(anchor, rows, read)
+    return Layer(anchor.name, tokens, chosen, weights, read, count, _summed(graph, experts))
 
 
-@or_miss
-def separate_layer(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
-    """Return the layer of `EXPERT` matches of one OneHot; raise `MissError` on unlike ones."""
-    routed = routed_experts(graph, experts)
-    read = [find_body(graph, expert["result"], partial(plain_operator, graph)) for expert in routed.experts]
-    bodies = tuple(body for body, _ in read)
-    tokens = routed.tokens(graph, (rows for _, rows in read), map(form_of, bodies))
-    return ExpertLayer(routed.anchor.name, tokens, routed.chosen, routed.weights, bodies, summed(graph, experts))
-
-
-def summed(graph: Graph, experts: Sequence[Match]) -> Value:
+def _summed(graph: Graph, experts: Sequence[Match]) -> Value:
     """Return the sum of all experts; raise `MissError` unless each is added once."""
     sums: dict[Value | None, Value] = {}
     for expert in experts:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 
 from graphpass.analysis.experts.layers import (
     SPREAD,
-    ExpertLayer,
-    Operator,
-    Step,
-    Weight,
-    find_body,
-    form_of,
+    Layer,
     gathered_tokens,
     is_column,
     is_zero,
-    plain_operator,
     read_alike,
     require_weights,
 )
+from graphpass.analysis.experts.products import Expert, read_expert
+from graphpass.analysis.experts.separate import separate_experts, separate_layer
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.miss import MissError, or_miss
-from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES, SPLITS
+from graphpass.ir.miss import Miss, MissError, or_miss
+from graphpass.ir.operators import CASTS, KEEPS_ORDER, PRODUCTS, RESHAPES
 from graphpass.ir.values import fixed_size
 
 _CHOSEN = var("chosen") & op.TopK(..., port=1)
@@ -61,7 +57,7 @@ _COUNTS = look_through(
     op.ReduceSum(
         look_through(
             op.ScatterElementsUpdate(
-                look_through(0, frozenset({"Broadcast"})),
+                var("unmarked").where(lambda graph, value: None if is_zero(graph, value) else f"{value.name} is not 0"),
                 look_through(var("chosen"), CASTS),
                 look_through(1, frozenset({"Broadcast", "Convert", "Slice"})),
                 ...,
@@ -76,8 +72,15 @@ _COUNTS = look_through(
 )
 
 
+def routed_layers(graph: Graph) -> dict[str, Layer | Miss]:
+    """Return the layers whose experts compute the tokens that are routed to them, by name."""
+    layers = {match.nodes["sort"].name: sorted_layer(graph, match) for match in SORTED.find(graph)}
+    separate = separate_experts(graph).values()
+    return layers | {found[0].nodes["one_hot"].name: separate_layer(graph, found) for found in separate}
+
+
 @or_miss
-def sorted_layer(graph: Graph, match: Match) -> ExpertLayer:
+def sorted_layer(graph: Graph, match: Match) -> Layer:
     """Return the layer of a match of `SORTED`.
 
     Raises:
@@ -91,15 +94,14 @@ def sorted_layer(graph: Graph, match: Match) -> ExpertLayer:
     if match["flat"].rank != 1 or not is_zero(graph, match["base"]):
         raise MissError(match.node, "it does not add up all rows, from 0")
     pieces = _Pieces(graph, match)
-    read: list[tuple[tuple[Step, ...], Value]] = []
+    read: list[Expert] = []
     while len(read) < (pieces.count or 1):
-        read.append(find_body(graph, match["result"], functools.partial(pieces.operator, len(read))))
-    bodies, total = tuple(body for body, _ in read), match.node.outputs[0]
-    tokens = [gathered_tokens(graph, rows, match["row"]) for _, rows in read]
-    rows = read_alike(anchor, tokens, map(form_of, bodies))
+        read.append(read_expert(graph, match["result"], piece=partial(pieces.product, len(read))))
+    total = match.node.outputs[0]
+    rows = read_alike(anchor, [gathered_tokens(graph, one.rows, match["row"]) for one in read], read)
     if fixed_size(total, 1) != fixed_size(rows, 1):
         raise MissError(match.node, "it gives tokens of another size")
-    return ExpertLayer(anchor.name, rows, chosen, weights, bodies, total)
+    return Layer(anchor.name, rows, chosen, weights, tuple(read), len(read), total)
 
 
 class _Pieces:
@@ -113,34 +115,29 @@ class _Pieces:
         self.count = 0
         self._graph, self._match = graph, match
 
-    def operator(self, expert: int, value: Value) -> Operator:
-        """Return the operator that computes the rows of one expert in ``value``.
+    def product(self, expert: int, joined: Node) -> tuple[Node, Value]:
+        """Return one expert's product of those in a Concat, and the rows of all.
 
         Raises:
-            MissError: It is no product with a weight of its own, nor an operator without weights.
+            MissError: Experts have no products of their own.
         """
-        graph = self._graph
-        node = graph.producer(value)
-        joined = graph.producer(node.source()) if node.op in SPLITS else node
         if joined.op != "Concat":
-            plain = plain_operator(graph, value)
-            if any(isinstance(read, Weight) for read in plain[1]):
-                raise MissError(node, "it computes all experts with one weight")
-            return plain
+            if joined.op in PRODUCTS:
+                raise MissError(joined, "it computes all experts with one weight")
+            return joined, joined.outputs[0]
         self.count = self.count or len(joined.inputs)
         if len(joined.inputs) != self.count or joined.attributes["axis"] != 0:
             raise MissError(joined, f"it does not join the rows of {self.count} experts")
-        product, reads = plain_operator(graph, joined.source(expert))
-        if product.op != "MatMul" or isinstance(reads[0], Weight) or not isinstance(reads[1], Weight):
+        product = self._graph.producer(joined.source(expert))
+        if product.op not in PRODUCTS:
             raise MissError(product, "it is no product of an expert's rows with a weight")
-        columns = None if joined is node else _columns(node, value.port)
-        weight = Weight(reads[1].value, reads[1].stored, columns)
-        return product, (self._uncut(graph.producer(reads[0]), expert), weight)
+        return product, self._uncut(self._graph.producer(product.source()), expert)
 
     def _uncut(self, cut: Node, expert: int) -> Value:
         """Return the source of an expert's slice; rows are in the order of experts."""
         graph = self._graph
-        if cut.op != "Slice" or cut.attributes.get("axes") != (0,) or fold_scalar(graph, cut.inputs[3]) != 1:
+        step = cut.input(cut.attributes["steps_port"]) if cut.op == "Slice" else None
+        if cut.attributes.get("axes") != (0,) or (step is not None and fold_scalar(graph, step) != 1):
             raise MissError(cut, "it takes no piece of all rows")
         ends = [self._counted(cut.source(port)) for port in (1, 2)]
         if ends != [list(range(expert)), list(range(expert + 1))]:
@@ -163,10 +160,3 @@ class _Pieces:
             elif number != 0:
                 raise MissError(node, "it counts no rows of experts")
         return sorted(experts)
-
-
-def _columns(split: Node, port: int) -> tuple[int, int]:
-    sizes = [size for value in split.outputs if (size := fixed_size(value, 1)) is not None]
-    if split.attributes.get("axis") != 1 or len(sizes) < len(split.outputs):
-        raise MissError(split, "it does not cut columns of fixed sizes")
-    return sum(sizes[:port]), sum(sizes[: port + 1])
