@@ -129,7 +129,7 @@ def _takes_numbers(graph: Graph, match: Match) -> bool:
 
 
 def _takes_rows(graph: Graph, match: Match) -> bool:
-    row, batched = match["row"], match.node.native.get_attributes().get("batch_dims", 0)
+    row, batched = match["row"], match.node.attributes.get("batch_dims", 0)
     return _is_table(graph, match["table"]) and not batched and (row.shape or (0,))[-1] == 1
 
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy
 
-from graphpass.dialects.onnx.four_bits import packed
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.walk import opset_of
@@ -218,8 +217,7 @@ class _Fusion:
         content = self._stored(weight.data)
         if weight.is_signed:
             self.written += 1
-            numbers = self._unsigned(weight.data, weight.bits)
-            content = (packed(numbers) if weight.bits == 4 else numbers).reshape(shape)
+            content = _joined(self._unsigned(weight.data, weight.bits), weight.bits).reshape(shape)
         return self._rewriter.declared(content, shape, f"{weight.data.name}/{label}", "u8")
 
     def _packed_zeros(self, weight: _Quantized) -> Handle | None:
@@ -230,5 +228,13 @@ class _Fusion:
             zeros = numpy.zeros([weight.rows, weight.blocks], numpy.uint8)
         else:
             zeros = self._unsigned(weight.zeros, weight.bits).reshape(weight.rows, weight.blocks)
-        joined = packed(zeros) if weight.bits == 4 else zeros
+        joined = _joined(zeros, weight.bits)
         return self._rewriter.declared(joined, list(joined.shape), f"{weight.data.name}/zeros")
+
+
+def _joined(numbers: numpy.ndarray, bits: int) -> numpy.ndarray:
+    """Join numbers of 4 bits in pairs along the last axis, the first one lower."""
+    if bits == 8:
+        return numbers
+    even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
+    return numpy.ascontiguousarray(even[..., ::2] | even[..., 1::2] << 4)

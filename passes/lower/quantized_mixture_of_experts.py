@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy
 
-from graphpass.dialects.onnx.four_bits import packed, unpacked
 from graphpass.passes.lower.mixture_of_experts import Experts
 
 if TYPE_CHECKING:
@@ -89,15 +88,12 @@ def _dequantized(call: Call, weights: int, scales: int, zeros: int, bits: int) -
     if call.read(zeros) is None:
         points = numpy.full(shape, 1 << (bits - 1), numpy.uint8)
     else:
-        # In the model each row of zero points has whole bytes.
-        held: NDArray[numpy.uint8] = _stored(call, zeros).load().view(numpy.uint8)
-        held = unpacked(held) if bits == 4 else held
-        points = held[..., : shape[2] if block else outputs].reshape(shape)
+        points = _unpacked(_stored(call, zeros), shape, shape[2] if block else outputs, bits)
     return call.write.op(
         "DequantizeLinear",
         declared(weight, [experts, outputs, inputs], f"{name}/u{bits}", f"u{bits}"),
         declared(scale, shape, f"{call.read(scales).name}/blocks"),
-        declared(packed(points.ravel()) if bits == 4 else points, shape, f"{name}/zero_points", f"u{bits}"),
+        declared(_packed(points, bits), shape, f"{name}/zero_points", f"u{bits}"),
         axis=2,
         block_size=block or inputs,
     )
@@ -111,3 +107,19 @@ def _stored(call: Call, port: int) -> Weights:
             f"input {port} is {tensor.name if tensor is not None else 'left out'}, which is no initializer"
         )
     return stored
+
+
+def _unpacked(stored: Weights, shape: list[int], length: int, bits: int) -> NDArray[numpy.uint8]:
+    """Return zero points one a byte; in the model each row has whole bytes."""
+    points: NDArray[numpy.uint8] = stored.load().view(numpy.uint8)
+    if bits == 4:
+        points = numpy.stack([points & 15, points >> 4], -1).reshape(*points.shape[:-1], -1)
+    return points[..., :length].reshape(shape)
+
+
+def _packed(points: NDArray[numpy.uint8], bits: int) -> NDArray[numpy.uint8]:
+    """Return zero points one a byte, or two, the first in the low half."""
+    if bits == 8:
+        return points
+    pairs = numpy.pad(points.ravel(), (0, points.size % 2)).reshape(-1, 2)
+    return numpy.asarray(pairs[:, 0] | pairs[:, 1] << 4, numpy.uint8)

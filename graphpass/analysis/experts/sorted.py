@@ -114,8 +114,6 @@ class _Pieces:
     def __init__(self, graph: Graph, match: Match) -> None:
         self.count = 0
         self._graph, self._match = graph, match
-        #: Tensors that count the rows of each expert.
-        self._counts: set[Value] = set()
 
     def product(self, expert: int, joined: Node) -> tuple[Node, Value]:
         """Return one expert's product of those in a Concat, and the rows of all.
@@ -157,9 +155,7 @@ class _Pieces:
             if node.op == "Add":
                 pending += [node.source(0), node.source(1)]
             elif node.op == "Gather" and (expert := fold_scalar(graph, node.inputs[1])) is not None:
-                if node.source() not in self._counts:
-                    _COUNTS.require(graph, node.source(), self._match)
-                    self._counts.add(node.source())
+                _COUNTS.require(graph, node.source(), self._match)
                 experts.append(int(expert))
             elif number != 0:
                 raise MissError(node, "it counts no rows of experts")

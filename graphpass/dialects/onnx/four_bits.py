@@ -57,20 +57,13 @@ class FourBits:
     def widened(self) -> NDArray[numpy.float32]:
         """Return the weight ``[inputs, outputs]`` that products compute with."""
         outputs, blocks = self.scales.shape
-        zeros = unpacked(self.zeros)[:, :blocks, None].astype(numpy.float32)
-        numbers = unpacked(self.packed).astype(numpy.float32) - zeros
+        zeros = _unpacked(self.zeros)[:, :blocks, None].astype(numpy.float32)
+        numbers = _unpacked(self.packed).astype(numpy.float32) - zeros
         wide: NDArray[numpy.float32] = (numbers * self.scales[:, :, None]).reshape(outputs, -1)[:, : self.inputs].T
         return numpy.ascontiguousarray(wide)
 
 
-def packed(numbers: NDArray[numpy.uint8]) -> NDArray[numpy.uint8]:
-    """Join numbers of 4 bits along the last axis, the first of a pair lower."""
-    even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
-    return numpy.ascontiguousarray(even[..., ::2] | even[..., 1::2] << 4)
-
-
-def unpacked(pairs: NDArray[numpy.uint8]) -> NDArray[numpy.uint8]:
-    """Return the numbers of 4 bits in each byte, the inverse of `packed`."""
+def _unpacked(pairs: NDArray[numpy.uint8]) -> NDArray[numpy.uint8]:
     return numpy.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], -1)
 
 

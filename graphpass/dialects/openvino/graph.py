@@ -36,6 +36,7 @@ _PLAIN_ATTRIBUTES = {
     "Broadcast": ("mode",),
     "Concat": ("axis",),
     "Gather": ("batch_dims",),
+    "GatherND": ("batch_dims",),
     "GatherElements": ("axis",),
     "Reshape": ("special_zero",),
     "StridedSlice": ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask"),

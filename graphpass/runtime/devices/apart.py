@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+#: An exception of Python or Node, ``Error [Kind]: message``.
+_ERROR = re.compile(r"Error(?: \[\w+\])?:")
 
 
 def run_apart(
@@ -38,4 +42,4 @@ def run_apart(
 
 def _error_in(words: list[str]) -> str:
     """Return the line of an exception, which places in sources may follow."""
-    return next((line for line in reversed(words) if "Error:" in line), words[-1])
+    return next((line for line in reversed(words) if _ERROR.search(line)), words[-1])

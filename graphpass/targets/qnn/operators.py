@@ -60,6 +60,10 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
         return None
     if node.op == "Erf":
         return None if _is_in_gelu(graph, node) else "no builder of the provider takes it outside of a Gelu"
+    if node.op == "Reciprocal" and _is_in_norm(graph, node):
+        return (
+            "its compiler ends with error 1002 where a norm multiplies by the Reciprocal of a Sqrt: run fuse-functions"
+        )
     types = _TYPES.get(node.op)
     if types is None:
         return "no builder of the provider takes it"
@@ -83,3 +87,14 @@ def _is_in_gelu(graph: Graph, node: Node) -> bool:
         use.node.op == "Add" and any(value is not None and fold_scalar(graph, value) == 1 for value in use.node.inputs)
         for use in graph.uses(node.outputs[0])
     )
+
+
+def _is_in_norm(graph: Graph, node: Node) -> bool:
+    """Return whether a Reciprocal stands in a weighted root mean square norm."""
+    root = graph.producer(node.source())
+    total = graph.producer(root.source()) if root.op == "Sqrt" else root
+    if total.op != "Add" or all(graph.producer(one).op != "ReduceMean" for one in total.inputs if one is not None):
+        return False
+    normed = [use.node for use in graph.uses(node.outputs[0]) if use.node.op == "Multiply"]
+    scaled = [use.node for one in normed for use in graph.uses(one.outputs[0]) if use.node.op == "Multiply"]
+    return any(graph.producer(value).op == "Constant" for one in scaled for value in one.inputs if value is not None)

@@ -64,7 +64,8 @@ class QNN(Target):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         # Experts whose tokens are gathered become one operator, which is lowered to products over all experts.
         steps = ["fuse-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
-        steps += ["lower-operators{f32-norms=true}"]
+        # HTP's compiler fails on norms with a Reciprocal, and has no FastGelu in f32.
+        steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}"]
         windows = any(block.window is not None for block in analyze_caches(model).attention)
         steps += ["expose-position-ids", "window-from-positions{required=false}"] if windows else []
         steps += ["change-precision{to=f16}"] if self.precision == "f16" else []

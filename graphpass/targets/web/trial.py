@@ -71,6 +71,16 @@ def run_task(
     found: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int = STEPS, *, in_browser: bool
 ) -> list[Generated] | str:
     """Generate with a folder in a process of its own; return how that failed otherwise."""
+    results = answers_of(found, folder, device, batches, steps, in_browser=in_browser)
+    if isinstance(results, str):
+        return results
+    return [Generated(each["tokens"], numpy.array(each["logits"], numpy.float32)) for each in results]
+
+
+def answers_of(
+    found: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int, *, in_browser: bool
+) -> list[dict[str, Any]] | str:
+    """Return what ``generate.mjs`` reports of each batch, or how it failed."""
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         task, answer = Path(name, "task.json"), Path(name, "answer.json")
         software = software_vulkan()
@@ -90,4 +100,4 @@ def run_task(
         if failure := run_apart([found.node, str(script), str(task), str(answer)], answer, _LIMIT, environment):
             return failure
         results: list[dict[str, Any]] = json.loads(answer.read_text())["results"]
-    return [Generated(each["tokens"], numpy.array(each["logits"], numpy.float32)) for each in results]
+    return results

@@ -10,7 +10,7 @@ from support.attention_graphs import infer, infer_each, integers
 from support.decode import compiled, greedy
 from support.fed import inputs_of
 from support.loaded import exported, made, onnx_model, ran
-from support.models import reference
+from support.models import exporters, reference
 from support.piped import piped
 
 import graphpass
@@ -315,3 +315,11 @@ def test_no_input_hides_that_a_model_counts_positions():
     after, result = piped(model, ExposePositionIds(always=True))
     assert isinstance(result, Skipped)
     assert after.digest() == model.digest()
+
+
+def test_gathers_of_onnx_are_read():
+    """Rows of GatherND, which counts no batches there."""
+    model = load(exporters("transformers-onnx", "olmo3"))
+    result = ran(model, "expose-position-ids").model
+    assert "position_ids" in result.graph.parameters
+    assert compare(model, result, steps=2).passed

@@ -14,7 +14,7 @@ import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.targets.qnn import trial
-from graphpass.targets.qnn.operators import computed
+from graphpass.targets.qnn.operators import computed, why_on_cpu
 from graphpass.testing import parse
 
 QNN = parse_target("qnn{prompt=24,chunk=8,capacity=40,precision=f32}")
@@ -71,6 +71,29 @@ def test_operators_without_a_builder_are_refused() -> None:
     rewriter.replace(node.outputs[0], rewriter.op("Erf", node.source(), name="alone"))
     rewriter.finish()
     assert refusals(model) == ["HTP does not run Erf: no builder of the provider takes it outside of a Gelu"]
+
+
+@pytest.mark.parametrize("is_norm", [True, False])
+def test_norms_by_reciprocals_are_refused(is_norm: bool) -> None:
+    model = parse(
+        f"""
+        %x = Parameter : f32[1, 4]
+        %w = Constant : f32[4]
+        %e = Constant : f32[]
+        %s = Multiply(%x, %x) : f32[1, 4]
+        %m = {"ReduceMean" if is_norm else "ReduceMax"}(%s) {{axes=[1], keep=true}} : f32[1, 1]
+        %a = Add(%m, %e) : f32[1, 1]
+        %r = Sqrt(%a) : f32[1, 1]
+        %i = Reciprocal(%r) : f32[1, 1]
+        %n = Multiply(%x, %i) : f32[1, 4]
+        %y = Multiply(%w, %n) : f32[1, 4]
+        Result(%y) {{name=y}}
+        """,
+        "onnx",
+    )
+    nodes = {node.op: node for node in model.graph.nodes}
+    reason = why_on_cpu(model.graph, nodes["Reciprocal"])
+    assert (reason is not None and "run fuse-functions" in reason) == is_norm
 
 
 def test_operators_on_constants_are_folded_before() -> None:
