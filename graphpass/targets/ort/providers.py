@@ -1,8 +1,9 @@
 """List what execution providers of ONNX Runtime have kernels for, and what pays on them.
 
 Sources: docs/OperatorKernels.md of ONNX Runtime (types of GroupQueryAttention and MoE by provider); the kernels named
-below; and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). The CPU provider and, for
-18 fixtures in f32, that of WebGPU were run (docs/devices.md); CUDA and DirectML were not.
+below; and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). The CPU provider was run. WebGPU
+was run on SwiftShader: models in f32 (docs/devices.md), and features of GroupQueryAttention one by one
+(``tests/targets/ort/webgpu_operators.py``). CUDA and DirectML were not run.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset(get_args(Feature)),
         attends_to_past=False,
     ),
-    # It refuses causal=0, and no shader reads the soft cap or scales of caches. Attention of opsets 23 and 24 ran on
-    # the CPU provider (onnxruntime-ep-webgpu 0.4.0, docs/devices.md).
+    # When it was run (onnxruntime-ep-webgpu 0.4.0), it refused causal=0 (mask), left out the soft cap, failed on caches in
+    # integers, and computed windows, sinks, biases, rotations and packed operands rightly. Attention of opsets 23 and 24,
+    # and MoE, ran on the CPU provider. Counts of new tokens are an input that no shader reads.
     "webgpu": Provider(
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
