@@ -87,9 +87,9 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset(get_args(Feature)),
         attends_to_past=False,
     ),
-    # When it was run (onnxruntime-ep-webgpu 0.4.0), it refused causal=0 (mask), left out the soft cap, failed on caches in
-    # integers, and computed windows, sinks, biases, rotations and packed operands rightly. Attention of opsets 23 and 24,
-    # and MoE, ran on the CPU provider. Counts of new tokens are an input that no shader reads.
+    # When it was run (onnxruntime-ep-webgpu 0.4.0), it refused causal=0 (mask), left out the soft cap, failed on caches
+    # in integers, and computed windows, sinks, biases, rotations and packed operands rightly. ONNX's Attention and MoE
+    # ran on the CPU provider. Counts of new tokens are an input that no shader reads.
     "webgpu": Provider(
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
