@@ -68,7 +68,7 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
     "--device",
     default="CPU",
     show_default=True,
-    help="Device of the candidate: GPU or NPU of OpenVINO, WEBGPU of ONNX Runtime.",
+    help="Device of the candidate: GPU or NPU of OpenVINO, WEBGPU of ONNX Runtime; of a pair QNN, too.",
 )
 @click.option(
     "--property",
@@ -104,8 +104,11 @@ def command(
     both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
     compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
     environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU; WEBGPU needs
-    graphpass[webgpu] and an adapter, see `graphpass devices`. Exits with 1
-    if the models differ, or if anything but padding is left to numbers with --require proven.
+    graphpass[webgpu] and an adapter, see `graphpass devices`. Exits with 1 if the models differ, or if anything but
+    padding is left to numbers with --require proven.
+
+    CANDIDATE may be the folder of a prefill and a decode model. Both are run as one session, in a process of its own:
+    prompts of 1 token, around a chunk, and of the longest length, with greedy steps. QNN needs graphpass[qnn].
 
     With --certificate, all files of a result are read and compared with the digests in its graphpass.json, and with
     REFERENCE the model that it was proven against. Exits with 1 if a file changed, was added or removed, if the
@@ -121,23 +124,32 @@ def command(
         return
     if reference is None or candidate is None:
         raise click.UsageError("name two models to compare, or a result with --certificate")
+    from graphpass.artifacts.split import find_pair
     from graphpass.reports.outcome import proof_text
     from graphpass.verify.models import verify
+    from graphpass.verify.on_device import compare_pair_on_device
 
+    pair = find_pair(candidate)
+    if pair is not None and (edits or all_layers or properties or budget or prompt_ids or atol or rtol):
+        raise click.UsageError("a prefill and a decode model are compared on prompts of their own: take --device alone")
     with stages("verifying", 3):  # reading both, comparing
-        comparison = verify(
-            load_model(reference),
-            load_model(candidate),
-            steps=steps,
-            prompt_ids=prompt_ids,
-            atol=atol,
-            rtol=rtol,
-            edits=edits,
-            budget=budget,
-            all_layers=all_layers,
-            device=device,
-            properties=properties,
-        )
+        if pair is not None:
+            prefill, decode = map(load_model, pair)
+            comparison = compare_pair_on_device(load_model(reference), prefill, decode, device.upper())
+        else:
+            comparison = verify(
+                load_model(reference),
+                load_model(candidate),
+                steps=steps,
+                prompt_ids=prompt_ids,
+                atol=atol,
+                rtol=rtol,
+                edits=edits,
+                budget=budget,
+                all_layers=all_layers,
+                device=device,
+                properties=properties,
+            )
     text = functools.partial(proof_text, comparison, verbose=console.verbose)
     console.report(form, lambda: "\n".join(text()), comparison.to_json)
     if not comparison.passed or (require == "proven" and not comparison.is_proven):

@@ -20,6 +20,7 @@ from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
 from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, environment
 from graphpass.verify import compare_within
+from graphpass.verify.pair import compare_pair, sizes_of
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -31,11 +32,11 @@ class _Task:
     """Describes a comparison to another process.
 
     Attributes:
-        files: Reference and candidate.
-        options: Arguments of `graphpass.verify.compare_within` by name.
+        files: Reference and candidate, or the two models of a pair.
+        options: Further arguments of `graphpass.verify.compare_within`, or of `compare_pair`.
     """
 
-    files: tuple[Path, Path]
+    files: tuple[Path, ...]
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,16 +60,45 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     place = _stand_in_for(device)
     if place is None and device != NAME:
         return compare_within(reference, candidate, **options)
+    start = [] if place is None else ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(place.resolve())]
+    return _apart((reference, candidate), options, str(place or device), variables, start)
+
+
+def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, device: str) -> Comparison:
+    """Compare a prefill and a decode model, on a device, with the dynamic model.
+
+    Prompts and steps are those of `compare_pair`.
+
+    Args:
+        reference: The model that is right; it runs on the CPU.
+        prefill: The model that takes prompts.
+        decode: The model that takes one token.
+        device: Device of the pair: ``"CPU"``, ``"QNN"`` for ONNX, or one of OpenVINO.
+
+    Raises:
+        UsageError: GP240, the runtime of the pair has no such device.
+        UnsupportedError: GP321, the device's process ended; GP394, the two are no pair; or as `compare_pair`.
+    """
+    options = {"split": sizes_of(prefill, decode), "device": device}
+    return _apart((reference, prefill, decode), options, device)
+
+
+def _apart(
+    models: tuple[Model, ...],
+    options: dict[str, Any],
+    place: str,
+    variables: Mapping[str, str] | None = None,
+    start: Sequence[str] = (),
+) -> Comparison:
+    """Compare in a process of its own, which ``start`` prepares."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        files = _file(reference, scratch / "reference"), _file(candidate, scratch / "candidate")
+        files = tuple(_file(model, scratch / str(number)) for number, model in enumerate(models))
         task, answer = scratch / "task", scratch / "answer"
         task.write_bytes(pickle.dumps(_Task(files, options)))
-        command = [sys.executable, "-m", __name__, str(task), str(answer)]
-        if place is not None:
-            command = ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(place.resolve()), *command]
+        command = [*start, sys.executable, "-m", __name__, str(task), str(answer)]
         if failure := run_apart(command, answer, None, variables):
-            raise UnsupportedError("GP321", f"cannot compare on {place or device}: {failure}")
+            raise UnsupportedError("GP321", f"cannot compare on {place}: {failure}")
         found = pickle.loads(answer.read_bytes())  # noqa: S301 - our own process wrote it
     if isinstance(found, GraphpassError):
         raise found
@@ -118,8 +148,9 @@ def _run(task: Path, answer: Path) -> None:
     """Do the work of the other process."""
     given: _Task = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
     try:
-        reference, candidate = map(load, given.files)
-        found: Comparison | GraphpassError = compare_within(reference, candidate, **given.options)
+        models = [load(file) for file in given.files]
+        compare: Any = compare_pair if "split" in given.options else compare_within
+        found: Comparison | GraphpassError = compare(*models, **given.options)
     except GraphpassError as error:
         found = error
     answer.write_bytes(pickle.dumps(found))

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from graphpass.engine.split import Split
 from graphpass.ir.model import Model
+from graphpass.ir.phase import Phase
 from graphpass.runtime import open_pair, open_session
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.runtime.sessions.session import DecodeSession
@@ -18,7 +19,17 @@ from graphpass.verify.prompts import Vocabulary
 _STEPS = 4
 
 
-def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split) -> Comparison:
+def sizes_of(prefill: Model, decode: Model) -> Split:
+    """Return the sizes of a pair.
+
+    Raises:
+        UnsupportedError: GP394, the two are no pair.
+    """
+    first, second = Phase.of(prefill), Phase.of(decode)
+    return Split(first.past, first.length, second.past)
+
+
+def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split, device: str = "CPU") -> Comparison:
     """Run all on the same tokens, and compare logits of last tokens.
 
     Prompts of 1 token, a chunk less and more 1, a chunk, and the longest one, each followed by greedy steps.
@@ -28,12 +39,14 @@ def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split) 
         prefill: The model that takes prompts, as `graphpass.artifacts.split.stage_split` returns it.
         decode: The model that takes one token.
         split: Their sizes.
+        device: Device of the pair, see `graphpass.runtime.open_pair`.
 
     Raises:
         UnsupportedError: GP320 to GP322, one of them cannot be run here.
+        UsageError: GP240, the runtime of the pair has no such device.
     """
-    outputs = OutputComparer(Tolerance.for_models(reference, prefill, decode))
-    sessions = open_session(reference), open_pair(prefill, decode)
+    outputs = OutputComparer(Tolerance.for_models(reference, prefill, decode, device=device))
+    sessions = open_session(reference), open_pair(prefill, decode, device=device)
     let_take_ids(reference, *sessions)
     vocabulary = Vocabulary.of(sessions[0], None)
     runs: list[SequenceRun] = []

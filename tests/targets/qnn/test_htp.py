@@ -98,6 +98,10 @@ def test_a_converted_pair_is_tried_and_compiled(capfd: Any, tmp_path: Path) -> N
     checked = in_process(capfd, "check", out, "--target", "qnn")
     assert checked.code == 0, checked.out + checked.err
     assert in_process(capfd, "verify", "--certificate", out).code == 0
+    verified = in_process(capfd, "verify", export("llama", "onnx"), out, "--device", "qnn")
+    assert verified.code == 0, verified.out + verified.err
+    assert "same: 5 sequences, 20 greedy steps" in verified.out
+    assert in_process(capfd, "verify", export("gpt2", "onnx"), out, "--device", "qnn").code == 1
 
 
 def test_a_refusal_is_predicted_and_observed() -> None:

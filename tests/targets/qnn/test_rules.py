@@ -150,3 +150,13 @@ def test_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     observed = trial.observe(phase("llama"), phase("llama"))
     assert not isinstance(observed, str)
     assert observed.refused == "its process ended with -11"
+
+
+def test_verify_takes_a_pair(capfd: Any, tmp_path: Any) -> None:
+    llama = export("llama", "onnx")
+    for name in ("prefill", "decode"):
+        (tmp_path / f"{name}.onnx").write_bytes((llama / "model.onnx").read_bytes())
+    done = in_process(capfd, "verify", llama, tmp_path, "--edits")
+    assert done.code == 2
+    assert "a prefill and a decode model are compared on prompts of their own: take --device alone" in done.err
+    assert "GP394" in in_process(capfd, "verify", llama, tmp_path, "--device", "QNN").err
