@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from graphpass.artifacts.manifest import FORM, ORIGIN_FILE, PICTURE_FILE, RESULT_FILE, manifest_of, seal, source_of
 from graphpass.errors import ReadError, UsageError, VerificationError
 from graphpass.machine import usable_cores
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -100,7 +100,7 @@ def check_certificate(result: Path, reference: Model | None = None) -> dict[str,
 def _read(manifest: Path) -> dict[str, Any]:
     damaged = f"{manifest} is damaged, or another program's"
     try:
-        noted = read_json(manifest.read_bytes())
+        noted = read_json(regular(manifest).read_bytes())
     except FileNotFoundError as error:
         raise UsageError("GP269", f"there is no {manifest}", _WITH_PROOF) from error
     except (OSError, ValueError) as error:
@@ -164,7 +164,7 @@ def _digest(file: Path, size: int) -> str:
     """Return the SHA-256 of the first bytes of a file, read anew."""
     found, left = hashlib.sha256(), size
     try:
-        with file.open("rb") as stream:
+        with regular(file).open("rb") as stream:
             while left and (chunk := stream.read(min(_CHUNK, left))):
                 found.update(chunk)
                 left -= len(chunk)

@@ -20,7 +20,7 @@ from graphpass.errors import ReadError
 from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file, digests_of_files
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 
 #: Version of the file's form, raised when older files cannot be compared any more.
 FORM = 3
@@ -139,7 +139,7 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
     if not path.is_file():
         return "there is no earlier result"
     try:
-        noted = read_json(path.read_bytes())
+        noted = read_json(regular(path).read_bytes())
         before = {key: noted[key] for key in described}
     except (OSError, ValueError, LookupError, TypeError):
         return f"{path.name} is damaged, or another program's"
@@ -161,7 +161,7 @@ def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
 def damage(path: Path) -> str | None:
     """Return the first damage to the result beside a manifest, if any."""
     try:
-        output = {path.parent / name: file for name, file in read_json(path.read_bytes())["output"].items()}
+        output = {path.parent / name: file for name, file in read_json(regular(path).read_bytes())["output"].items()}
         for file, known in output.items():
             if not file.resolve().is_relative_to(path.parent.resolve()):
                 return f"{path.name} is damaged, or another program's"
@@ -176,7 +176,7 @@ def damage(path: Path) -> str | None:
 
 def graphs_of(path: Path) -> tuple[Path, ...]:
     """Return the graph files of the result beside a manifest that is not stale."""
-    return tuple(path.parent / str(name) for name in read_json(path.read_bytes())["graphs"])
+    return tuple(path.parent / str(name) for name in read_json(regular(path).read_bytes())["graphs"])
 
 
 def source_of(model: Model, *, weights: bool) -> dict[str, Any]:

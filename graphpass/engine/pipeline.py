@@ -28,7 +28,7 @@ from graphpass.engine.syntax import Setting, Step, Value, parse_steps
 from graphpass.engine.target import Target
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.model import Model
-from graphpass.storage.documents import read_toml
+from graphpass.storage.documents import read_toml, regular
 
 Made = TypeVar("Made")
 
@@ -158,7 +158,7 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
         ...
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
+        text = regular(path).read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         message = f"cannot read the pipeline {path}: {reason}"

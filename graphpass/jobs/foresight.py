@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.errors import UsageError, WriteError
 from graphpass.io import is_same_place
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 from graphpass.storage.kernel_copy import shares_blocks
 from graphpass.storage.weight_file import link_weights
 
@@ -67,7 +67,7 @@ def check_room(files: Collection[WeightFile], scratch: Path) -> None:
 def earlier_files(manifest: Path) -> tuple[frozenset[str], frozenset[str]]:
     """Return all files and the graphs of a result; none if its manifest is damaged."""
     try:
-        noted: Mapping[str, Any] = read_json(manifest.read_bytes())
+        noted: Mapping[str, Any] = read_json(regular(manifest).read_bytes())
         files = [str(name) for name in noted["output"] if _is_inside(manifest.parent, str(name))]
         return frozenset(files), frozenset(files) & frozenset(map(str, noted["graphs"]))
     except (OSError, ValueError, LookupError, TypeError):

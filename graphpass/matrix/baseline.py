@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 from graphpass.storage.staging import write_whole
 
 from .reports.files import dumped
@@ -39,7 +39,7 @@ class Baseline:
             UsageError: GP235, it is no baseline.
         """
         try:
-            told = read_json(file.read_bytes())
+            told = read_json(regular(file).read_bytes())
             if told["baseline"] == _FORM:
                 return cls(file, tuple({key: str(finding[key]) for key in _KEPT} for finding in told["findings"]))
         except FileNotFoundError:

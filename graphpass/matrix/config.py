@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.errors import GraphpassError, ReadError, UsageError
-from graphpass.storage.documents import read_toml
+from graphpass.storage.documents import read_toml, regular
 
 from .locating import line_of
 
@@ -219,7 +219,7 @@ def _name(path: Sequence[str | int]) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
+        return regular(file).read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ReadError("GP114", f"cannot read the configuration {file}: {reason}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from graphpass.errors import ReadError, UsageError
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 
 from .cells import Budgets, Cell, CellResult, Problem, Settings
 from .run import Run
@@ -51,7 +51,7 @@ def _report(file: Path) -> dict[str, Any]:
 
     schema = read_json(resources.files("graphpass.reports").joinpath("schemas/ci.json").read_text(encoding="utf-8"))
     try:
-        told = read_json(file.read_bytes())
+        told = read_json(regular(file).read_bytes())
     except OSError as error:
         raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}") from error
     except ValueError:

@@ -14,7 +14,7 @@ from graphpass.artifacts.manifest import MANIFEST_FILE, PICTURE_FILE, RESULT_FIL
 from graphpass.storage import memory
 from graphpass.storage.addresses import StoredFolder, is_address
 from graphpass.storage.digests import digest_of_file
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 
 from .cells import Cell, CellResult, Problem
 
@@ -94,7 +94,7 @@ def _beside(content: bytes, manifest: bytes) -> dict[str, Any]:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return regular(file).read_bytes()
     except OSError:  # it counts as damaged
         return b""
 

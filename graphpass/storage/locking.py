@@ -54,7 +54,7 @@ def sole_worker(place: Path) -> Iterator[None]:
 def remove_lock(place: Path) -> None:
     """Remove the lock file of a `sole_worker` that was killed; one that is held stays."""
     file = _lock_of(place)
-    with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
+    with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         descriptor = os.open(file, os.O_RDONLY)
         stack.callback(os.close, descriptor)
         if _flock(descriptor, wait=False) and os.path.samestat(os.stat(file), os.fstat(descriptor)):

@@ -18,6 +18,7 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.operators import SHAPE_READERS, quantized_bits
 from graphpass.ir.values import fixed_size, is_value_preserving
+from graphpass.storage.documents import regular
 from graphpass.verify.cache_samples import (
     CacheSample,
     loss_in_words,
@@ -179,7 +180,7 @@ def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> l
 
 def _prompts_in(file: Path) -> list[tuple[int, ...]]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = regular(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ReadError("GP111", f"{file}: {error}") from error
     try:

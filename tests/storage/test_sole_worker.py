@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphpass.storage.locking import sole_worker
+from graphpass.storage.locking import remove_lock, sole_worker
 
 
 def test_others_wait_and_nothing_is_left(tmp_path):
@@ -50,4 +50,12 @@ def test_a_lock_that_a_killed_process_left_is_taken(tmp_path):
 def test_a_folder_that_cannot_be_made():
     """It waited for ever."""
     with pytest.raises(FileNotFoundError), sole_worker(Path("/proc/no/folder/out")):
+        pass
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path):
+    """`ci` ended with exit code 70."""
+    (tmp_path / "file").touch()
+    remove_lock(tmp_path / "file" / "out")
+    with pytest.raises(FileExistsError), sole_worker(tmp_path / "file" / "out"):
         pass

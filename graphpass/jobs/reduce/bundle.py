@@ -17,6 +17,7 @@ from graphpass.engine.pipeline import format_passes
 from graphpass.errors import GraphpassError, ReadError
 from graphpass.jobs.reduce.failing import Failing
 from graphpass.jobs.reduce.oracle import Oracle
+from graphpass.storage.documents import regular
 from graphpass.storage.staging import staging
 
 #: The graph inside a bundle.
@@ -57,7 +58,7 @@ def read_case(path: Path) -> Failing:
         UsageError: GP270, its text is not a graph.
     """
     try:
-        if not zipfile.is_zipfile(path):
+        if not zipfile.is_zipfile(regular(path)):
             return Failing.parse(path.read_text("utf-8"))
         with zipfile.ZipFile(path) as file:
             return Failing.parse(file.read(CASE).decode())
