@@ -1,6 +1,9 @@
 "use strict";
 
-const BOX = { width: 190, height: 34, across: 22, down: 30 }, DRAWN = 300, LETTERS = 28, SEEN = { width: 700, height: 560 };
+const BOX = { width: 200, height: 34, across: 22, down: 30 }, DRAWN = 300, LETTERS = 26, SEEN = { width: 700, height: 560 };
+
+/** Twice the size on screen, within what browsers of phones hold. */
+const PIXELS = { scale: 2, side: 8192, area: 1 << 24 };
 
 /** The namespace of SVG, as the parser knows it: a page holds no address, so that it can be seen to ask for none. */
 const SPACE = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild.namespaceURI;
@@ -13,14 +16,17 @@ function drawn(tag, attributes, ...parts) {
   return made;
 }
 
-/** Place nodes in ranks below all that they read, near the middle of it. */
+/** Place nodes in ranks below all that they read, near the middle of it, and those that read nothing above their users. */
 function placed(nodes) {
   const ranks = [], places = [];
   nodes.forEach((node, index) => {
-    const reads = node[4].filter((read) => read >= 0 && read < index);
-    const rank = Math.max(-1, ...reads.map((read) => places[read].rank)) + 1;
-    places.push({ rank, reads });
-    (ranks[rank] ??= []).push(index);
+    const reads = [...new Set(node[4])].filter((read) => read >= 0 && read < index);
+    places.push({ rank: Math.max(-1, ...reads.map((read) => places[read].rank)) + 1, reads, user: Infinity });
+    for (const read of reads) places[read].user = Math.min(places[read].user, places[index].rank);
+  });
+  places.forEach((place, index) => {
+    if (!place.reads.length && place.user < Infinity) place.rank = place.user - 1;
+    (ranks[place.rank] ??= []).push(index);
   });
   for (const rank of ranks) {
     const wish = (index) => {
@@ -44,9 +50,10 @@ class Graph {
     const left = Math.min(...places.map(({ x }) => x)) - BOX.width, top = -BOX.height;
     const right = Math.max(...places.map(({ x }) => x)) + BOX.width, bottom = Math.max(...places.map(({ y }) => y)) + 2 * BOX.height;
     this.whole = [left, top, right - left, bottom - top];
-    const lines = places.flatMap(({ x, y, reads }) => [...new Set(reads)].map((read) => {
+    const lines = places.flatMap(({ x, y, rank, reads }) => reads.map((read) => {
       const from = places[read], start = from.y + BOX.height, bend = Math.max(20, (y - start) / 2);
-      return drawn("path", { d: `M${from.x} ${start}C${from.x} ${start + bend} ${x} ${y - bend} ${x} ${y}` });
+      const aside = x === from.x && rank > from.rank + 1 ? 0.8 * BOX.width : 0; // past boxes of the same column
+      return drawn("path", { d: `M${from.x} ${start}C${from.x + aside} ${start + bend} ${x + aside} ${y - bend} ${x} ${y}` });
     }));
     const boxes = nodes.map(([op, status, result], index) => {
       const { x, y } = places[index];
@@ -63,7 +70,8 @@ class Graph {
       make("button", { "aria-label": "zoom in", onclick: () => this.zoom(0.7) }, "+"),
       make("button", { "aria-label": "zoom out", onclick: () => this.zoom(1 / 0.7) }, "\u2212"),
       make("button", { onclick: () => this.fit() }, "fit"),
-      make("button", { onclick: () => this.save(title) }, "save as SVG")), this.svg);
+      make("button", { onclick: () => save(this.file(), title, "svg") }, "save as SVG"),
+      make("button", { onclick: () => this.paint((file) => save(file, title, "png")) }, "save as PNG")), this.svg);
   }
 
   look(box) {
@@ -87,16 +95,32 @@ class Graph {
     this.look([x - across * scale, y - down * scale, width, height]);
   }
 
-  /** Zoom by the wheel with Ctrl, as maps in pages do, and by keys; move by dragging and by arrows. */
+  /** Zoom by the wheel with Ctrl, as maps in pages do, by two fingers and by keys; move by dragging and by arrows. */
   follow() {
+    const fingers = new Map();
+    const around = (factor, x, y) => {
+      const { left, top, width, height } = this.svg.getBoundingClientRect();
+      this.zoom(factor, (x - left) / width, (y - top) / height);
+    };
     this.svg.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return;
       event.preventDefault();
-      const { left, top, width, height } = this.svg.getBoundingClientRect();
-      this.zoom(event.deltaY > 0 ? 1.2 : 1 / 1.2, (event.clientX - left) / width, (event.clientY - top) / height);
+      around(event.deltaY > 0 ? 1.2 : 1 / 1.2, event.clientX, event.clientY);
     }, { passive: false });
-    this.svg.addEventListener("pointerdown", (event) => this.svg.setPointerCapture(event.pointerId));
-    this.svg.addEventListener("pointermove", (event) => { if (event.buttons & 1) this.move(event.movementX, event.movementY); });
+    this.svg.addEventListener("pointerdown", (event) => {
+      this.svg.setPointerCapture(event.pointerId);
+      fingers.set(event.pointerId, event);
+    });
+    this.svg.addEventListener("lostpointercapture", (event) => fingers.delete(event.pointerId));
+    this.svg.addEventListener("pointermove", (event) => {
+      const before = fingers.get(event.pointerId);
+      if (!before) return;
+      const [other] = [...fingers.values()].filter((finger) => finger.pointerId !== event.pointerId);
+      const far = (finger) => Math.hypot(finger.clientX - other.clientX, finger.clientY - other.clientY);
+      if (other) around(far(before) / Math.max(1, far(event)), other.clientX, other.clientY);
+      else this.move(event.clientX - before.clientX, event.clientY - before.clientY);
+      fingers.set(event.pointerId, event);
+    });
     this.svg.addEventListener("keydown", (event) => {
       const act = {
         "+": () => this.zoom(0.7), "-": () => this.zoom(1 / 0.7), 0: () => this.fit(),
@@ -107,8 +131,8 @@ class Graph {
     });
   }
 
-  /** Download the whole graph with its colors, which a file cannot take from the page. */
-  save(title) {
+  /** The whole graph as a file with its colors, which it cannot take from the page. */
+  file() {
     const copy = this.svg.cloneNode(true);
     const [x, y, width, height] = this.whole;
     for (const [name, value] of Object.entries({ viewBox: this.whole.join(" "), width, height })) copy.setAttribute(name, value);
@@ -119,8 +143,24 @@ class Graph {
     });
     const ground = getComputedStyle(document.body).backgroundColor;
     copy.prepend(drawn("rect", { x, y, width, height, fill: ground }));
-    const address = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
-    make("a", { href: address, download: `${title.replace(/[^\w.-]+/g, "-")}.svg` }).click();
-    URL.revokeObjectURL(address);
+    return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
   }
+
+  /** Turn the file into pixels. */
+  async paint(done) {
+    const [, , width, height] = this.whole;
+    const scale = Math.min(PIXELS.scale, PIXELS.side / Math.max(width, height), Math.sqrt(PIXELS.area / (width * height)));
+    const address = URL.createObjectURL(this.file());
+    const image = make("img", { src: address }), canvas = make("canvas", { width: Math.floor(width * scale), height: Math.floor(height * scale) });
+    await image.decode();
+    URL.revokeObjectURL(address);
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    canvas.toBlob(done);
+  }
+}
+
+function save(file, title, ending) {
+  const address = URL.createObjectURL(file);
+  make("a", { href: address, download: `${title.replace(/[^\w.-]+/g, "-").replace(/^-+/, "")}.${ending}` }).click();
+  URL.revokeObjectURL(address);
 }

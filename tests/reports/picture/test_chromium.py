@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from xml.etree import ElementTree
 
 import pytest
@@ -59,7 +60,8 @@ def opened(browser):
 
     yield open_page
     assert raised == []
-    assert all(url.startswith("file:") and url.endswith(".html") for url in asked)
+    made = [url for url in asked if url.startswith("blob:")]  # by the page itself
+    assert all(url.startswith("file:") and url.endswith(".html") for url in asked if url not in made)
 
 
 @pytest.mark.parametrize("layers", [4, 24, 80])
@@ -179,14 +181,45 @@ def test_layers_are_labelled(opened, page_of):
     assert page.locator(".strip small").all_inner_texts() == [str(layer) for layer in range(0, 24, 2)]
 
 
+def test_two_fingers_zoom_a_graph_and_one_moves_it(opened, page_of):
+    page = opened(page_of(4), width=390)
+    page.get_by_role("button", name="graph", exact=True).first.click()
+    graph = page.locator("svg.graph").first
+    graph.scroll_into_view_if_needed()
+    where = graph.bounding_box()
+    x, y = where["x"] + where["width"] / 2, where["y"] + where["height"] / 2
+    touch = page.context.new_cdp_session(page)
+
+    def look():
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")  # moves are sent by frame
+        return [float(number) for number in graph.get_attribute("viewBox").split()]
+
+    def send(kind, *offsets):
+        points = [{"x": x + offset, "y": y, "id": number} for number, offset in enumerate(offsets)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    whole = look()
+    send("touchStart", -20, 20)
+    for far in (20, 25, 30, 35, 40):  # the first moves are held back
+        send("touchMove", -far, far)
+    near = look()
+    assert near[2] == pytest.approx(whole[2] / 2, rel=0.3)
+    send("touchEnd")
+    send("touchStart", 0)
+    for far in (20, 30, 40, 50):
+        send("touchMove", far)
+    assert (look()[0] < near[0], look()[2]) == (True, near[2])
+
+
 def test_a_small_graph_is_drawn_zoomed_and_saved(opened, tmp_path):
     model = graphpass.load(export("llama", "onnx")).clone()
     softmax = next(node for node in model.proto.graph.node if node.op_type == "Softmax")
     softmax.name = HOSTILE
     model.mark_edited()
-    (tmp_path / "page.html").write_text(render(model, graphpass.analyze_caches(model), "llama"), encoding="utf-8")
-    page = opened(tmp_path / "page.html")
+    (tmp_path / "page.html").write_text(render(model, graphpass.analyze_caches(model), "/models/" + 60 * "m"), encoding="utf-8")
+    page = opened(tmp_path / "page.html", width=390)
     page.get_by_role("button", name="graph", exact=True).first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     graph = page.locator("svg.graph")
     seen = graph.get_attribute("viewBox")
     page.get_by_role("button", name="zoom in").click()
@@ -204,6 +237,13 @@ def test_a_small_graph_is_drawn_zoomed_and_saved(opened, tmp_path):
     assert any(title.startswith(f"Softmax {HOSTILE}") for title in titles)
     assert len(list(root.iter(f"{space}rect"))) == len(titles) + 1
     assert all(text.get("fill").startswith("rgb") for text in root.iter(f"{space}text"))
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="save as PNG").click()
+    assert waiting.value.suggested_filename.startswith("models-mmm")
+    picture = waiting.value.path().read_bytes()
+    width, height = struct.unpack(">II", picture[16:24])
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert width / height == pytest.approx(int(root.get("width")) / int(root.get("height")), rel=0.01)
     assert page.evaluate("window.broken") is None
     page.get_by_role("button", name="graph", exact=True).first.click()
     assert page.locator("svg.graph").count() == 0
