@@ -216,7 +216,8 @@ def test_a_small_graph_is_drawn_zoomed_and_saved(opened, tmp_path):
     softmax = next(node for node in model.proto.graph.node if node.op_type == "Softmax")
     softmax.name = HOSTILE
     model.mark_edited()
-    (tmp_path / "page.html").write_text(render(model, graphpass.analyze_caches(model), "/models/" + 60 * "m"), encoding="utf-8")
+    text = render(model, graphpass.analyze_caches(model), "/models/" + 60 * "m")
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
     page = opened(tmp_path / "page.html", width=390)
     page.get_by_role("button", name="graph", exact=True).first.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
