@@ -17,7 +17,7 @@ from typing import Any
 from graphpass.errors import ReadError
 from graphpass.machine import usable_cores
 from graphpass.progress import BYTES, advance, expect
-from graphpass.storage.documents import read_json
+from graphpass.storage.documents import read_json, regular
 from graphpass.storage.memory import is_settled, memory_folder, remember
 from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
 
@@ -31,10 +31,10 @@ def digest_of_file(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file is no regular one, or the file system's words.
     """
     found = hashlib.sha256()
-    with path.open("rb") as stream:
+    with regular(path).open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             found.update(chunk)
     return found.hexdigest()

@@ -17,6 +17,7 @@ from graphpass.jobs.reduce.bundle import read_case
 from graphpass.matrix.baseline import Baseline
 from graphpass.matrix.config import load_config
 from graphpass.matrix.merging import merged
+from graphpass.storage.digests import digest_of_file
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 
@@ -61,6 +62,8 @@ def test_a_pipe_is_no_document(pipe, read, error_id):
 def test_a_pipe_is_no_manifest(pipe):
     assert damage(pipe) == "pipe.toml is damaged, or another program's"
     assert earlier_files(pipe) == (frozenset(), frozenset())
+    with pytest.raises(OSError, match="no regular file"):
+        digest_of_file(pipe)
 
 
 def test_a_configuration_that_names_pipes_fails_its_cells(pipe, monkeypatch, capfd):
