@@ -39,6 +39,10 @@ class Value:
     shape: tuple[Dimension, ...] | None = field(compare=False)
     element_type: str = field(compare=False)
 
+    def __hash__(self) -> int:
+        """Return a number that is the same in each run, so that sets keep their order."""
+        return self.node << 6 ^ self.port
+
     @property
     def rank(self) -> int | None:
         """Number of dimensions; ``None`` if unknown."""

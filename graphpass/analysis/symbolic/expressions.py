@@ -98,6 +98,8 @@ def add(*operands: Expr) -> Expr:
     terms = [_as_integer(operand) for operand in operands if operand is not ZERO]
     if len(terms) < 2:
         return terms[0] if terms else ZERO
+    if all(term.op == "number" and term.sort == "int" for term in terms):
+        return number(sum(term.args[0] for term in terms))
     if len(terms) == 2 and (distributed := _distributed(add, *terms)) is not None:
         return distributed
     if all(term.sort == "int" for term in terms):
@@ -148,6 +150,8 @@ def _is_large(one: Polynomial, other: Polynomial) -> bool:
 
 def negative(operand: Expr) -> Expr:
     """Return the negative."""
+    if operand.sort == "int" and operand.op != "choose":
+        return from_polynomial({monomial: -factor for monomial, factor in polynomial(operand).items()})
     return multiply(number(-1), operand)
 
 
@@ -155,6 +159,8 @@ def subtract(one: Expr, other: Expr) -> Expr:
     """Return the difference."""
     if one is other:
         return ZERO
+    if one.op == other.op == "number" and one.sort == other.sort == "int":
+        return number(one.args[0] - other.args[0])
     return add(one, negative(other))
 
 

@@ -270,10 +270,12 @@ def _concat(element: Element) -> Steps:
     for port in range(len(node.inputs)):
         size = element.shape(port)[axis]
         end = ex.add(offset, size)
-        inside, starts = ex.less(place, end), ex.at_most(offset, place)
-        if ex.FALSE not in (inside, starts):
+        inside = ex.less(place, end)
+        if inside is not ex.FALSE and ex.at_most(offset, place) is not ex.FALSE:
             own = (*element.index[:axis], ex.subtract(place, offset), *element.index[axis + 1 :])
             parts.append((inside, (yield node.source(port), own)))
+        if inside is ex.TRUE:
+            break
         offset = end
     if not parts:
         raise UnknownError("no operand has the element")

@@ -78,6 +78,7 @@ class Sizes:
         self, graph: Graph, given: Mapping[tuple[int, int], Hashable] | None = None, *, assumes: bool = False
     ) -> None:
         self._graph = graph
+        self._is_ranked = all(value.shape is not None for node in graph.nodes for value in node.outputs)
         self._given = {place: dimension(name) for place, name in (given or {}).items()}
         self._pasts = frozenset(self._given.values())
         self._proves = given is not None and not assumes
@@ -98,7 +99,7 @@ class Sizes:
     def shape(self, value: Value | None) -> Vector | None:
         """Return the size along each axis; ``None`` if the rank is unknown."""
         found = None if value is None else self._shapes.get((value.node, value.port))
-        return None if found is None else tuple([self._equal.resolve(size) for size in found])
+        return found if found is None or not self._equal.joins else tuple([self._equal.resolve(size) for size in found])
 
     def content(self, value: Value | None) -> Vector | None:
         """Return the integers of ``value``, flat; ``None`` if more than 16, or one is unknown."""
@@ -109,23 +110,26 @@ class Sizes:
 
     def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
         """Return the integers of a small tensor; ``None`` for one that is not linear."""
-        if value is None or value.element_type not in INTEGERS:
+        if value is None or value.rank is None or value.element_type not in INTEGERS:
             return None
-        sizes = [size.as_number for size in self.shape(value) or (dimension("rank"),)] if value.rank else []
-        if value.rank is None or not all(isinstance(size, int) for size in sizes):
+        counts = [size.as_number for size in self.shape(value) or ((dimension("rank"),) if value.rank else ())]
+        if None in counts:
             return None
         if self._graph.producer(value).op == "Constant":
             held = self._graph.constant(value, _LARGEST)
             return None if held is None else tuple([number(int(own)) for own in held.reshape(-1)])
-        shape = [int(size or 0) for size in sizes]
+        shape = [int(count or 0) for count in counts]
         if prod(shape) > _LARGEST:
             return None
         places = product(*(map(number, range(size)) for size in shape))
-        found = tuple(self._equal.resolve(self._elements.of(value, place)) for place in places)
-        known = tuple(size if size.sort == "int" and is_linear(size) else None for size in found)
+        known = tuple([self._as_size(self._elements.of(value, place)) for place in places])
         if None in known:
             self._missing.append(value)
         return known
+
+    def _as_size(self, element: Expr) -> Expr | None:
+        size = self._equal.resolve(element)
+        return size if size.sort == "int" and (size.op == "number" or is_linear(size)) else None
 
     def _walk(self) -> None:
         self._unknown = []
@@ -154,6 +158,8 @@ class Sizes:
 
     def _with_ranks(self, node: Node, value: Value) -> tuple[Node, Value] | None:
         """Return operator and output with their ranks; see `with_ranks`."""
+        if self._is_ranked:
+            return node, value
 
         def rank(value: Value) -> int | None:
             shape = self._shapes.get((value.node, value.port))
@@ -239,10 +245,10 @@ class Sizes:
             sizes = [size for size in sizes if size is not ONE]
             if not sizes and len(known) < len(shapes):
                 return None
-            result.append(self._combined(sizes, _fresh(value, axis)) if sizes else ONE)
+            result.append(self._combined(sizes, value, axis) if sizes else ONE)
         return tuple(result)
 
-    def _combined(self, sizes: list[Expr], result: Expr) -> Expr | None:
+    def _combined(self, sizes: list[Expr], value: Value, axis: int) -> Expr | None:
         first = sizes[0]
         if all(size is first for size in sizes):
             return first
@@ -251,7 +257,7 @@ class Sizes:
                 self._equal.join(first, other)
             return self._equal.resolve(first)
         parts = set(sizes).union(*(self._below(size) for size in sizes))
-        self._parts[result] = parts if len(parts) <= _MOST_PARTS else set(sizes)
+        self._parts[_fresh(value, axis)] = parts if len(parts) <= _MOST_PARTS else set(sizes)
         return next((size for size in sizes if size.op == "number"), None)
 
     def _below(self, size: Expr) -> set[Expr]:
