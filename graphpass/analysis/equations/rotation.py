@@ -189,7 +189,7 @@ def _rotation(elements: Elements, source: Value, result: Value, size: int) -> Ro
 
     for count in _counts(turned(ex.index("channel", number(size))), size):
         for interleaved in (False, True):
-            factors = _factors(read, turned, count, interleaved)
+            factors = _factors(read, turned, count, interleaved, f"round_{result.element_type}")
             rest = ex.add(number(count), ex.index("rest", number(size - count))) if count < size else None
             if factors is None or (rest is not None and turned(rest) is not read(rest)):
                 continue
@@ -218,14 +218,14 @@ def _counts(element: Expr, size: int) -> list[int]:
 
 
 def _factors(
-    read: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], count: int, interleaved: bool
+    read: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], count: int, interleaved: bool, rounding: str
 ) -> tuple[Expr, Expr] | None:
-    """Return cosine and sine if the first ``count`` channels are rotated in pairs."""
+    """Return cosine and sine if the first ``count`` channels are rotated in pairs, apart from ``rounding``."""
     pair = ex.index("pair", number(count // 2))
     doubled = ex.multiply(number(2), pair)
     ends = (doubled, ex.add(doubled, ONE)) if interleaved else (pair, ex.add(pair, number(count // 2)))
     one, other = map(read, ends)
-    first, second = (_coefficients(turned(end), one, other) for end in ends)
+    first, second = (_coefficients(turned(end), one, other, rounding) for end in ends)
     if first is None or second is None:
         return None
     cos, sin = first[0], second[0]
@@ -233,8 +233,15 @@ def _factors(
     return (cos, sin) if is_turned else None
 
 
-def _coefficients(root: Expr, one: Expr, other: Expr) -> tuple[Expr, Expr] | None:
-    """Return the factors of two elements in an expression that is linear in both."""
+def _coefficients(root: Expr, one: Expr, other: Expr, rounding: str) -> tuple[Expr, Expr] | None:
+    """Return the factors of two elements in an expression that is linear in both.
+
+    Args:
+        root: The expression.
+        one: The first element.
+        other: The second element.
+        rounding: The function that rounds to the tensor's own type, as each of its operators does.
+    """
     fed = {one, other}
     known: dict[Expr, tuple[Expr, Expr] | None] = {one: (ONE, ZERO), other: (ZERO, ONE)}
     for part in ex.walk(root):
@@ -246,6 +253,9 @@ def _coefficients(root: Expr, one: Expr, other: Expr) -> tuple[Expr, Expr] | Non
             continue
         fed.add(part)
         found = [known[operand] for operand in operands]
+        if part.op == "apply" and part.args[0] == rounding:
+            known[part] = found[0]
+            continue
         if None in found or part.op not in {"real_sum", "product", "quotient"}:
             return None
         pairs = [pair for pair in found if pair is not None]

@@ -34,6 +34,12 @@ def test_exports(name, size, interleaved, counts_slots):
         assert query.signature == key.signature
 
 
+def test_halves_round_after_each_operator():
+    for query, key in rotations(exported("llama/onnx-fp16")):
+        assert query.size == 16
+        assert query.signature == key.signature
+
+
 @pytest.mark.parametrize("name", ["bloom", "gpt2", "opt"])
 def test_learned_positions_are_no_rotation(name):
     assert rotations(exported(f"{name}/onnx")) == [None, None]
