@@ -53,7 +53,7 @@ def report_files(given: Mapping[str, Path | None], configured: Callable[[str], P
 
 
 def publish(console: Console, run: Run, files: Mapping[str, Path], form: str) -> None:
-    """Write reports, print the run, and tell GitHub of it.
+    """Write reports, print the run, and report it to GitHub.
 
     Raises:
         WriteError: GP501, a report cannot be written.

@@ -166,7 +166,7 @@ def _refused(error: GraphpassError, console: Console) -> int:
         console.failed(error.id, error.message, error.hint, error.exit_code)
     except BrokenPipeError:
         raise
-    except OSError:  # nobody reads the message, but the exit code remains
+    except OSError:  # the message is lost, but the exit code remains
         _close_output(sys.stderr)
     return error.exit_code
 

@@ -77,7 +77,7 @@ class Lines:
 
 
 class Beat:
-    """Tells when a line on work that lasts is due: every 10 s."""
+    """Decides when a line on running work is due: every 10 s."""
 
     def __init__(self, start: float | None = None) -> None:
         """Create a beat.
@@ -100,7 +100,7 @@ class Beat:
 
 
 class LiveLine:
-    """Draws the work, how far it is, and the time left; leaves nothing behind.
+    """Draws the work, its progress and the time left; clears the line at the end.
 
     Work of 0.3 s is not drawn, so that short commands neither flicker nor import rich.
     """

@@ -18,7 +18,7 @@ GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Expor
 GP104 The file is no ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind of file
   with that ending. Export or copy it again.
 GP105 The ONNX model keeps weights in another file, and that file is missing, too short, outside the model's folder,
-  or not to be read by this user. Copy it beside the .onnx file, under the name that the message tells.
+  or not to be read by this user. Copy it beside the .onnx file, under the name in the message.
 GP106 The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.
 GP107 An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, shorter than
   the .xml says, or this user may not read it.
@@ -37,7 +37,7 @@ GP115 A model or a result with an address (s3://, gs://) cannot be read; the mes
   address, the credentials that its package takes, and the network.
 GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
 GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
-  damaged, or is something else. Prefill again, and save anew.
+  damaged, or is something else. Prefill again, and save again.
 GP118 The graphpass.json beside a result is damaged, another program's, or of another version of graphpass, so that its
   certificate cannot be read. graphpass/reports/schemas/manifest.json describes it.
 GP119 The ONNX model imports a version of operators that cannot be, has a function that calls itself, functions whose
@@ -56,7 +56,7 @@ GP210 The text of the pipeline does not follow the grammar: names separated by c
 GP211 No pass of that name is installed. `graphpass passes` lists those that are; plug-ins add theirs through the
   entry point group graphpass.passes.
 GP212 The pass has no option of that name. Options are written in kebab-case; `graphpass explain PASS` lists them.
-GP213 The option does not take this value; the message tells the type. Strings may stand in quotes, lists in brackets,
+GP213 The option does not accept this value; the message has the type. Strings may stand in quotes, lists in brackets,
   nothing is written none.
 GP214 The file is not TOML, or holds something besides [[pass]] tables, each with a name and the options of that pass
   as keys.
@@ -68,11 +68,11 @@ GP217 The model has no cache of this name, or several whose names begin so. `gra
 GP218 The text after --cache does not say what a cache is: NAME=KIND, then what is known, separated by commas: batch,
   heads, sequence and head_dim with the number of an axis counted from 0, and role. A kv cache needs its sequence
   axis: past_0=kv,sequence=2.
-GP219 What was said of a cache with --cache, or is noted in the model, is not what the graph says: the message tells
-  what. Caches whose kind the graph tells need no declaration.
+GP219 The declaration of a cache, by --cache or in the model, contradicts the graph; the message names the
+  contradiction. Caches whose kind follows from the graph need no declaration.
 GP220 Two installed distributions, or one and the running program, own a pass or target of the same name, so the name
   does not say which is meant. Uninstall or rename one of the two that the message names.
-GP221 A plug-in owns the name but cannot be imported; the message tells the distribution and the reason. Other passes
+GP221 A plug-in owns the name but cannot be imported; the message has the distribution and the reason. Other passes
   and targets work all the same.
 GP222 A plug-in's registration is wrong: the class is no Pass or Target, its name differs from the entry point's, or
   one of its fields cannot be an option because it has no default or a type that cannot be written in a pipeline.
@@ -87,7 +87,7 @@ GP226 The target makes no models of an encoder and a decoder, or not with what w
   take decoders alone, ONNX Runtime takes such models as they are, onnxruntime-genai keeps their caches in no integers,
   and nothing moves slots of them.
 GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention, as
-  the target ort-genai wants. OpenVINO's runtimes want a decoder that does so. Export the model with optimum.
+  the target ort-genai requires. OpenVINO's runtimes require a decoder that does so. Export the model with optimum.
 GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is
   venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
 GP229 The folder holds a language model and others that make its embeddings, in a format that the target does not take,
@@ -115,10 +115,10 @@ GP241 An array given to a decode session has the wrong shape: token ids are [bat
 GP242 A step was given another batch than the one before, but the caches hold that batch: reset the session first. Or
   the model fixes its batch, and was given another.
 GP243 Logits, hidden states, a snapshot or a saved state were asked for before the first forward pass.
-GP244 A session was told to reorder slots that it does not have, from and to lists of unequal length, or two slots
-  into one. Slots count from 0 to the session's length, less 1.
-GP245 A session was told to drop more positions than it holds, or to rewind to a length that it does not have.
-GP246 A session was told to go on with rows that it does not have, with none, or with another number of them than the
+GP244 `reorder` got slots that the session does not have, source and destination lists of different lengths, or two
+  slots into one. Slots count from 0 to the session's length, less 1.
+GP245 `trim` got more positions than the session has, or `rewind` a length that it does not have.
+GP246 `select` got rows that the session does not have, no rows, or another number of rows than the
   model fixes. Rows count from 0.
 GP247 The parents given with a step do not make a tree: there must be one for each new token, the index of another new
   token that stands before it, or -1 for the history.
@@ -141,7 +141,7 @@ GP253 A layer was named that the model does not have. Layers are those with cach
 GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
 GP262 What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and
   target need the same tokens.
-GP263 A way of guessing tokens was told to guess none, or to look at nothing. Its numbers are at least 1.
+GP263 A drafter's number of tokens, or length of context, is 0 or negative. Both must be at least 1.
 GP265 A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the buffer,
   and the buffer must be contiguous and writable.
 GP266 A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, or what
@@ -175,7 +175,7 @@ GP312 OpenVINO's ONNX frontend failed to convert the model for another reason th
 GP313 The names of past and present of two caches concatenate to one variable id. Rename an input or an output.
 GP314 Some past inputs have no present output, or the reverse, so the model does not carry them from step to step. A
   decoder exported for the first step only (without past) is like that; take the one with past.
-GP315 A cache does not show by its dataflow what it is, so no pass may guess. `graphpass why MODEL CACHE` tells what
+GP315 The kind of a cache does not follow from the dataflow. `graphpass why MODEL CACHE` prints the rule that
   is known of it.
 GP316 The initial state of a cache needs a size that the model does not fix. Give that dimension of the past input a
   fixed size.
@@ -196,7 +196,7 @@ GP326 A cache always holds the same number of positions, because new ones are wr
 GP327 An operator gives f16 or bf16 whatever its inputs are, so change-precision cannot make the rest of the model f32.
   Export the model in f32, or run a pipeline without this pass.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
-GP331 The two models fix unlike batch sizes, so they cannot be fed the same.
+GP331 The two models have different fixed batch sizes, so they cannot run on the same inputs.
 GP338 The model is an encoder, an embedder or a reranker: it keeps no caches, and the target's runtime runs models that
   keep some. Convert it for cpu, gpu or ort.
 GP339 A local function of the ONNX model cannot be inlined: a call does not fit its inputs or outputs. Export the
@@ -206,7 +206,7 @@ GP340 A pass that replaces ONNX operators writes opset 13 and later, and the mod
 GP341 An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size
   that is needed is not known. The message names the operator, its node and the reason.
 GP342 NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a
-  convolution's window or a recurrent state. Where the graph does not tell that, say it with --cache
+  convolution's window or a recurrent state. If the graph does not show that, declare it with --cache
   NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack.
 GP343 A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model.
 GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse
@@ -214,8 +214,8 @@ GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: 
 GP345 A decoder reads caches of cross attention that another model fills, and that model is not named, does not return
   them, or needs inputs for them that the decoder, or the encoder that is to fill them, does not have. Name the decoder
   for the first step of the same export.
-GP346 No branch of the model is decided by the input that select-branch was told of.
-GP347 An encoder cannot be run for a comparison: nothing tells what its inputs look like. Ids with a mask, and
+GP346 The input of select-branch does not select a branch of the model.
+GP347 An encoder cannot be run for a comparison: the shapes of its inputs are not known. Ids with a mask, and
   features of a fixed size, can be made up.
 GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With
   --no-tokenizer the model is converted without it.
@@ -224,12 +224,12 @@ GP350 `graphpass convert` made a model that the target's runtime would not run a
   it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` then names
   each place, the first node that is in the way, and the rule.
 GP360 The model has an input called tree_mask already, which add-tree-mask would add.
-GP361 add-tree-mask and window-from-positions need the input position_ids, which tells each token of a draft tree its
-  depth, and where tokens stand behind others that were masked out. expose-position-ids adds it to an IR.
+GP361 add-tree-mask and window-from-positions need the input position_ids, which has each draft token's
+  depth, and the positions of tokens after others that were masked out. expose-position-ids adds it to an IR.
 GP362 A cache cannot hold a tree of draft tokens: the state of a linear one follows token after token, and one of
   fixed capacity holds new tokens elsewhere than at its end. Verify chains of draft tokens with this model.
 GP363 add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the message
-  names it and tells why.
+  names it and the reason.
 GP364 window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask
   from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache itself
   keeps no more than the window.
@@ -258,22 +258,22 @@ GP378 A head that drafts tokens is a model with the inputs input_ids and states,
   one has others.
 GP379 A linear layer keeps padding out by columns of attention_mask that are not those of the new tokens, so that these
   cannot be hidden. Feed padding and tokens after it as one prompt, or run the pass extend-mask-to-past on the IR.
-GP381 The layout of a cache is not to be told: an axis is none of those that attention shows (batch, heads, sequence,
+GP381 The layout of a cache cannot be inferred: an axis is none of those that attention shows (batch, heads, sequence,
   head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, heads, or key and
   value. Say what is missing, for example with --cache, or run unpack first.
-GP382 Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of unlike sizes shall share
+GP382 Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of different sizes shall share
   an axis, or there is no such layer, sequence, head or position.
 GP383 Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type of
   whole bytes.
 GP384 The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot
-  change behind them. Standardize the layout before insert-reorder.
+  change after them. Standardize the layout before insert-reorder.
 GP385 quantize-weights stores weights of products in f32 in 4 bits, and no MatMul of the model is one: its products are
   Gemm, in f16, quantized already, or of two computed tensors. Leave its types as they are, or run
   change-precision{to=f32} before.
 GP386 Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one of
   them, they are not appended to alike, or the size of a head is not known. The message names the cache.
 GP387 The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not its
-  first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of unlike types or
+  first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of different types or
   reordered apart. The message names the cache.
 GP388 The text form has no bodies of If and Loop, no functions of the model's own and no strings, so that
   `graphpass reduce` cannot shrink the model. Run select-branch or inline-functions first.
@@ -292,7 +292,7 @@ GP394 A session over a prefill and a decode model needs two models that were mad
 GP395 There is not enough memory for the model, its caches or its logits in the sizes that were asked for. Ask for
   smaller ones, compare over fewer tokens or not at all (--no-verify), or run it where there is more.
 GP396 genai_config.json holds the number of positions and of token ids, and neither the model nor the config.json beside
-  it tells them. Copy config.json beside the model, or name the positions with ort-genai{context=N}.
+  it has them. Copy config.json beside the model, or name the positions with ort-genai{context=N}.
 GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and caches of keys and values that grow,
   under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
   Of models of an encoder and a decoder it takes those that hear, as Whisper does, and none that read text.

@@ -208,7 +208,7 @@ class Written:
 
     Attributes:
         shared: Files of the input that the result's are other names of.
-        appended: Bytes of constants that no file held, written after the others.
+        appended: Bytes of constants that were in no file, appended.
     """
 
     shared: tuple[Path, ...] = ()

@@ -6,7 +6,7 @@
 ...         copy(block)
 ...         advance()
 
-Nothing is watched by default, and reports cost next to nothing then. A thread of its own reports to nobody.
+Nothing is watched by default, and reports cost next to nothing then. Threads that graphpass starts report nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Stage:
     Attributes:
         text: The work: ``verifying``.
         unit: The counted things, or ``bytes``; empty if nothing is counted.
-        total: Their number; 0 if nobody knows it yet.
+        total: Their number; 0 if it is not known yet.
         done: Those that are done.
         at: The part in work.
         started: Seconds of `time.perf_counter`.
@@ -52,12 +52,12 @@ class Stage:
 
     @property
     def share(self) -> float | None:
-        """Return the part that is done, from 0 to 1; ``None`` if nobody knows it."""
+        """Return the part that is done, from 0 to 1; ``None`` if it is not known."""
         return min(1.0, self.done / self.total) if self.total else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` if nothing, or unlike stages, are counted."""
+        """Return an estimate of the remaining time; ``None`` if nothing, or different kinds of stages, are counted."""
         return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property

@@ -161,7 +161,7 @@ def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
 
 
 def _digest(file: Path, size: int) -> str:
-    """Return the SHA-256 of the first bytes of a file, read anew."""
+    """Return the SHA-256 of the first bytes of a file, read again."""
     found, left = hashlib.sha256(), size
     try:
         with regular(file).open("rb") as stream:

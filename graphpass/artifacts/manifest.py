@@ -200,7 +200,7 @@ def _first_change(before: Any, after: Any) -> str | None:
             keys = {**before, **after}
             pending[:0] = [(f"{name} {key}".strip(), before.get(key), after.get(key)) for key in keys]
         elif name.startswith("input ") and name.endswith(" weights") and before is None:
-            return "what the weights held was not noted; --if-changed notes it"
+            return "the content of the weights was not recorded; --if-changed records it"
         elif name.startswith("input "):
             return f"{name} changed"
         else:

@@ -24,7 +24,7 @@ class Parts:
         models: The other models.
         weights: Their weights, by the name in the folder.
         others: Their graphs, and whatever else lies in the folder.
-        folders: Folders in it, which stay behind.
+        folders: Folders in it, which are not copied.
     """
 
     models: tuple[Model, ...]
@@ -36,7 +36,7 @@ class Parts:
 def find_parts(model: Model) -> Parts | None:
     """Return the files beside a language model that other models make embeddings for.
 
-    Hidden files, such as those of downloads, stay behind.
+    Hidden files, such as those of downloads, are not copied.
 
     Args:
         model: The model, as read from a file.

@@ -89,7 +89,7 @@ def stage_split(
     appended = first.appended
     models = {}
     for name, step in phases_of(split).items():
-        # Read anew for each: weights that the one appends change the file that the other was read from.
+        # Read again for each: weights that the one appends change the file that the other was read from.
         model = PassManager([step]).run(load(base)).model
         done = stage_model(model, folder, f"{name}{suffix}", weights="share" if model.weight_files else "auto")
         appended += done.appended

@@ -47,7 +47,7 @@ class PrintAll(Instrumentation):
         """Create an observer.
 
         Args:
-            tell: Takes the texts, each with a heading.
+            tell: Receives the texts, each with a heading.
         """
         self._tell = tell
 
@@ -63,7 +63,7 @@ class PrintChanged(Instrumentation):
         """Create an observer.
 
         Args:
-            tell: Takes a unified diff for each pass that changed the model.
+            tell: Receives a unified diff for each pass that changed the model.
         """
         self._tell = tell
         self._before: list[str] = []

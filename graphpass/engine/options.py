@@ -145,8 +145,8 @@ def _type_of(annotation: object) -> OptionType:
 
 def _or_none(inner: OptionType) -> OptionType:
     def read(value: Value) -> object:
-        # Quotes tell the string "none" from nothing. TOML has strings in quotes only, so there they tell it only if a
-        # string could be meant.
+        # Quotes distinguish the string "none" from no value. TOML has strings in quotes only, so there they do so only
+        # if a string could be meant.
         bare = value.kind == "word" or (value.kind == "string" and not inner.quoted)
         return None if bare and value.text == _NONE else inner.read(value)
 
@@ -164,7 +164,7 @@ def _read_bool(value: Value) -> bool:
 
 def _read_float(value: Value) -> float:
     number = float(_word(value))
-    # No pass could tell NaN from itself, and a pipeline with it would not equal its own text.
+    # NaN differs from itself, so a pipeline with it would not equal its own text.
     return _refuse() if math.isnan(number) else number
 
 

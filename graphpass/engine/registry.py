@@ -134,7 +134,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoin
 
 @functools.lru_cache(maxsize=8)
 def _installed(group: str, path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
-    # The owner of an entry point stands in a file of its distribution, which each question would read anew.
+    # The owner of an entry point stands in a file of its distribution, which each query would read again.
     return tuple(_entry(point, point.value, point.name, point.load) for point in _entry_points(group, path))
 
 

@@ -105,7 +105,7 @@ class Target(ABC):
 
     @property
     def reads_padding(self) -> Padding:
-        """Return the side on which its models are to read padding rightly."""
+        """Return the side on which its models must read padding correctly."""
         return "left"
 
     def file_for(self, model: Model) -> str:  # noqa: ARG002

@@ -67,7 +67,7 @@ def judged(
     unknown = [cache.name for cache in inventory.caches if cache.kind == "unknown"]
     doubts = list(doubts)
     if unknown:
-        doubts.append(f"nobody can say whether it is right about {listed(unknown)}: the evidence is not conclusive")
+        doubts.append(f"cannot determine correctness for {listed(unknown)}: the evidence is not conclusive")
     caches = tuple(CacheView(cache.name, sees.get(cache.name, "nothing")) for cache in inventory.caches)
     verdict: Literal["agrees", "misreads", "cannot tell"] = (
         "misreads" if problems else "cannot tell" if doubts else "agrees"

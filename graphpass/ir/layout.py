@@ -175,7 +175,7 @@ class KVLayout:
         if self.packing == "content":
             if not 0 < key < content[-1]:
                 raise UnsupportedError(
-                    "GP381", f"how much of {content[-1]} is key, and how much value, cannot be told", "say key="
+                    "GP381", f"how much of {content[-1]} is key, and how much value, cannot be inferred", "say key="
                 )
             content, value = (*content[:-1], key), (*content[:-1], content[-1] - key)
         elif value_shape is not None:
@@ -304,7 +304,7 @@ def layout_of(cache: Cache) -> KVLayout:
         places["content"] = axes.head_dim
     named: dict[int, AxisName] = {place: axis for axis, place in places.items() if place is not None}
     if rank is None or (cache.kind != "linear" and (axes.sequence is None or axes.head_dim is None)):
-        raise UnsupportedError("GP381", f"the layout of cache {cache.name} cannot be told: {_known(cache)}")
+        raise UnsupportedError("GP381", f"cannot infer the layout of cache {cache.name}: {_known(cache)}")
     order: list[AxisName] = []
     for place in range(rank):
         if place in named:
@@ -314,12 +314,12 @@ def layout_of(cache: Cache) -> KVLayout:
         else:
             raise UnsupportedError(
                 "GP381",
-                f"the layout of cache {cache.name} cannot be told: what axis {place} is the graph does not show, and "
+                f"cannot infer the layout of cache {cache.name}: the graph does not show the role of axis {place}, and "
                 f"its size does not either",
                 "run unpack if it holds key and value",
             )
     if order.count("content") != 1:
-        raise UnsupportedError("GP381", f"the layout of cache {cache.name} cannot be told: {_known(cache)}")
+        raise UnsupportedError("GP381", f"cannot infer the layout of cache {cache.name}: {_known(cache)}")
     return KVLayout(tuple(order))
 
 

@@ -126,7 +126,7 @@ class _Tasks:
             if timeout is not None and now - start > timeout:
                 del self._tasks[key], self._running[key]
                 task.cancel(force=True)
-                # A nanny, or whoever started it, starts the worker anew.
+                # A nanny, or its parent, restarts the worker.
                 self._client.run(os._exit, 1, workers=[worker], on_error="ignore")
                 hint = "raise its timeout, or leave it out"
                 error = PassFailedError("GP407", f"the cell did not end within {timeout:g} seconds", hint)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PATIENCE = 1.0
 
 #: Exit codes of processes that others ended: the kernel when memory is short, a person, a CI system. 255 stands for one
-#: whose exit code nobody knows, since the server that forks processes ended before it.
+#: whose exit code is not known, since the server that forks processes ended before it.
 _FROM_OUTSIDE = frozenset({-9, -15, 255})
 
 

@@ -53,7 +53,7 @@ class Reporter:
         """Create a watcher.
 
         Args:
-            report: Takes positions; an `OSError` means that nobody reads them any more.
+            report: Takes positions; an `OSError` means that the reader has ended.
             interval: Seconds between two reports on one stage.
         """
         self._report, self._interval = report, interval

@@ -68,7 +68,7 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
     if output is None:
         return _convert(cell, convert, source, origin, Path(cell.output))
     with output.leased() as lease, tempfile.TemporaryDirectory(prefix="graphpass-") as scratch:
-        # Whoever held the lease may have converted it.
+        # The previous owner of the lease may have converted it.
         if (earlier := _earlier(cell, output, origin)) is not None:
             return earlier
         result = _convert(cell, convert, source, origin, Path(scratch, "output"))

@@ -1,4 +1,4 @@
-"""Remove what killed runs left behind."""
+"""Remove leftovers of killed runs."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _path(nodes: tuple[Node, ...], *, unfolded: bool) -> list[str]:
     shown = [node for node in nodes if unfolded or node in ends or node.op not in _QUIET]
     lines = columns([(node.op, node.name, _result(node)) for node in shown])
     if not unfolded and len(lines) > 2 * _ENDS + 1:
-        lines[_ENDS:-_ENDS] = [f"  ... {len(lines) - 2 * _ENDS} more; --all tells them"]
+        lines[_ENDS:-_ENDS] = [f"  ... {len(lines) - 2 * _ENDS} more; --all prints them"]
     return lines
 
 

@@ -63,7 +63,7 @@ class Diff(Report):
         for name, changes in _sections(difference).items():
             shown = changes if unfolded else changes[:_SHOWN]
             lines += [f"{name} ({len(changes)})", *(line for change in shown for line in _lines(change))]
-            lines += [f"  ... {len(changes) - len(shown)} more; --all tells them"] if len(shown) < len(changes) else []
+            lines += [f"  ... {len(changes) - len(shown)} more; --all prints them"] if len(shown) < len(changes) else []
             lines.append("")
         if difference.other:
             lines += [_OTHER, ""]

@@ -44,7 +44,7 @@ def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
         One sentence each: caches of unknown kind, halves of caches, consumers that will misread.
     """
     lines = [
-        f"cannot tell what {cache.name} is: {cache.evidence[-1] if cache.evidence else 'there is no evidence'}"
+        f"cannot determine the kind of {cache.name}: {cache.evidence[-1] if cache.evidence else 'there is no evidence'}"
         for cache in inventory.caches
         if cache.kind == "unknown"
     ]

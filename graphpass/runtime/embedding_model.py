@@ -77,7 +77,7 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
         sessions: Sessions of it, and of models made of it.
 
     Raises:
-        UnsupportedError: GP325, nothing tells the size of embeddings.
+        UnsupportedError: GP325, the size of embeddings is not known.
     """
     takers = [session for session in sessions if session.takes_embeddings]
     if not takers:

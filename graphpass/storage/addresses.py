@@ -13,7 +13,7 @@ from typing import Any
 
 from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
 
-#: A lease that nobody renewed for so many seconds is that of a dead process.
+#: A lease that was not renewed for so many seconds belongs to a dead process.
 _LEASE = 20.0
 
 #: Listings differ in their word for a version.

@@ -1,7 +1,7 @@
 """Digest weights on demand, by several threads, and remember the digests for each file.
 
 They are remembered in the user's cache folder and not beside the weights: comparing only reads, the folders of models
-are under version control, uploaded, or read-only, and a stray file there would travel with the model.
+are under version control, uploaded, or read-only, and a stray file there would be copied with the model.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _remembered(file: WeightFile) -> dict[str, str]:
     try:
         told = read_json(_memory(file).read_bytes())
         return dict(told["digests"]) if told["file"] == _identity(file) else {}
-    except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute anew
+    except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute it
         return {}
 
 

@@ -44,7 +44,7 @@ def sole_worker(place: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            # Held until it is gone: whoever waits for it sees that, and makes a new one.
+            # Locked until it is gone: another waiting process sees that, and makes a new one.
             file.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # folders that are in use by now
                 for folder in made:
@@ -52,7 +52,7 @@ def sole_worker(place: Path) -> Iterator[None]:
 
 
 def remove_lock(place: Path) -> None:
-    """Remove the lock file of a `sole_worker` that was killed; one that is held stays."""
+    """Remove the lock file of a `sole_worker` that was killed; a locked one stays."""
     file = _lock_of(place)
     with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         descriptor = os.open(file, os.O_RDONLY)
@@ -84,7 +84,7 @@ def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
-    """Lock a file or folder, and return whether nobody else holds the lock.
+    """Lock a file or folder, and return whether no other process holds the lock.
 
     Args:
         path: The file or folder; only callers of this function notice.

@@ -162,7 +162,7 @@ class MappedWeights:
     """Finds the memory of constants in a model's weight files.
 
     OpenVINO maps an IR's ``.bin`` and ONNX external data into memory, and its constants point there. The kernel lists
-    the maps (``/proc``, so on Linux; elsewhere no constant is found, and all are written anew).
+    the maps (``/proc``, so on Linux; elsewhere no constant is found, and all are appended).
     """
 
     def __init__(self, files: Iterable[WeightFile]) -> None:

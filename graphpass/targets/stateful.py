@@ -33,7 +33,7 @@ class StatefulTarget(Target):
     Attributes:
         cache: Whether beams reorder the slots of caches, or a caller moves and cuts them.
         no_reorder: Reason that slots cannot be moved, and a way out; ``None`` if they can.
-        takes_begin_one: Whether it takes a model whose caches are cut as one version of one plugin wants it.
+        takes_begin_one: Whether it takes a model whose caches are cut as one version of one plugin requires it.
         before_attention: Passes of its own, before all that work on attention.
         after_stateful: Passes of its own on the stateful model.
         feeds_positions: Whether it feeds positions to models that need none, too.
@@ -105,7 +105,7 @@ class StatefulTarget(Target):
         if not self.seq2seq:
             return super().encoder_pipeline(model, first)
         if first is None and model.dialect == "onnx":
-            reason = "the encoder fills the caches of cross attention itself, as onnxruntime-genai wants"
+            reason = "the encoder fills the caches of cross attention itself, as onnxruntime-genai requires"
             raise UsageError("GP227", reason, "export the model with optimum instead")
         return _whole(model)
 

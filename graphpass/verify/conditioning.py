@@ -1,4 +1,4 @@
-"""Tell faults from rounding that a model amplifies."""
+"""Distinguish faults from rounding that a model amplifies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def after_nudges(
 ) -> Comparison:
     """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
 
-    Random signs tell which embeddings are raised and which are lowered, by half of what the type rounds. A model that
+    Random signs decide which embeddings are raised and which are lowered, by half of what the type rounds. A model that
     chooses among experts by scores near a tie, or divides by a norm of numbers near zero, moves by as much as its
     rounded form does; a fault does not show so. No node that stays f32 helps then but all of them: `deepseek_v3` of the
     fixtures moves by 4.3 at the place where its f16 form does, and its router in f32 changes nothing.

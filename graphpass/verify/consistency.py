@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Tokens of the prompt: longer than the chunks (8 and 16) in which exports of recurrent layers were wrong.
 _LENGTH = 20
 
-#: Kernels of one row and of many round in unlike orders, which is no contradiction.
+#: Kernels of one row and of many round in different orders, which is not a contradiction.
 _LEEWAY = 10
 
 

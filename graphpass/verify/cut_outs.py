@@ -235,7 +235,7 @@ class _Pair:
         return self.turned.reason if self._compare_angles(left, right, step, tolerance) is not None else None
 
     def compare(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
-        """Return how the two differ at one step, where expressions do not tell."""
+        """Return the difference at one step, if expressions do not decide it."""
         words = self._compare_masks(left, right, step, tolerance) if self._sees_open else None
         return words or (self._compare_angles(left, right, step, tolerance) if self._turns_open else None)
 

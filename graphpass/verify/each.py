@@ -27,7 +27,7 @@ class VerifyEach(Instrumentation):
         """Create an observer.
 
         Args:
-            tell: Takes the lines of each pass that is left to numbers, or whose numbers were not compared.
+            tell: Receives the lines of each pass that is left to numbers, or whose numbers were not compared.
             steps: Greedy steps to compare after each prefill.
         """
         self._tell = tell

@@ -66,9 +66,9 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
     Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: a prompt;
-    another one, longer, so that leftovers of a reset show; three prompts of unlike length as one batch, padded on the
-    left. A beam search over five rows follows, prompts around each length at which either graph changes, and a prompt
-    of the token ids that either compares tokens with.
+    another one, longer, so that leftovers of a reset show; three prompts of different lengths as one batch, padded on
+    the left. A beam search over five rows follows, prompts around each length at which either graph changes, and a
+    prompt of the token ids that either compares tokens with.
 
     Results at padding are unspecified (a query there sees no key at all), so only positions that the attention
     mask counts are compared; a NaN that spreads from padding to them is still seen. If that happens to the reference
@@ -108,8 +108,8 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325 the size
-            of its embeddings is not known; GP330 the models have no output in common; GP331 they fix unlike batches;
-            GP370 the reference has caches that cannot be edited.
+            of its embeddings is not known; GP330 the models have no output in common; GP331 they fix different batch
+            sizes; GP370 the reference has caches that cannot be edited.
         UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
             no room for them.
     """
@@ -171,7 +171,7 @@ def _compare(
     misreading = [misreads_left_padding(model) for model in both]
     drafts = takes_several_of_each(candidate.graph)
     if drafts and all(misreading):
-        # Such attention leaves results behind as many new tokens as the mask counts unspecified.
+        # Such attention leaves results after as many new tokens as the mask counts unspecified.
         padding = "right"
     counting = takes_positions(candidate) and not takes_positions(reference)
     kinds = [model.analysis(analyze_caches).kind for model in both]
@@ -272,7 +272,7 @@ class _Lockstep:
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
         self._last_only = reference.last_only or candidate.last_only
         self._vocabulary = Vocabulary.of(reference, batch)
-        # A dict, because skipped parts are found anew at every step but reported once.
+        # A dict, because skipped parts are found again at every step but reported once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
         )
@@ -510,7 +510,7 @@ def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _greedy(logits: Array, mask: NDArray[np.int64], chosen: list[list[int]]) -> None:
-    """Append the choice at the last token of each row, behind which padding may stand."""
+    """Append the choice at the last token of each row, which padding may follow."""
     new = mask[:, -logits.shape[1] :]
     last = new.shape[1] - 1 - new[:, ::-1].argmax(axis=1)
     for row, token in zip(chosen, logits[np.arange(len(last)), last].argmax(axis=-1).tolist(), strict=True):

@@ -95,7 +95,7 @@ def compare_masks(
 
 
 def reads_padding(mask: AttentionMask) -> bool:
-    """Return whether a mask depends on an input that tells padding from tokens."""
+    """Return whether a mask depends on an input that distinguishes padding from tokens."""
     return mask.has_lengths or any(part.op == "read" and part.sort == "bool" for part in ex.walk(mask.visible))
 
 

@@ -56,7 +56,7 @@ def takes_positions(model: Model) -> bool:
 
 
 def takes_several_of_each(graph: Graph) -> bool:
-    """Return whether attention is told each row's number of new tokens."""
+    """Return whether attention gets each row's number of new tokens."""
     return any(node.input(NEW_TOKENS) is not None for node in graph.of_op("GroupQueryAttention"))
 
 

@@ -1,6 +1,6 @@
 """Find weights that are nearly, and not quite, one of the reference's.
 
-Passes keep weights, lay them out anew, or compute all of their numbers anew. A weight that differs from one of the
+Passes keep weights, permute them, or compute new values. A weight that differs from one of the
 reference's in a few numbers alone is damaged, and single numbers hardly show in logits.
 """
 

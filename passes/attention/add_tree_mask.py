@@ -94,7 +94,7 @@ def _check_inputs(model: Model) -> None:
         hint = "run expose-position-ids before it"
         if model.dialect == "onnx":
             hint = "run to-openvino and expose-position-ids before it"
-        raise PreconditionError("GP361", "the tokens of a tree are told their depth by position_ids, no input", hint)
+        raise PreconditionError("GP361", "add-tree-mask requires input position_ids, the depth of tokens", hint)
 
 
 def _check_caches(inventory: Inventory) -> None:
@@ -146,7 +146,7 @@ def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str
         return "it is not known what its mask is made of"
     is_windowed = block.window is not None or block.window_in is not None
     if is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):
-        return "its window counts places in the cache, where branches lie one behind the other"
+        return "its window counts places in the cache, where branches lie one after the other"
     biases = [called for part, called in (("alibi", "ALiBi"), ("bias", "a bias")) if part in block.mask]
     return f"{biases[0]} on its scores counts positions of the cache" if biases else None
 

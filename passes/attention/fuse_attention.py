@@ -113,7 +113,7 @@ def _fused(rewriter: Rewriter, block: Attention, masks: MaskSums) -> Handle:
         write.convert(query, kind, "query"),
         _transposed(rewriter.graph, write, key) if block.key_is_transposed else key,
         value,
-        # Where masks merge the heads with the batch, the heads are known, and more than one is told by an operand.
+        # If masks merge the heads with the batch, the heads are known, and more than one follows from an operand.
         masks.of(block.masks, kind, _heads(block) or 1, f"{block.node.name}/mask"),
         product_of(rewriter.graph, write, block.scales, kind),
     ]

@@ -46,7 +46,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     graph and is added as a bias. Attention that the operator cannot express stays, and is reported.
 
     It refuses several new tokens after a past in a batch of more than one: sessions feed these one by one, unless
-    `count-new-tokens` tells their number.
+    `count-new-tokens` adds their number.
 
     Options:
         padding: With ``any`` the padding mask is added as a bias, so that padding may stand on either side or between

@@ -26,7 +26,7 @@ _SWAP = [0, 1, 3, 2]
 class FuseLinearAttention(Pass[OnnxModel]):
     """Replace loops over tokens that compute linear attention by LinearAttention of ONNX Runtime.
 
-    Loop and Scan start their body anew for each token: the operator takes a sixth of their time for a prompt of 256
+    Loop and Scan restart their body for each token: the operator takes a sixth of their time for a prompt of 256
     tokens, 16 heads of 128 x 128, gated delta rule, and 0.4 of it for a step (ONNX Runtime 1.32, 2 cores). All four
     rules are found: linear, gated (GLA, RetNet, Mamba-2), delta, gated delta (Gated DeltaNet, as in Qwen3-Next); decay
     for a head or for each of its rows; several queries for one state; states with values before keys; results that are

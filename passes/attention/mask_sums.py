@@ -80,7 +80,7 @@ class MaskSums:
         return term
 
     def _finite(self, write: Writer, mask: Value, kind: str) -> Handle:
-        """Clamp ``mask`` at `MASKED`; a choice between constants is made anew."""
+        """Clamp ``mask`` at `MASKED`; a choice between constants is replaced."""
         node = self._graph.producer(mask)
         if node.op == "Select":
             branches = [self._graph.constant(node.inputs[port], limit=NO_STOP) for port in (1, 2)]

@@ -53,7 +53,7 @@ class StepBuilder:
             UnsupportedError: GP363, no input holds them.
         """
         if self._found is None:
-            reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: nothing tells the new tokens"
+            reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: the new tokens are not known"
             raise UnsupportedError("GP363", reason)
         return self._found
 

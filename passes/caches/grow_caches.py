@@ -23,7 +23,7 @@ class GrowCaches(Pass[OnnxModel]):
     """Let caches of a fixed number of positions grow: the inverse of `static-cache`.
 
     Models for one buffer as past and present (mobius with a static cache) write it by TensorScatter, and ONNX's
-    Attention counts the positions in use. Runtimes that keep caches themselves want one that grows.
+    Attention counts the positions in use. Runtimes that keep caches themselves require one that grows.
 
     Shapes:
         cache ``[batch, capacity, heads * head_dim]`` or ``[batch, heads, capacity, head_dim]``; afterwards
@@ -53,7 +53,7 @@ class GrowCaches(Pass[OnnxModel]):
         write = rewriter.under("attention_mask")
         mask = rewriter.input("attention_mask", "i64", [batch, "total_length"])
         keys = write.op("Unsqueeze", write.convert(mask, "boolean"), axes=[1, 2])
-        # ONNX Runtime (1.32) wants a row for each query.
+        # ONNX Runtime (1.32) requires a row for each query.
         seen = write.op(
             "Broadcast", keys, write.op("Concat", [1, 1], write.size(tokens, 1), [1], axis=0), mode="bidirectional"
         )

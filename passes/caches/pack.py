@@ -54,7 +54,7 @@ class Pack(Pass[Model]):
     Raises:
         UnsupportedError: GP386, a cache is not appended to as it must be, or has no partner that is as it is; GP387, a
             state's size is not fixed, its batch is not its first axis, its earlier states are kept, or the states of a
-            layer are of unlike types or reordered apart.
+            layer are of different types or reordered separately.
     """
 
     name = "pack"
@@ -91,7 +91,7 @@ def _pack_states(model: Model, rewriter: Rewriter, layers: list[list[Cache]]) ->
 
     Raises:
         UnsupportedError: GP387, a state's size is not fixed, its batch is not its first axis, its earlier states are
-            kept, or the states of a layer are of unlike types or reordered apart.
+            kept, or the states of a layer are of different types or reordered separately.
     """
     graph = model.graph
     kept = {node.name for pair in model.analysis(find_pairs) if (node := history_of(graph, pair)) is not None}
@@ -145,7 +145,7 @@ def _check(states: list[_State], kept: set[str]) -> None:
         indices = [one.gather.inputs[1] if one.gather is not None else None for one in (first, state)]
         types = [one.read.outputs[0].element_type for one in (first, state)]
         if indices[0] != indices[1] or types[0] != types[1]:
-            why = "they are of unlike types, or reordered apart"
+            why = "they are of different types, or reordered separately"
             raise UnsupportedError("GP387", f"caches {first.name} and {state.name} cannot be packed: {why}")
 
 

@@ -35,14 +35,14 @@ def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
         if key.axes != value.axes:
             raise UnsupportedError(
                 "GP386",
-                f"caches {key.name} and {value.name} cannot be packed: their axes are in unlike order",
+                f"caches {key.name} and {value.name} cannot be packed: their axes are in different orders",
                 "run standardize-layout before it",
             )
     return pairs
 
 
 def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tuple[Cache, Cache]]) -> None:
-    """Carry each key and its value in one tensor; raise GP386 on unlike caches."""
+    """Carry each key and its value in one tensor; raise GP386 if they differ."""
     graph = model.graph
     for pair in pairs:
         key, value = (_Chain(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in pair)
@@ -73,7 +73,7 @@ class _Chain:
             onward = [use for use in uses if use.node.op in {"Convert", "Gather", "Concat"} and use.port == 0]
             self.others += [use for use in uses if use not in onward]
             if len(onward) != 1 or any(use.node.op != "ShapeOf" for use in self.others):
-                raise self._refusal("something else than the Concat of new positions reads what it held before")
+                raise self._refusal("an operator besides the Concat of new positions reads its past")
             self.ops.append(onward[0].node)
             value = onward[0].node.outputs[0]
         concat = self.ops[-1]

@@ -14,7 +14,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
-#: Cut a cache by a Slice from 0, or as 2026.4.1's GPU plugin wants it, which is wrong on all other devices.
+#: Cut a cache by a Slice from 0, or as 2026.4.1's GPU plugin requires it, which is wrong on all other devices.
 Trim = Literal["slice", "begin-one"]
 
 
@@ -51,7 +51,7 @@ def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: 
     """Make the first ``length`` (i64 ``[1]``) positions of ``past`` along ``axis``."""
     if form == "slice":
         return rewriter.op("Slice", past, [0], length, [1], axes=[axis], name=name)
-    # kv_cache_fusion.cpp of 2026.4.1 wants a constant of ones as its begin, and drops nothing there. It takes
+    # kv_cache_fusion.cpp of 2026.4.1 requires a constant of ones as its begin, and drops nothing there. It takes
     # the length from the ends by the Concat's axis as that is written, so that -2 would find another axis's end.
     free = [1] * axis + [0]
     ones, ends = [1] * (axis + 1), rewriter.op("Concat", *[length] * (axis + 1), axis=0, name=f"{name}/end")

@@ -48,7 +48,7 @@ def unpack_keys_with_values(
 
 
 def _first_is_key(model: Model, parts: Parts) -> bool | None:
-    """Return whether the first part is the key, if an attention tells them apart."""
+    """Return whether the first part is the key, if an attention distinguishes them."""
     graph = model.graph
     places = [set(parts.places(index)) for index in (0, 1)]
     earliest = min(value.node for part in places for value in part)

@@ -76,7 +76,7 @@ class ToOpenVINO(Pass[OnnxModel]):
 def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
     """Return ONNX's names in ``converted``; rename nodes that the frontend made up.
 
-    Older exports call nodes ``Add_5``, which is how OpenVINO calls nodes that nobody named.
+    Older exports call nodes ``Add_5``, which is how OpenVINO calls unnamed nodes.
     """
     given = {tensor.name for tensor in model.proto.graph.initializer}
     makers: dict[str, str] = {}
@@ -149,7 +149,7 @@ def keep_reduced_axes(model: Model) -> None:
 
     The CPU plugin fuses a reduction with a sum or product by channel that follows, and takes the number of one channel
     for all if there is more than one row: measured on 2026.4.1, on the bias of a convolution that was exported
-    as a sum of products. (openvino issue 23616 is the same with one row, mended in
+    as a sum of products. (openvino issue 23616 is the same with one row, fixed in
     ``src/plugins/intel_cpu/src/nodes/reduce.cpp`` by pull request 23970.) Nothing is fused over a Squeeze.
     """
     rewriter = model.rewriter()

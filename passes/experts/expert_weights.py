@@ -58,7 +58,7 @@ class _Group:
 
 
 class ExpertWeights:
-    """Writes weights anew, expert by expert.
+    """Writes weights in a new layout, expert by expert.
 
     Attributes:
         count: Weights that were written.

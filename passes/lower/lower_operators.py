@@ -75,7 +75,7 @@ LOWERINGS: dict[_Name, Lowering] = {
         "Attention", "attention with heads expanded", expand_kv_heads, ONNX_DOMAINS, has_unknown_heads, in_bodies=True
     ),
     "reshape-weights": Lowering(
-        "GatherBlockQuantized", "weights declared anew", reshape_weights, wanted=reads_reshaped_weights, in_bodies=True
+        "GatherBlockQuantized", "weights redeclared", reshape_weights, wanted=reads_reshaped_weights, in_bodies=True
     ),
 }
 

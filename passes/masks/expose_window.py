@@ -25,7 +25,7 @@ class ExposeWindow(Pass[OpenVINOModel]):
     state_management_pattern.cpp).
     Layers with the same mask share one.
 
-    NPUW feeds prompts with padding in front, for which it mends windows in this form alone, and if places in the
+    NPUW feeds prompts with padding in front, for which it fixes windows in this form only, and if slots of the
     cache are counted as there (phi3_sliding_mask.cpp).
 
     Shapes:
@@ -44,7 +44,7 @@ class ExposeWindow(Pass[OpenVINOModel]):
     After:
         the same form, with places counted by Range, and mask > -1000 as one of the conditions
 
-    Masks in other forms are written anew if they are proven, as expressions of positions and attention_mask, to hold a
+    Masks in other forms are rewritten if they are proven, as expressions of positions and attention_mask, to hold a
     window, the causal condition and padding alone.
 
     Before:

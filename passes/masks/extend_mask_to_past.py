@@ -67,7 +67,7 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         masks = model.analysis(find_masks)
         for found in masks:
             if (reason := _obstacle(found)) is not None:
-                return Skipped(f"the mask of {found.node.name} cannot be written anew: {reason}")
+                return Skipped(f"the mask of {found.node.name} cannot be rewritten: {reason}")
         rewriter = model.rewriter()
         write, step = rewriter.under(_MASK), StepBuilder(model, rewriter)
         visible = step.visible

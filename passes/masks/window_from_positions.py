@@ -106,7 +106,7 @@ def _windows(model: Model) -> Iterator[Window | UnsupportedError]:
 def _check_inputs(graph: Graph) -> None:
     if "position_ids" not in graph.parameters:
         raise PreconditionError(
-            "GP361", "the model has no input position_ids that tells positions", "run expose-position-ids before it"
+            "GP361", "the model has no input position_ids with positions", "run expose-position-ids before it"
         )
     if graph.parameters["position_ids"].rank != 2:
         # Tokens of an image share positions, and windows count tokens.

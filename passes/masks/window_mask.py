@@ -107,9 +107,9 @@ class WindowWriter:
     def _write(self, window: Window, element_type: str) -> Handle:
         """Write ``Slice(Select(Broadcast(conditions), 0, lowest))``.
 
-        The matcher of gpt_oss_sliding_window_pattern in OpenVINO's state_management_pattern.cpp wants four Ands: the
+        The matcher of gpt_oss_sliding_window_pattern in OpenVINO's state_management_pattern.cpp requires four Ands: the
         window with anything, with the causal condition, with anything, with padding. NPUW's phi3_sliding_mask.cpp
-        (openvino 2026.4.1) mends ``And(And(., Greater), LessEqual)`` for prompts that it pads.
+        (openvino 2026.4.1) fixes ``And(And(., Greater), LessEqual)`` for prompts that it pads.
         """
         write = self._rewriter.under(f"{window.node.name}/window_mask")
         keys, queries = self._compared

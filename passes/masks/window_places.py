@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def window_places(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | None:
     """Make places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]``, as NPUW knows them.
 
-    Its phi3_sliding_mask.cpp wants ranges from and to the length that a Gather takes of a cache, and an Unsqueeze for
-    each axis. The padding mask has the length instead if slots are moved and cut: the past has any number then.
+    Its phi3_sliding_mask.cpp requires ranges from and to the length that a Gather takes of a cache, and an Unsqueeze
+    for each axis. The padding mask has the length instead if slots are moved and cut: the past has any number then.
 
     Returns:
         The places; ``None`` for a model without growing caches or input of tokens.

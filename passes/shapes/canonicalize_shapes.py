@@ -26,7 +26,7 @@ class CanonicalizeShapes(Pass[OpenVINOModel]):
     """Write expanded axes and counted positions as other exporters do.
 
     OpenVINO's frontend for torch.export computes the sizes of ``expand`` from those of its input, so that no plugin
-    (2026.4.1) fuses attention with the cache behind it, and counts positions in f32.
+    (2026.4.1) fuses attention with its cache, and counts positions in f32.
 
     Before:
         Broadcast(x, Select(ShapeOf(x) == 1, target, ShapeOf(x))); Convert(Range in f32)

@@ -49,7 +49,7 @@ class ExposeHiddenStates(Pass[Model]):
     def run(self, model: Model) -> Done | Skipped:
         graph = model.graph
         if _LOGITS not in graph.writes:
-            return Skipped("no output is called logits, so that others could not be told from it")
+            return Skipped("no output is called logits, so that others could not be distinguished from it")
         states = find_layer_states(model)
         if isinstance(states, str):
             return Skipped(states)

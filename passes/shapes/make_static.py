@@ -40,7 +40,7 @@ class MakeStatic(Pass[Model]):
     the last row is always the last token, and only that row of logits is computed.
 
     A model must not count slots that the mask hides. One that does is refused: absolute windows
-    (`window-from-positions` mends them), positions from the past's length (`expose-position-ids`). States of linear
+    (`window-from-positions` fixes them), positions from the past's length (`expose-position-ids`). States of linear
     layers are kept from padding as by `mask-padding`; if that cannot be, the model is refused.
 
     Options:
@@ -83,7 +83,7 @@ class MakeStatic(Pass[Model]):
             raise UnsupportedError(
                 "GP392",
                 "the model counts slots of its caches, also those that the mask hides",
-                "run lower-operators before; in an IR passes mend more of it: graphpass split --to openvino"
+                "run lower-operators before; passes fix more of it in OpenVINO IR: graphpass split --to openvino"
                 if model.dialect == "onnx"
                 else "run fuse-attention, expose-position-ids and window-from-positions before",
             )

@@ -8,7 +8,7 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 
 
 class Rewiring:
-    """The edges of a graph as a pass wants them."""
+    """The edges of a graph as a pass requires them."""
 
     def __init__(self, graph: Graph) -> None:
         """Start with the edges of ``graph``."""

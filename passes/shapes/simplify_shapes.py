@@ -248,7 +248,7 @@ def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
 def _mask_ends(edits: Rewiring) -> set[int]:
     """Return the Broadcast and Slice with which masks end that `expose-window` or optimum made.
 
-    The matchers in OpenVINO's state_management_pattern.cpp want Broadcast -> Select -> Slice -> attention.
+    The matchers in OpenVINO's state_management_pattern.cpp require Broadcast -> Select -> Slice -> attention.
     """
     found: set[int] = set()
     nodes = edits.graph.nodes

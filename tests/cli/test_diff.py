@@ -55,7 +55,7 @@ def test_text(capfd):
     assert "  +4  ReadValue  0 -> 4\n" in done.out
     assert "  + beam_idx  i32 [?]\n" in done.out
     assert "  - present.0.key  f32 [?, 2, ?, 16]\n" in done.out
-    assert " more; --all tells them\n" in done.out
+    assert " more; --all prints them\n" in done.out
     assert done.out.endswith("unchanged weights: 100.00 % (458,752 of 458,752 bytes)\n")
     every = in_process(capfd, "diff", export("llama", "ov-stateless"), export("llama", "ov-stateful"), "--all")
     assert "more;" not in every.out

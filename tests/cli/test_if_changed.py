@@ -165,7 +165,7 @@ def test_after_a_plain_conversion(capfd, tmp_path, source, monkeypatch):
     assert in_process(capfd, *plain).code == 0
     assert "is up to date" in convert(capfd, source, tmp_path / "out").out
     os.utime(source / "openvino_model.bin", (2, 2))
-    again = "not up to date: what the weights held was not noted; --if-changed notes it\n"
+    again = "not up to date: the content of the weights was not recorded; --if-changed records it\n"
     assert convert(capfd, source, tmp_path / "out").err.startswith(again)
     assert "is up to date" in convert(capfd, source, tmp_path / "out").out
     assert in_process(capfd, *plain).code == 0

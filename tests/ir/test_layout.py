@@ -228,7 +228,7 @@ def test_layouts_of_real_models(name, variant, found):
 def test_layouts_from_axes(axes, rank, kind, text):
     cache = Cache("memory", kind, "unknown", 0, axes, (2,) * rank, "f32", "memory", "next")
     if text is None:
-        with pytest.raises(UnsupportedError, match="GP381: the layout of cache memory cannot be told"):
+        with pytest.raises(UnsupportedError, match="GP381: cannot infer the layout of cache memory"):
             layout_of(cache)
     else:
         assert str(layout_of(cache)) == text

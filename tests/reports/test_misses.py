@@ -35,7 +35,7 @@ def test_a_miss_of_grouped_queries_is_the_same_in_notes_and_inspect_and_why_and_
     run = graphpass.PassManager(graphpass.parse("fuse-group-query-attention")).run(model)
     misses = grouped_query_misses(model)
     assert len(misses) == 2
-    assert all("wants keys and values of one size, not 24 and 16" in str(miss) for miss in misses.values())
+    assert all("requires keys and values of one size, not 24 and 16" in str(miss) for miss in misses.values())
     notes = [f"attention at {name} stays as it is: {miss}" for name, miss in misses.items()]
     assert notes == list(run.records[0].result.notes)
     assert grouped_query_in_words(misses) == [f"  fuse-group-query-attention leaves 2: {next(iter(misses.values()))}"]

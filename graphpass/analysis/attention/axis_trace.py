@@ -103,7 +103,7 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
         graph: The graph.
         value: Where the trace is.
         labels: The meaning of its axes.
-        sizes: Tells which axes a Reshape merges or takes apart where shapes do not.
+        sizes: Shows which axes a Reshape merges or splits if shapes do not.
     """
     node = graph.producer(value)
     source = node.input(0)
@@ -124,7 +124,7 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
     if node.op in LOOP_ENTRIES | LOOP_EXITS:
         return _around_loop(node, source, labels)
     if node.op in COMPRESSED_PRODUCTS | {"MatMul"}:
-        # A product with weights from the right makes the last axis anew and leaves the others.
+        # A product with weights from the right replaces the last axis and leaves the others.
         if node.op == "MatMul" and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
             return []
         inside = _aligned(source, labels)

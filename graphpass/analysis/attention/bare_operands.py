@@ -99,7 +99,8 @@ def _bare(graph: Graph, operand: Operand) -> Operand:
             swap, rows = (match.nodes[name].outputs[0] for name in ("swap", "rows"))
             operand = operand.before(swap).before(rows, swaps=True).before(match["source"])
         elif node.op in CASTS and (node.op == "Identity" or node.source().element_type == node.outputs[0].element_type):
-            # Paged attention's matcher wants the cache's Concat right at the operator (state_management_pattern.cpp).
+            # Paged attention's matcher requires the cache's Concat right at the operator
+            # (state_management_pattern.cpp).
             operand = operand.before(node.source())
         else:
             return operand

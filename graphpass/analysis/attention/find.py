@@ -90,7 +90,7 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     Args:
         graph: The graph.
         softmax: The Softmax.
-        loosely: Allow a soft cap, and heads merged with the batch whose number only sizes tell.
+        loosely: Allow a soft cap, and heads merged with the batch whose number follows only from sizes.
     """
     weights = _weights(graph, softmax)
     scores = _scores(graph, softmax)

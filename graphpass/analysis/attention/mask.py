@@ -98,7 +98,7 @@ class AttentionMask:
 
     @property
     def counts_positions(self) -> bool:
-        """Return whether running sums of ``attention_mask`` tell the positions of keys."""
+        """Return whether running sums of ``attention_mask`` give the positions of keys."""
         return any(part.op == "running_sum" for part in ex.walk(self.visible))
 
 

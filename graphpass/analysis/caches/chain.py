@@ -79,7 +79,7 @@ class Pieces:
         self._sums = {cut.node for cut in cuts if is_sum(graph, cut)}
 
     def readers(self, value: Value) -> set[int]:
-        """Return the pieces that read elements of ``value``, whatever other nodes make of it first."""
+        """Return the pieces that read elements of ``value``, through other nodes."""
 
         def onward(use: Use) -> Iterable[Value]:
             return () if use.node.index in self._deep or use.node.op in SHAPE_READERS else use.node.outputs

@@ -1,4 +1,4 @@
-"""Tell encoders, embedders and rerankers from decoders that were exported without caches."""
+"""Distinguish encoders, embedders and rerankers from decoders exported without caches."""
 
 from __future__ import annotations
 

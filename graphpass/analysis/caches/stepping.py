@@ -29,7 +29,7 @@ class Stepping:
     Attributes:
         one_by_one: It takes one token after a past: a window rolls by one column, and only the last token enters it.
         rows_one_by_one: It takes several tokens after a past for one sequence only, as ONNX Runtime's
-            GroupQueryAttention that is not told their number (group_query_attention_helper.h).
+            GroupQueryAttention without their number as an input (group_query_attention_helper.h).
         masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
         packed_windows: Columns of the windows of convolutions that lie in flat caches.
         passed_on: Inputs of fixed size that become outputs unchanged, or that nothing reads.

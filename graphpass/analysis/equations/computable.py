@@ -27,7 +27,7 @@ class Computable:
         """Return the function that reports whether a node follows from ``given``, constants and shapes.
 
         Marks of nodes before the first value that is no input are shared by all that start from the same inputs:
-        attention of the last layer does not walk through all layers anew.
+        attention of the last layer does not walk through all layers again.
         """
         nodes = {value.node for value in given}
         inputs = frozenset(index for index in nodes if self.graph.nodes[index].op == "Parameter")

@@ -70,7 +70,7 @@ class Evaluation:
         return self._found[value]
 
     def shape(self, value: Value) -> tuple[int, ...] | None:
-        """Return the shape of ``value``; ``None`` if only computing it tells."""
+        """Return the shape of ``value``; ``None`` if it is known only after execution."""
         held = self._found.get(value)
         if held is not None:
             return tuple(held.shape)

@@ -91,7 +91,7 @@ class GroupedQuery:
         if self.value_dim == self.head_dim:
             return None
         sizes = f"{self.head_dim} and {self.value_dim}; fuse-group-query-attention{{pad-values=true}} pads values"
-        return Miss(self.attention.node, f"GroupQueryAttention wants keys and values of one size, not {sizes}")
+        return Miss(self.attention.node, f"GroupQueryAttention requires keys and values of one size, not {sizes}")
 
     @property
     def rotates_inside(self) -> bool:
@@ -154,7 +154,7 @@ def _read(model: Model, attention: Attention, mask: AttentionMask | Miss) -> Gro
         _check_copies(model, node, cache, heads)
     types = {query.element_type, key.new.element_type, value.new.element_type, key.past.element_type}
     if len(types) > 1:
-        raise MissError(node, f"GroupQueryAttention wants operands of one type, not {', '.join(sorted(types))}")
+        raise MissError(node, f"GroupQueryAttention requires operands of one type, not {', '.join(sorted(types))}")
     scale, softcap = _scaling(model, attention, head_dim)
     _check_sink(attention, heads)
     return GroupedQuery(
@@ -208,16 +208,16 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
     size, value_size = (fixed_size(one.past, 3) for one in (key, value))
     heads = counts.pop()
     if counts:
-        raise MissError(node, "GroupQueryAttention wants as many heads of values as of keys")
+        raise MissError(node, "GroupQueryAttention requires as many heads of values as of keys")
     if heads is None or size is None or value_size is None:
         raise MissError(node, f"the number or size of heads of cache {key.cache.name} is not known")
     if value_size > size:
-        raise MissError(node, f"GroupQueryAttention wants values of {size}, the size of its keys, not of {value_size}")
+        raise MissError(node, f"GroupQueryAttention requires values of {size}, as its keys, not of {value_size}")
     if size % _HEADS_OF:
-        raise MissError(node, f"GroupQueryAttention wants heads of a multiple of {_HEADS_OF}, not {size}")
+        raise MissError(node, f"GroupQueryAttention requires heads of a multiple of {_HEADS_OF}, not {size}")
     if key.past.element_type != value.past.element_type or key.past.element_type not in {"f16", "f32"}:
         types = f"{key.past.element_type} and {value.past.element_type}"
-        raise MissError(node, f"GroupQueryAttention wants keys and values of one type, f32 or f16, not {types}")
+        raise MissError(node, f"GroupQueryAttention requires keys and values of one type, f32 or f16, not {types}")
     return heads, size, value_size
 
 

@@ -18,7 +18,7 @@ FusedFeature: TypeAlias = Literal["padding", "mask", "rotation", "window", "soft
 
 #: Further abilities: accept query, key and value in one tensor; store caches in integers, with scales of different
 #: kinds for keys and values; accept the number of new tokens of each row.
-Feature: TypeAlias = Literal[FusedFeature, "packing", "integers", "unlike scales", "counts"]
+Feature: TypeAlias = Literal[FusedFeature, "packing", "integers", "mixed scales", "counts"]
 
 _WORDS: dict[Feature, str] = {
     "padding": "a bias of padding",
@@ -29,7 +29,7 @@ _WORDS: dict[Feature, str] = {
     "sinks": "attention sinks",
     "packing": "query, key and value in one",
     "integers": "caches in integers",
-    "unlike scales": "scales of unlike kinds for keys and values",
+    "mixed scales": "scales of different kinds for keys and values",
     "counts": "numbers of new tokens",
 }
 
@@ -40,7 +40,7 @@ def why_left(one: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool
     Args:
         one: The attention. A rotation may stay outside.
         lacks: Features that the kernel lacks.
-        any_padding: Whether padding may stand on either side, where counts of tokens do not tell it.
+        any_padding: Whether padding may stand on either side, if counts of tokens do not show it.
     """
     mask, node = one.mask, one.attention.node
     if isinstance(mask, Miss):
@@ -70,7 +70,7 @@ def why_refused(node: Node, lacks: Collection[Feature]) -> str | None:
         "packing": node.input(1) is None,
         "integers": quantized_bits(node) is not None,
         "counts": node.input(NEW_TOKENS) is not None,
-        "unlike scales": given.get("k_quant_type", b"NONE") != given.get("v_quant_type", b"NONE"),
+        "mixed scales": given.get("k_quant_type", b"NONE") != given.get("v_quant_type", b"NONE"),
     }
     return _lacked(used, lacks)
 

@@ -1,8 +1,8 @@
 """Find loops that compute linear attention, and show it on numbers.
 
 A state of keys by values takes in one token after the other: it decays, a correction takes from the value what the
-state holds for the key, their outer product is added, and the query reads it. Operators in the loop tell which tensor
-may be which; the equation, computed beside the loop for several lengths, tells which is, and how its axes lie.
+state holds for the key, their outer product is added, and the query reads it. Operators in the loop show which tensor
+may be which; the equation, computed beside the loop for several lengths, decides which is, and the order of its axes.
 """
 
 from __future__ import annotations

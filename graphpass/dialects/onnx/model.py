@@ -55,7 +55,7 @@ class OnnxModel(Model):
 
     Attributes:
         proto: The model; edit it, then call `mark_edited` (the pass manager does that).
-        scratch: Files of weights that passes made, held as long as this model refers to them.
+        scratch: Files of weights that passes made, kept while this model refers to them.
     """
 
     dialect = "onnx"
@@ -218,7 +218,7 @@ class OnnxModel(Model):
             yield self.path
             return
         data = external_files(self.proto, self.path)
-        # Named unlike the folders of staging, which a writer beside it would take for the rest of a crash.
+        # Its name differs from those of staging folders, which another writer would remove as leftovers of a crash.
         with scratch_folder(".graphpass_model-", _place_of_links(data)) as folder:
             name = self.path.name if self.path is not None else "model.onnx"
             stage_onnx(self.proto, self.path, folder, name, link=True)
@@ -245,7 +245,7 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
     missing = "graph" if not proto.HasField("graph") else "" if proto.opset_import else "opset_import"
     if missing:
         raise ReadError("GP104", f"{path} is no complete ONNX model: it has no {missing}", "export or copy it again")
-    # Protobuf hands out bytes if a name is no UTF-8.
+    # Protobuf returns bytes if a name is not UTF-8.
     if any(isinstance(name, bytes) for name in _names(proto)):
         raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
     return proto

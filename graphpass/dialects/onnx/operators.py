@@ -96,7 +96,7 @@ def translated(
     elif kind == "Slice":
         start, stop, *step = inputs[1:]
         axes = list(given.pop("axes"))
-        # OpenVINO's frontend computes steps that are left out, and its fusions want constants.
+        # OpenVINO's frontend computes steps that are left out, and its fusions require constants.
         steps = step[0] if step else constant([1] * len(axes), "step")
         inputs = [inputs[0], start, stop, constant(axes, "axes"), steps]
     elif kind == "Pad":

@@ -51,7 +51,7 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
-        raise UnsupportedError("GP310", f"the model is not valid ONNX, its shapes cannot be told: {words}") from error
+        raise UnsupportedError("GP310", f"the model is not valid ONNX, shape inference fails: {words}") from error
 
 
 def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueInfoProto]:

@@ -26,7 +26,7 @@ def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = Tr
     Args:
         ov_model: The model.
         mapped: Places of constants in files that did not change.
-        shapes: Whether inferred shapes count; reading a model infers them anew, and may find more or less.
+        shapes: Whether inferred shapes count; reading a model infers them again, and may find more or less.
     """
     graphs = [("", ov_model)]
     for _, graph in graphs:

@@ -46,7 +46,7 @@ class LoopRewriter(OpenVINORewriter):
         parameter.set_friendly_name(name)
         self._native.add_parameters([parameter])
         self._loop.set_sliced_input(parameter, source, 0, 1, 1, -1, axis)
-        # A model keeps the order of its nodes until an edge is replaced; one that is added does not tell it.
+        # A model keeps the order of its nodes until an edge is replaced; one that is added does not determine it.
         self._loop.input(0).replace_source_output(self._loop.input_value(0))
         self._changed = True
         return parameter.output(0)

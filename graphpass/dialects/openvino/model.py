@@ -32,7 +32,7 @@ def check_trim(model: Model, taker: str) -> None:
     if model.read_note(TRIM_NOTE) is not None:
         raise UnsupportedError(
             "GP367",
-            f"{taker} cannot take a model whose caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: "
+            f"{taker} cannot take a model whose caches are cut from 1 on, for OpenVINO 2026.4.1's GPU plugin: "
             "everything else drops their first position",
             "make it with trim=slice, or take that plugin: verify --device GPU",
         )
@@ -128,17 +128,17 @@ class OpenVINOModel(Model):
     def digest(self, *, shapes: bool = True) -> str:
         """Hash the structure; see `Model.digest`.
 
-        Inferred shapes count if ``shapes``; reading a model infers them anew, and may find more or fewer.
+        Inferred shapes count if ``shapes``; reading a model infers them again, and may find more or fewer.
         """
         self.stabilise_names()
         return digest(self.ov_model, MappedWeights(file for file in self.weight_files if file.unchanged), shapes=shapes)
 
     def stabilise_names(self) -> None:
-        """Give nodes that nobody named a name that depends on the graph alone; see `stabilise_names`."""
+        """Replace generated node names by names that depend on the graph only; see `stabilise_names`."""
         openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
 
     def validate(self) -> None:
-        """Infer types and shapes anew with OpenVINO's checks; raise its words as GP310."""
+        """Infer types and shapes again with OpenVINO's checks; raise its words as GP310."""
         try:
             self.ov_model.validate_nodes_and_infer_types()
         except RuntimeError as error:

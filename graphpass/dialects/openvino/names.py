@@ -1,6 +1,6 @@
 """Name nodes independently of the nodes that a process made before.
 
-OpenVINO names a node that nobody named ``<Type>_<number>``, and the number counts the nodes of the whole process. Such
+OpenVINO names an unnamed node ``<Type>_<number>``, and the number counts the nodes of the whole process. Such
 names reach the XML, so the same conversion twice would give different files.
 """
 
@@ -63,7 +63,7 @@ def stabilise_names(
     """Rename OpenVINO's made-up node names ``<Type>_<k>``, counted in topological order.
 
     Names of the model likewise. Those of ports, tensors and variables stay as they are, but names of tensors in bodies
-    that another graph has, too, go: OpenVINO numbers them anew whenever it reads the model (2026.4.1). The result
+    that another graph has, too, go: OpenVINO renumbers them whenever it reads the model (2026.4.1). The result
     depends on the graph alone.
 
     Args:

@@ -290,7 +290,7 @@ class OpenVINORewriter(Rewriter):
         named = (port for port in self._native.inputs if port_name(port) == name or name in port.get_names())
         if (port := next(named, None)) is None:
             return False
-        # Nodes that a rewrite left behind still count as readers until Python lets go of them.
+        # Nodes that a rewrite removed still count as readers until Python frees them.
         living = {node.get_name() for node in self._native.get_ops()}
         if any(reader.get_node().get_name() in living for reader in port.get_target_inputs()):
             return False

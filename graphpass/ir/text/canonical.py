@@ -8,7 +8,7 @@ from dataclasses import replace
 from graphpass.errors import UsageError
 from graphpass.ir.text.statements import Statement
 
-#: Attributes of ports that tell them apart.
+#: Attributes of ports that distinguish them.
 _NAMES = ("name", "variable")
 
 

@@ -14,7 +14,8 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import claim_name
 from graphpass.ir.text.statements import Literal, Statement, TensorType
 
-#: Constants of at most this many elements stand where they are read; digests tell apart those of at most so many.
+#: Constants of at most this many elements are printed where they are read; digests distinguish those of at most so
+#: many.
 _INLINE, _DIGESTED = 8, 4096
 
 #: Types whose elements are written as numbers.

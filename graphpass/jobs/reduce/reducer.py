@@ -33,7 +33,7 @@ class Reducer:
             case: A case that fails.
             oracle: Has seen it fail.
             seconds: Time after which no candidate is tried.
-            tell: Takes a line for each kind of candidates that was tried.
+            tell: Receives a line for each kind of candidates that was tried.
         """
         self.case, self.trials = case, 0
         self._oracle, self._tell = oracle, tell

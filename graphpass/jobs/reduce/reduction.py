@@ -73,7 +73,7 @@ def reduce_model(
         passes: The pipeline.
         keeps: The failure to keep: the id of an error, ``different`` or ``slow``.
         seconds: Time for the search.
-        tell: Takes a line for each kind of cases that was tried.
+        tell: Receives a line for each kind of cases that was tried.
 
     Raises:
         UsageError: GP275, the pipeline does not fail in this way on the model, with noise in the place of weights.

@@ -31,9 +31,9 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
     """Return the object of a SARIF file with one run.
 
     Errors and warnings are results; notes stand in the other reports. Cells and nodes of graphs are logical locations,
-    model files the physical ones. Fingerprints are made of rule, cell and node, as code scanning needs to tell results
-    of one file apart: all of them are at line 1. It has no automationDetails: upload-sarif gives a category to files
-    without them alone, and uploads of one category replace each other.
+    model files the physical ones. Fingerprints are made of rule, cell and node, as code scanning needs to distinguish
+    results of one file: all of them are at line 1. It has no automationDetails: upload-sarif gives a category to
+    files without them alone, and uploads of one category replace each other.
 
     Args:
         run: The run.

@@ -1,6 +1,6 @@
 """Print one file of a model as lines of text, for git and other programs.
 
-Nothing beside the file is read: git hands over single files, and older ones in a folder of their own. So weights in
+Nothing beside the file is read: git passes single files, and older ones in a folder of their own. So weights in
 other files are listed by name, type and shape; their own file shows its size and digest when they change.
 """
 

@@ -23,7 +23,7 @@ def diff_models(before: Model, after: Model) -> Difference:
     """Return how ``after`` differs from ``before``.
 
     Models of two dialects are compared by kinds and names of operators, inputs, outputs, caches and weights, but not by
-    attributes, inputs of operators, and metadata. Unlike dialects are a difference, too.
+    attributes, inputs of operators, and metadata. Different dialects are a difference, too.
 
     Args:
         before: A model; its weights are read only if nothing else shows that they are the same.

@@ -69,7 +69,7 @@ class Side:
     def _type(self, value: Value) -> str:
         """Return type and shape, with symbols of inputs alone.
 
-        Shape inference numbers others anew in each layer.
+        Shape inference renumbers others in each layer.
         """
         shape = value.shape
         if shape is not None:

@@ -125,7 +125,7 @@ class EncoderDecoderSession:
         }
         value = known.get(port.name)
         if value is None:
-            message = f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of a decoder"
+            message = f"cannot determine what to feed to input {port.name} {shape_text(port.shape)} of a decoder"
             raise UnsupportedError("GP320", message)
         fed: Array = np.asarray(value).astype(numpy_type(port.element_type, f"input {port.name}"), copy=False)
         return fed

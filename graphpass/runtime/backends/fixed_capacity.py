@@ -111,7 +111,7 @@ def cache_memory(cache: Cache, batch: int, capacity: int | None = None) -> Array
     shape = [free.get(axis, size) for axis, size in enumerate(cache.shape or (None,))]
     known = [size for size in shape if isinstance(size, int)]
     if len(known) != len(shape):
-        raise UnsupportedError("GP320", f"cannot tell how large cache {cache.name} {shape} is")
+        raise UnsupportedError("GP320", f"cannot determine the size of cache {cache.name} {shape}")
     return np.zeros(known, numpy_type(cache.element_type, f"cache {cache.name}"))
 
 

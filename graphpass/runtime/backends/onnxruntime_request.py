@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
 
 
-#: Ends names of events of a profile that tell of kernels.
+#: Suffix of the names of a profile's events for kernels.
 _KERNEL = "_kernel_time"
 
 _FATAL_ONLY = 4  # errors are raised, so they need no log

@@ -30,7 +30,7 @@ class OpenVINOGPUStore(OpenVINOStatefulStore):
 
     Rows are gathered if their number changes, since the plugin reads wrong rows through its table of beams then, and
     always beside linear caches, whose rows it mixes up (granitemoehybrid); unless it keeps caches in i8, which it does
-    not hand out.
+    not return.
     """
 
     steps_per_copy = math.inf

@@ -55,7 +55,7 @@ class OpenVINONpuwStore(CacheStore):
         others = [name for name in self.outputs if name != self.logits_output]
         if others:
             # NPUW 2026.4.1 compiles no product that ends in another output, or returns it empty.
-            message = f"NPUW hands out logits alone, and not output {others[0]}"
+            message = f"NPUW returns logits only, not output {others[0]}"
             raise UnsupportedError("GP321", message, "remove the output")
         devices = device.properties.get("NPUW_DEVICES")
         if devices is None and not is_there(device.name):
@@ -88,7 +88,7 @@ class OpenVINONpuwStore(CacheStore):
 
     def check_positions(self, tokens: Tokens, held: int) -> None:
         if (tokens.positions != np.arange(held, held + tokens.length)).any():
-            message = f"NPUW takes positions in order, from {held} on, and not {tokens.positions[..., 0, :].tolist()}"
+            message = f"NPUW requires positions in order, from {held} on, got {tokens.positions[..., 0, :].tolist()}"
             raise UnsupportedError("GP376", message, "rewind to the position to go on from")
 
     def check_room(self, count: int, held: int) -> None:
@@ -126,7 +126,7 @@ class OpenVINONpuwStore(CacheStore):
         """Leave the entries: the next prompt overwrites them."""
 
     def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:  # noqa: ARG002
-        # NPUW 2026.4.1 hands over the last entries of a prompt, as many as there are before the next position.
+        # NPUW 2026.4.1 copies the last entries of a prompt, as many as there are before the next position.
         is_cut = slots.length < self._written and not self._is_handed_over
         return is_cut or bool((slots.entries != np.arange(slots.length)).any())
 

@@ -143,7 +143,7 @@ def _start(cache: Cache, length: int) -> tuple[tuple[int, ...], np.dtype[np.gene
     if known != shape:
         raise UnsupportedError(
             "GP320",
-            f"cannot tell what cache {cache.name} {shape_text(cache.shape)} of kind {cache.kind} looks like when empty"
+            f"cannot determine the empty shape of cache {cache.name} {shape_text(cache.shape)} of kind {cache.kind}"
             + "".join(f"; {fact}" for fact in cache.evidence),
         )
     return known, dtype

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class CacheStore(ABC):
-    """Runs one model in one runtime, and keeps its caches as a session wants them.
+    """Runs one model in one runtime, and keeps its caches for a session.
 
     Attributes:
         model: The model.
@@ -134,7 +134,7 @@ class CacheStore(ABC):
         check_editable(self.inventory)
 
     def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:
-        """Return whether entries have to move in caches that the runtime does not hand out."""
+        """Return whether entries have to move in caches that the runtime does not return."""
         return self.growing_sealed and not self.inputs.takes_moves and policy.must_move(slots)
 
     @abstractmethod

@@ -209,7 +209,7 @@ class EditableSession(ABC):
 
         Raises:
             UsageError: GP246, an unknown row, none at all, or another number than the model fixes.
-            UnsupportedError: GP370, the runtime does not hand out caches, and slots were reordered; or the batch axis
+            UnsupportedError: GP370, the runtime does not expose caches, and slots were reordered; or the batch axis
                 of a cache is not known, see `select_miss`.
         """
         rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
@@ -501,7 +501,7 @@ class EditableSession(ABC):
             message = "cannot compute the tokens again: slots were reordered to what no feeding of tokens gives"
             hint = "rewind to before that"
             if self.store.growing_sealed:
-                message += ", and the runtime does not hand out its caches"
+                message += ", and the runtime does not expose its caches"
                 hint += ", or keep caches in another precision: KV_CACHE_PRECISION=f16"
             raise UnsupportedError("GP370", message, hint)
 
@@ -509,6 +509,6 @@ class EditableSession(ABC):
         is_sealed = self.store.growing_sealed and not self.store.gathers_rows
         sealed = [*(self.store.growing if is_sealed else ()), *(self.store.fixed if self.store.fixed_sealed else ())]
         if sealed:
-            message = f"cannot save or load: the runtime does not hand out {sealed[0].name}"
+            message = f"cannot save or load: the runtime does not expose {sealed[0].name}"
             hint = "prefill again; on GPUs, keep caches in another precision: KV_CACHE_PRECISION=f16"
             raise UnsupportedError("GP370", message, hint)

@@ -215,7 +215,7 @@ def _maker_for(
     if port.name not in makers or not is_fed:
         raise UnsupportedError(
             "GP320",
-            f"cannot tell what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
+            f"cannot determine what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
             "sessions feed tokens, embeddings, masks, positions, beam and reorder indices, and caches; "
             f"if one value is always right, write the model with it first: graphpass run MODEL -p "
             f"'fix-input{{input={port.name},value=0}}' -o OUT",

@@ -35,7 +35,7 @@ _VERSION = "graphpass state 2"
 
 _TOKENS, _ORIGINS, _CACHES, _EMBEDDINGS = "tokens", "origins", "caches/", "embeddings"
 
-_AGAIN = "prefill again, and save anew"
+_AGAIN = "prefill again, and save again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def write_state(path: Path, state: SavedState, origin: Origin) -> None:
     settings = {_SETTING + name: value for name, value in origin.settings.items()}
     metadata = {_FORMAT: _VERSION, _MODEL: origin.model, **settings}
     with staging(path.parent) as folder:
-        # The library writes the memory behind an array, whatever its strides.
+        # The library writes the buffer of an array and ignores its strides.
         dense = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         metadata[_CHECKSUM] = _checksum(metadata, dense)
         try:

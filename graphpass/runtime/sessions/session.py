@@ -220,7 +220,7 @@ class DecodeSession(EditableSession):
 
         Raises:
             UsageError: GP243, there are no tokens yet.
-            UnsupportedError: GP370, the runtime does not hand out the caches, or they cannot be edited; GP322 as
+            UnsupportedError: GP370, the runtime does not expose the caches, or they cannot be edited; GP322 as
                 `forward`.
             WriteError: GP501, the file system's words.
         """
@@ -242,7 +242,7 @@ class DecodeSession(EditableSession):
 
         Raises:
             UsageError: GP243, there are no tokens yet.
-            UnsupportedError: GP370, the runtime does not hand out the caches, or they cannot be edited; GP322 as
+            UnsupportedError: GP370, the runtime does not expose the caches, or they cannot be edited; GP322 as
                 `forward`.
         """
         self._check_handed_out()

@@ -102,7 +102,7 @@ class Slots:
         self._axes = axes
         self.size = 0
         self.length = 0
-        # After the held ones stand the next entries as they are without edits: one a slot, in order.
+        # The next entries follow the existing ones in order, one a slot.
         self._entries = np.arange(_ROOM)
         self._uses = np.ones(_ROOM, np.int64)
         # Ids, visibility, mask and positions of each entry, [4 or more, batch, room].

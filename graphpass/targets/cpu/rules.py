@@ -40,7 +40,7 @@ def _cut_for_gpus(model: Model) -> Iterator[Finding]:
     from graphpass.ir.cache import TRIM_NOTE
 
     if model.read_note(TRIM_NOTE) is not None:
-        reason = "its caches are cut from 1 on, as OpenVINO 2026.4.1's GPU plugin wants it: here that drops a position"
+        reason = "its caches are cut from 1 on, for OpenVINO 2026.4.1's GPU plugin; here that drops a position"
         yield Finding.of_model(model, "wrong", reason)
 
 

@@ -3,7 +3,7 @@
 The beam form, ``ReadValue -> Gather(beam_idx) -> Concat``, can get a beam table and hold the cache in int8. The reorder
 form, ``ReadValue -> ScatterElementsUpdate(dst_idx) -> trim -> Concat``, moves and drops positions. Sources:
 ``kv_cache_fusion.cpp`` and ``indirect_kv_cache.cpp`` of openvino; 2026.4.1 was measured to fuse a trim only as a
-StridedSlice that begins at 1, which later sources mend.
+StridedSlice that begins at 1, which later sources fix.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
         yield Finding.of_model(model, "refused", miss.reason, _WEIGHTS, miss.node)
     for node in unpatched_window(model.graph):
         reason = (
-            "it is a sliding window over slots of the cache, which NPUW mends only in the form And(And(., Greater), "
+            "it is a sliding window over slots of the cache, which NPUW fixes only in the form And(And(., Greater), "
             "LessEqual) of BitwiseAnds"
         )
         yield Finding.of_model(model, "wrong", reason, _MASKS, node)

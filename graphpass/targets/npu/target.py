@@ -24,7 +24,7 @@ class NPU(StatefulTarget):
     """
 
     name = "npu"
-    description = "OpenVINO on NPU: what NPUW takes and computes rightly"
+    description = "OpenVINO on NPU: models that NPUW accepts and computes correctly"
     no_reorder = ("NPUW takes no inputs that move slots of caches", f"leave out cache=reorder; {GO_BACK}")
     feeds_positions = True
     before_attention = ("mask-padding", "densify-experts")

@@ -48,7 +48,7 @@ def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
 def misreads(graph: Graph, read: Node) -> Iterator[Use]:
     """Yield `length_reads` that NPUW leaves with another size than they ask for, if `is_transposed`.
 
-    NPUW writes the sizes anew that values are repeated to: a read that reaches only those of this value does no harm.
+    NPUW rewrites the sizes that values are repeated to: a read that reaches only those of this value does no harm.
     """
     own = {
         node.index

@@ -1,4 +1,4 @@
-"""Sliding windows over places of the cache, which NPUW mends in one form alone.
+"""Sliding windows over slots of the cache, which NPUW fixes in one form only.
 
 Source, of openvino: the matcher of ``npuw_transformations/phi3_sliding_mask.cpp``.
 """
@@ -19,7 +19,7 @@ _WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys")
 
 
 def unpatched_window(graph: Graph) -> Iterator[Node]:
-    """Yield comparisons of positions for windows that NPUW does not mend."""
+    """Yield comparisons of positions for windows that NPUW does not fix."""
     known = {
         found.nodes["window"].index
         for node in graph.of_op("BitwiseAnd")

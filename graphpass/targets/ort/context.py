@@ -32,7 +32,7 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
 
 
 def context_length(model_file: Path | None) -> int | None:
-    """Return the number of positions; ``None`` if nothing tells it.
+    """Return the number of positions; ``None`` if it is not known.
 
     Raises:
         ReadError: GP116, config.json is no JSON object.

@@ -116,7 +116,7 @@ class ORTGenAI(ORT):
         return (*first_steps, *steps, *parse(",".join(self._demotion(model))))
 
     def _demotion(self, model: Model) -> list[str]:
-        """Return the pass of `ORT.demotion`, if any; both parts hand over caches of one type."""
+        """Return the pass of `ORT.demotion`, if any; both parts pass caches of one type."""
         demotion = self.demotion(model, cross=True)
         return [] if demotion is None else [demotion]
 

@@ -1,7 +1,7 @@
 """Write ``genai_config.json`` for onnxruntime-genai.
 
 Source: onnxruntime-genai 0.18, ``src/config.cpp``, and runs of it. Type ``decoder`` is the generic one; names, sizes
-and the shared buffer are told, the rest follows from the graph.
+and the shared buffer are options, the rest follows from the graph.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[
     tokens = {name: given[name] for name in ("bos_token_id", "eos_token_id") if given.get(name) is not None}
     ends = tokens.get("eos_token_id", [])
     last = ends[0] if isinstance(ends, list) and ends else ends
-    # Padding at the end of a prompt is cut off, and 0 counts as padding if nothing else is told.
+    # Padding at the end of a prompt is cut off, and 0 counts as padding by default.
     pad = given.get("pad_token_id")
     if pad is None and isinstance(last, int):
         pad = last
@@ -171,9 +171,9 @@ def why_no_generic_decoder(model: Model) -> str | None:
     if not keys or len(keys) != len(values):
         return f"it has {len(keys)} caches of keys and {len(values)} of values"
     if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:
-        return "its caches have heads of unlike sizes"
+        return "its caches have heads of different sizes"
     if len({cache.element_type for cache in (*keys, *values)}) > 1:
-        return "its caches are of unlike types"
+        return "its caches are of different types"
     if any(len(templates) > 1 for templates in names):
         return "no one template with the layer's number gives the names of its caches"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):

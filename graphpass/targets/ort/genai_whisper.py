@@ -98,7 +98,7 @@ def whisper_config(
 
 
 def audio_processor(source: Path | None) -> str | None:
-    """Return the text of ``audio_processor_config.json``; ``None`` if nothing tells how features are computed.
+    """Return the text of ``audio_processor_config.json``; ``None`` if the computation of features is not known.
 
     Raises:
         ReadError: GP116, preprocessor_config.json is no JSON object.
@@ -150,11 +150,11 @@ def why_no_whisper(decoder: Model) -> str | None:
     if others:
         return f"cache {others[0]} is none of [batch, heads, positions, head_dim]"
     if len(set(counts.values())) > 1 or not held:
-        return f"its layers have unlike caches: {', '.join(f'{count} {role}' for role, count in counts.items())}"
+        return f"its layers have different caches: {', '.join(f'{count} {role}' for role, count in counts.items())}"
     if len({(cache.shape or ())[3] for cache in held}) > 1 or any(_differ(group) for group in caches.values()):
-        return "its caches have heads of unlike sizes"
+        return "its caches have heads of different sizes"
     if len({cache.element_type for cache in held}) > 1:
-        return "its caches are of unlike types"
+        return "its caches are of different types"
     if any(not _are_counted(group) for group in caches.values()):
         return "names of its caches do not count layers from 0 by one template"
     return None if any(port.name == "logits" for port in decoder.outputs) else "its decoder has no output logits"

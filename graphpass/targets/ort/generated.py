@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "list[list[int]]"
 
-#: Prompts: one alone, and two of unlike lengths side by side, which are padded on the left.
+#: Prompts: one alone, and a batch of two of different lengths, padded on the left.
 _ALONE: tuple[Rows, ...] = ([[5, 9, 17, 3, 11]],)
 _PADDED: tuple[Rows, ...] = ([[7, 2, 8], [4, 6, 1, 9, 3, 12]],)
 

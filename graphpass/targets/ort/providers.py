@@ -28,9 +28,9 @@ class Provider:
         attends_to_past: Whether it attends to a past from several new tokens.
         expert_types: Element types of hidden states that its kernel of MoE takes, which pays against all that exporters
             write (see `fuse-experts`); none without a kernel.
-        quantized_expert_types: The same of its kernel of QMoE. That of CUDA wants f16 with scales in it, that of WebGPU
-            reads no zero points and normalizes all weights of experts (``contrib_ops/webgpu/moe/qmoe.cc``); neither was
-            run, so that quantized experts stay there.
+        quantized_expert_types: The same of its kernel of QMoE. That of CUDA requires f16 with scales in it, that of
+            WebGPU reads no zero points and normalizes all weights of experts (``contrib_ops/webgpu/moe/qmoe.cc``);
+            neither was run, so that quantized experts stay there.
         experts_source: File of ONNX Runtime with the kernel of MoE.
         has_attention: Whether it has a kernel of ONNX's Attention.
         joins_sums: Whether a sum and the norm after it gain in one operator.
@@ -63,7 +63,7 @@ PROVIDERS: dict[Device, Provider] = {
         "CPUExecutionProvider",
         "onnxruntime/contrib_ops/cpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        frozenset({"unlike scales"}),
+        frozenset({"mixed scales"}),
         expert_types=frozenset({"f32", "f16"}),
         quantized_expert_types=frozenset({"f32", "f16"}),
         experts_source="onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc",
@@ -94,7 +94,7 @@ PROVIDERS: dict[Device, Provider] = {
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",
         frozenset({"f32", "f16"}),
-        frozenset({"mask", "softcap", "integers", "unlike scales", "counts"}),
+        frozenset({"mask", "softcap", "integers", "mixed scales", "counts"}),
         has_attention=False,
     ),
 }

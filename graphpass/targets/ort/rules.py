@@ -117,7 +117,7 @@ def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
 def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str, str] | None:
     """Return why ``provider`` refuses a GroupQueryAttention, and the rule's file."""
     if node.input(7) is not None and (head_dim or 0) % 16:
-        return f"it rotates heads of {head_dim}, and its kernels want a multiple of 16", _GROUPED
+        return f"it rotates heads of {head_dim}, and its kernels require a multiple of 16", _GROUPED
     if (lacking := why_refused(node, provider.lacks)) is not None:
         return lacking, provider.source
     kind = node.source().element_type

@@ -20,7 +20,7 @@ class Paged(StatefulTarget):
     """
 
     name = "paged"
-    description = "openvino.genai's default backend: what SDPAToPagedAttention transforms rightly"
+    description = "openvino.genai's default backend: models that SDPAToPagedAttention transforms correctly"
     no_reorder = (
         "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
         "leave out cache=reorder; the scheduler of openvino.genai shares and frees blocks",

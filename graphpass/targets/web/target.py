@@ -34,8 +34,9 @@ class Web(Target):
 
     Options:
         device: The provider that runs it: ``webgpu``, or ``wasm`` on the CPU, which runs models for ``webgpu``, too.
-        dtype: Types in the file, which its name tells: ``fp32`` and ``fp16`` change hidden states, weights and caches;
-            ``q4`` and ``q4f16`` round weights to 4 bits as well, see `quantize-weights`. By default all types stay.
+        dtype: Types in the file, which are part of its name: ``fp32`` and ``fp16`` change hidden states, weights and
+            caches; ``q4`` and ``q4f16`` round weights to 4 bits as well, see `quantize-weights`. By default all types
+            stay.
         context: Number of positions in tables of rotary embeddings, see `ort`.
     """
 

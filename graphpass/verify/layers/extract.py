@@ -30,7 +30,7 @@ _LEAST, _MOST = 0.02, 0.2
 _TINY = 1e-20
 
 #: Angles that a scale gives are its logarithm times these. Tolerances are for numbers up to about 1, and relative
-#: beyond; sines and cosines tell 0.02 % in f32 by the second, and more than e**(pi / 5) by the first.
+#: beyond; sines and cosines show 0.02 % in f32 by the second, and more than e**(pi / 5) by the first.
 _TURNS = 1.0, 10.0
 
 
@@ -53,7 +53,7 @@ def extract(part: Part) -> Model:
     Token ids select rows of a table, the same for all models, in place of all that happens before the part; embeddings
     are such rows themselves. Of other parts shapes alone matter: the values between them become those rows, and their
     caches zeros. The output ``logits`` is the part's contribution to the stream, scaled to a mean square of 1 at each
-    position, and behind it the scale; the logits themselves if the part ends with them.
+    position, followed by the scale; the logits themselves if the part ends with them.
     """
     chain = part.chain
     needed = _needed(part)

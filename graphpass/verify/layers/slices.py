@@ -44,7 +44,7 @@ class Cutter:
     """Cuts weights of one model.
 
     Runtimes that fold a Slice of f16 do so in f32, all of it, and ONNX Runtime makes others at each run; so what is
-    left of weights is written anew.
+    left of weights is rewritten.
 
     Attributes:
         rewriter: Edits the model.

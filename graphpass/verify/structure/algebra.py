@@ -26,7 +26,7 @@ _ROUNDING = 1e-6
 #: Largest number of f32.
 LARGEST = float(numpy.finfo(numpy.float32).max)
 
-#: More conditions are not told apart.
+#: More conditions are not distinguished.
 _MOST_CONDITIONS = 48
 
 #: More cases are left as they are.

@@ -220,7 +220,7 @@ class Definitions:
         return self.algebra.times(*outside, summed)
 
     def _parted(self, body: Expr, bounds: Sequence[Expr]) -> Expr | None:
-        """Sum a place apart that a condition tells from others, as parts of a stack."""
+        """Sum an index that a condition selects separately, as parts of a stack."""
         for part in ex.walk(body):
             condition = oriented(part.args[0]) if part.op == "choose" and on_indices(part.args[0]) else None
             own = [one for one in bounds if condition is not None and one in set(ex.walk(condition))]

@@ -46,7 +46,7 @@ class _Token:
         return ex.substitute(found, {own: row})
 
     def inner(self, row: Expr) -> Steps:
-        """Return what the first and the third product make of the token."""
+        """Return the results of the first and the third product for the token."""
         node, index = self.element.node, self.element.index
         kind, fusion = self.given.get("activation_type", "relu"), self.given.get("swiglu_fusion", 0)
 

@@ -82,7 +82,7 @@ def test_padding_in_front_is_found_misread_with_right():
 def test_what_stays_says_why():
     result = ran(exported("deepseek_v3/onnx"), "fuse-group-query-attention{context=64}")
     assert not result.records[-1].result.changed
-    reason = "GroupQueryAttention wants keys and values of one size, not 24 and 16"
+    reason = "GroupQueryAttention requires keys and values of one size, not 24 and 16"
     assert all(reason in note for note in result.records[-1].result.notes)
     assert len(result.records[-1].result.notes) == 2
 

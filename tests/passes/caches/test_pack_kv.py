@@ -153,7 +153,7 @@ def two_values():
         (lambda: forms.window("after"), "cache past_key cannot be packed: what is written back"),
         (two_values, "cache past_key cannot be packed: it has several partners"),
         (lambda: onnx_model("qwen3", "onnx-genai"), "cannot be packed: something else than the Concat"),
-        (lambda: piped(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0], "in unlike order"),
+        (lambda: piped(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0], "in different orders"),
     ],
 )
 def test_what_cannot_be_packed(form, says):

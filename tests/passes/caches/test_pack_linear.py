@@ -239,7 +239,7 @@ def two_states(*, beams=False, turned=False):
     [
         (
             {"beams": True},
-            "caches past_conv and past_ssm cannot be packed: they are of unlike types, or reordered apart",
+            "caches past_conv and past_ssm cannot be packed: they are of different types, or reordered separately",
         ),
         (
             {"turned": True},

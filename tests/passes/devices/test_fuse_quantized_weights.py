@@ -75,7 +75,7 @@ def test_products_are_those_of_dequantized_weights(stored, zeros, rows, blocks, 
     model = build(stored, rows, blocks, block, zeros=zeros)
     after, result = fused(model)
     written = int(stored == "int4")
-    assert result.statistics == {"products fused": 1, "tables fused": 0, "weights written anew": written}
+    assert result.statistics == {"products fused": 1, "tables fused": 0, "weights rewritten": written}
     assert set(kinds(after)) == {"MatMulNBits"}
     x = numpy.random.default_rng(0).standard_normal((2, 3, blocks * block)).astype(numpy.float32)
     numpy.testing.assert_allclose(ran(after, x), ran(model, x), rtol=1e-4, atol=1e-4)

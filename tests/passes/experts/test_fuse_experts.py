@@ -75,7 +75,7 @@ def test_all_forms_compute_the_same(form, router, columns, kind, bias, turned):
     assume({"one": {"silu", "relu"}}.get(columns, {"silu", "clamped"}) >= {kind})
     model = experts(form, router, columns, kind, bias=bias, turned=turned)
     after, done = fused(model)
-    assert done.statistics == {"layers fused": 1, "layers left": 0, "weights written anew": 4 if bias else 2}
+    assert done.statistics == {"layers fused": 1, "layers left": 0, "weights rewritten": 4 if bias else 2}
     kinds = operators(after)
     assert kinds["MoE"] == 1
     assert kinds["TopK"] == kinds["Log"] == (router == "sigmoid")

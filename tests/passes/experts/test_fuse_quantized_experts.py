@@ -77,7 +77,7 @@ def test_whole_numbers_and_scales_are_those_of_the_model():
                 for one in products[place::2]
             ]
             numpy.testing.assert_array_equal(held[node.input[port + part]], wanted)
-    assert done.statistics["weights written anew"] == 4
+    assert done.statistics["weights rewritten"] == 4
     assert {one.name: one.i for one in node.attribute if one.name in {"accuracy_level", "block_size"}} == {
         "accuracy_level": 1,
         "block_size": 16,

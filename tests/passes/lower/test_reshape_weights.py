@@ -68,7 +68,7 @@ def tied(folder: Path) -> Path:
 
 def reshaped(path: Path) -> OnnxModel:
     result = PassManager(parse("lower-operators")).run(graphpass.load(path))
-    assert result.records[0].result == Done({"weights declared anew": 1}, changed=True)
+    assert result.records[0].result == Done({"weights redeclared": 1}, changed=True)
     assert isinstance(result.model, OnnxModel)
     return result.model
 
