@@ -52,12 +52,12 @@ class Stage:
 
     @property
     def share(self) -> float | None:
-        """Return the part that is done, from 0 to 1; ``None`` if it is not known."""
+        """Return the part that is done, from 0 to 1, if known."""
         return min(1.0, self.done / self.total) if self.total else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` if nothing, or different kinds of stages, are counted."""
+        """Return an estimate of the remaining time; ``None`` if there is nothing to estimate it by."""
         return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property

@@ -40,7 +40,7 @@ class Value:
     element_type: str = field(compare=False)
 
     def __hash__(self) -> int:
-        """Return a number that is the same in each run, so that sets keep their order."""
+        """Return the same number in each run; sets keep their order."""
         return self.node << 6 ^ self.port
 
     @property

@@ -19,7 +19,7 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 @dataclass(frozen=True)
 class CountNewTokens(Pass[OnnxModel]):
-    """Set the number of new tokens of each row of a batch as an input of GroupQueryAttention.
+    """Give GroupQueryAttention the number of new tokens of each row.
 
     Without these numbers it takes several new tokens after a past for one row alone: second prompts, chunks of prompts
     and drafts go token by token in batches. Models of other exporters with the operator get it, too.

@@ -145,7 +145,10 @@ def _is_residual(model: Model, pair: Pair) -> bool:
 
 
 def may_be_past(value: Value) -> bool:
-    """Return whether ``value`` has a matrix of numbers per batch entry; ids and masks have none."""
+    """Return whether ``value`` may be a matrix of numbers per batch entry.
+
+    Ids and masks are none.
+    """
     return (value.rank is None or value.rank >= 3) and value.element_type not in {"i64", "boolean", "string"}
 
 

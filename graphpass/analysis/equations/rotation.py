@@ -220,7 +220,7 @@ def _counts(element: Expr, size: int) -> list[int]:
 def _factors(
     read: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], count: int, interleaved: bool, rounding: str
 ) -> tuple[Expr, Expr] | None:
-    """Return cosine and sine if the first ``count`` channels are rotated in pairs, apart from ``rounding``."""
+    """Return cosine and sine if ``count`` channels are rotated in pairs, apart from ``rounding``."""
     pair = ex.index("pair", number(count // 2))
     doubled = ex.multiply(number(2), pair)
     ends = (doubled, ex.add(doubled, ONE)) if interleaved else (pair, ex.add(pair, number(count // 2)))

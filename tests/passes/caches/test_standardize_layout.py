@@ -192,7 +192,7 @@ def laid(value, order):
         (forms.merged_heads, "no order of axes leads from layout BSD to BHSD"),
         (forms.one_head, "no order of axes leads from layout BSD to BHSD"),
         (forms.packed_pair, "no order of axes leads from layout 2BHSD to BHSD"),
-        (forms.all_layers, "what axis 0 is the graph does not show, and its size does not either"),
+        (forms.all_layers, "the graph does not show the role of axis 0, and its size does not either"),
     ],
 )
 def test_caches_of_other_axes_stay(form, says):
