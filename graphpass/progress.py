@@ -57,7 +57,7 @@ class Stage:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` if there is nothing to estimate it by."""
+        """Return an estimate of the remaining time; ``None`` if there is none."""
         return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property

@@ -17,6 +17,7 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Element, Index, Request, UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import Expr, Sort, index, number, read
+from graphpass.analysis.symbolic.nodes import Identity
 from graphpass.analysis.symbolic.rounding import Array, typed
 from graphpass.analysis.symbolic.sizes import NodeSizes
 from graphpass.analysis.symbolic.table import TABLE
@@ -129,7 +130,7 @@ class _Operands:
             if not (numpy.ma.is_masked(held) and numpy.ma.getmaskarray(held)[at]):
                 return number(numpy.ma.getdata(held)[at].item())
         if value not in self._tables:
-            self._tables[value] = Table(f"operand {next(_SERIALS)}", held)
+            self._tables[value] = Table((len(self._tables), Identity(next(_SERIALS))), held)
         sort: Sort = "bool" if held.dtype.kind == "b" else "real" if held.dtype.kind == "f" else "int"
         return read(self._tables[value], place, sort)
 

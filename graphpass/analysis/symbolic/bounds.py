@@ -33,7 +33,7 @@ def is_natural(expr: Expr) -> bool:
         if len(terms) > _MOST_TERMS:
             return False
         atoms = {atom for monomial in terms for atom in monomial}
-        variable = max((atom for atom in atoms if atom.op == "index"), key=lambda atom: atom.serial, default=None)
+        variable = max((atom for atom in atoms if atom.op == "index"), key=lambda atom: atom.order, default=None)
         if variable is None:
             return _is_natural_in_lengths(terms, atoms)
         slope, rest = _split(terms, variable)
@@ -115,7 +115,7 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
         whole = from_polynomial(exact)
         remainder = _minus(expr, _times(whole, divisor))
     else:
-        for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda one: -one.serial):
+        for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda one: -one.order):
             if atom.op != "index":
                 continue
             slope, _ = _split(polynomial(expr), atom)
@@ -136,7 +136,7 @@ def quotient(expr: Expr, divisor: Expr) -> Expr | None:
     rest, by = dict(polynomial(expr)), polynomial(divisor)
     if not by or len(rest) * len(by) > _MOST_TERMS:
         return None
-    atoms = sorted({atom for monomial in (*rest, *by) for atom in monomial}, key=lambda atom: atom.serial)
+    atoms = sorted({atom for monomial in (*rest, *by) for atom in monomial}, key=lambda atom: atom.order)
 
     def degrees(monomial: Monomial) -> tuple[int, ...]:
         return tuple(monomial.count(atom) for atom in atoms)

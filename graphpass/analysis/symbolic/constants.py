@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,11 +34,11 @@ class Table:
     """Constant that expressions read; equal contents are equal.
 
     Attributes:
-        digest: Hash of shape, type and elements.
+        digest: Hash of shape, type and elements; of an array that was computed, anything that no other has.
         elements: The elements.
     """
 
-    digest: str
+    digest: Hashable
     elements: numpy.ndarray = field(compare=False, repr=False)
 
     @property

@@ -24,6 +24,7 @@ from graphpass.analysis.symbolic.expressions import (
     subtract,
     walk,
 )
+from graphpass.analysis.symbolic.nodes import Identity
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.values import INTEGERS, REALS
@@ -284,7 +285,7 @@ class Elements:
 
     def _opaque(self, value: Value, index: Index, node: Node, reason: str) -> Expr:
         sort = "bool" if value.element_type == "boolean" else "int" if value.element_type in INTEGERS else "real"
-        found = make("opaque", ((id(self.graph), value.node, value.port), *index), sort)  # type: ignore[arg-type]
+        found = make("opaque", ((Identity(id(self.graph)), value.node, value.port), *index), sort)  # type: ignore[arg-type]
         self.misses[found] = Miss(node, reason)
         return found
 

@@ -106,7 +106,7 @@ def add(*operands: Expr) -> Expr:
         return from_polynomial(total(*map(polynomial, terms)))
     flat = [part for term in terms for part in (term.args if term.op == "real_sum" else (term,))]
     constant = math.fsum(part.args[0] for part in flat if part.op == "number")
-    rest = sorted((part for part in flat if part.op != "number"), key=lambda part: part.serial)
+    rest = sorted((part for part in flat if part.op != "number"), key=lambda part: part.order)
     kept = [*rest, number(constant)] if constant or not rest else rest
     return kept[0] if len(kept) == 1 else make("real_sum", tuple(kept), "real")
 
@@ -123,7 +123,7 @@ def multiply(one: Expr, other: Expr) -> Expr:
     if one.sort == other.sort == "int":
         factors = polynomial(one), polynomial(other)
         if _is_large(*factors):
-            return make("product", tuple(sorted((one, other), key=lambda operand: operand.serial)), "int")
+            return make("product", tuple(sorted((one, other), key=lambda operand: operand.order)), "int")
         return from_polynomial(product(*factors))
     if one.op == other.op == "number":
         return number(one.args[0] * other.args[0])
@@ -132,7 +132,7 @@ def multiply(one: Expr, other: Expr) -> Expr:
         if factor.op == "number" and constants:
             (others,) = (part for part in rest.args if part.op != "number")
             return multiply(number(factor.args[0] * constants[0].args[0]), others)
-    return make("product", tuple(sorted((one, other), key=lambda operand: operand.serial)), "real")
+    return make("product", tuple(sorted((one, other), key=lambda operand: operand.order)), "real")
 
 
 #: Integers with more factors, terms or bits are not multiplied out: hostile graphs square their sizes again and again.
@@ -274,7 +274,7 @@ def equal(one: Expr, other: Expr) -> Expr:
         return number(one.args[0] == other.args[0])
     if one.sort == other.sort == "int":
         return _zero(subtract(one, other))
-    return make("equal", tuple(sorted((one, other), key=lambda operand: operand.serial)), "bool")
+    return make("equal", tuple(sorted((one, other), key=lambda operand: operand.order)), "bool")
 
 
 def _zero(expr: Expr) -> Expr:
@@ -320,13 +320,13 @@ def _joined(op: Literal["and", "or"], operands: Iterable[Expr]) -> Expr:
     if decisive in flat or any(negate(part) in flat for part in flat if part.op not in {"and", "or"}):
         return decisive
     dual: Literal["and", "or"] = "or" if op == "and" else "and"
-    for part in sorted((part for part in flat if part.op == dual), key=lambda part: part.serial):
+    for part in sorted((part for part in flat if part.op == dual), key=lambda part: part.order):
         kept = [one for one in part.args if negate(one) not in flat]
         if len(kept) < len(part.args) or any(one in flat for one in part.args):
             # The others decide parts of it, or all.
             rest = [] if any(one in flat for one in part.args) else [_joined(dual, kept)]
             return _joined(op, [*(flat - {part}), *rest])
-    ordered = sorted(_without_implied(op, flat), key=lambda part: part.serial)
+    ordered = sorted(_without_implied(op, flat), key=lambda part: part.order)
     return neutral if not ordered else ordered[0] if len(ordered) == 1 else make(op, tuple(ordered), "bool")
 
 
@@ -336,7 +336,7 @@ _MOST_COMPARED = 16
 
 def _without_implied(op: Literal["and", "or"], parts: set[Expr]) -> set[Expr]:
     """Drop comparisons that follow from others; of alternatives, those that others follow from."""
-    compared = sorted((part for part in parts if part.op == "not_positive"), key=lambda part: part.serial)
+    compared = sorted((part for part in parts if part.op == "not_positive"), key=lambda part: part.order)
     if not 1 < len(compared) <= _MOST_COMPARED:
         return parts
     dropped: set[Expr] = set()

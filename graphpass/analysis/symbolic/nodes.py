@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import count
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 Sort = Literal["int", "real", "bool"]
 
 Monomial: TypeAlias = "tuple[Expr, ...]"
-"""A product of atoms, sorted by `Expr.serial`."""
+"""A product of atoms, sorted by `Expr.order`."""
 
 Polynomial: TypeAlias = "dict[Monomial, int]"
 """The coefficient of each monomial, never 0; the constant belongs to the empty one."""
@@ -24,22 +25,23 @@ class Expr:
         op: Its operator.
         args: Operands and parameters, see the functions.
         sort: Kind of its value.
-        serial: Number in the order of creation, which orders operands.
+        operands: The expressions that it is made of.
+        order: Sorts operands: by height, then by a digest of the structure. It is the same in every process, whichever
+            expressions were made before.
     """
 
-    __slots__ = ("__weakref__", "args", "op", "serial", "sort")
+    __slots__ = ("__weakref__", "args", "op", "operands", "order", "sort")
 
     def __init__(self, op: str, args: tuple[Any, ...], sort: Sort) -> None:
         """Create an expression that is not among the known ones; `make` looks it up first."""
         self.op, self.args, self.sort = op, args, sort
-        self.serial = next(_SERIALS)
-
-    @property
-    def operands(self) -> tuple[Expr, ...]:
-        """Return the expressions that it is made of."""
-        if self.op == "sum":
-            return tuple(dict.fromkeys(atom for monomial, _ in self.args for atom in monomial))
-        return tuple(arg for arg in self.args if isinstance(arg, Expr))
+        if op == "sum":
+            self.operands = tuple(dict.fromkeys(atom for monomial, _ in args for atom in monomial))
+        else:
+            self.operands = tuple(arg for arg in args if isinstance(arg, Expr))
+        height = 1 + max((operand.order >> _DIGEST_BITS for operand in self.operands), default=0)
+        digest = hashlib.blake2b(f"{op} {sort} {args}".encode(), digest_size=_DIGEST_BITS // 8).digest()
+        self.order = height << _DIGEST_BITS | int.from_bytes(digest, "big")
 
     @property
     def as_number(self) -> int | float | bool | None:
@@ -47,10 +49,20 @@ class Expr:
         return self.args[0] if self.op == "number" else None
 
     def __repr__(self) -> str:
-        return f"<{self.op} {self.serial}>"
+        # Digests are made of this.
+        return f"<{self.op} {self.order:x}>"
 
 
-_SERIALS = count()
+_DIGEST_BITS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Tells different objects apart without a part in the order of expressions."""
+
+    number: int = field(repr=False)
+
+
 _KNOWN: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 
 
@@ -124,7 +136,7 @@ def from_polynomial(terms: Polynomial) -> Expr:
             return number(factor)
         if factor == 1 and len(monomial) == 1:
             return monomial[0]
-    kept.sort(key=lambda term: (len(term[0]), *(atom.serial for atom in term[0])))
+    kept.sort(key=lambda term: (len(term[0]), *(atom.order for atom in term[0])))
     return make("sum", tuple(kept), "int")
 
 
@@ -142,7 +154,7 @@ def product(one: Polynomial, other: Polynomial) -> Polynomial:
     found: Polynomial = {}
     for left, factor in one.items():
         for right, times in other.items():
-            monomial = tuple(sorted((*left, *right), key=lambda atom: atom.serial))
+            monomial = tuple(sorted((*left, *right), key=lambda atom: atom.order))
             found[monomial] = found.get(monomial, 0) + factor * times
     return found
 

@@ -48,7 +48,6 @@ def _compared(part: Expr, _: list[Any]) -> str:
 
 
 def _joined(word: str, operands: list[str]) -> str:
-    # Serial numbers, which order operands, differ from process to process.
     return "(" + word.join(sorted(operands, key=lambda operand: (len(operand), operand))) + ")"
 
 

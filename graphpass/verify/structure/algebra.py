@@ -58,7 +58,6 @@ class Algebra:
         self.neutral = frozenset(neutral)
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
-        self._conditions: set[Expr] = set()
         self._tables: dict[tuple[int, ...], list[Table]] = {}
 
     def normal(self, root: Expr) -> Expr:
@@ -213,14 +212,14 @@ class Algebra:
             return self._sum([self.times(held, term) for term in kept[0].args])
         if len(kept) == 1 and held is ONE:
             return kept[0]
-        return ex.make("times", (held, *sorted(kept, key=lambda factor: factor.serial)), "real")
+        return ex.make("times", (held, *sorted(kept, key=lambda factor: factor.order)), "real")
 
     def leading(self, expr: Expr) -> float:
         """Return the coefficient of the first term of the first case."""
         while expr.op == "choose":
             expr = expr.args[1] if expr.args[1].as_number is None else expr.args[2]
         if expr.op == "real_sum":
-            expr = min((term for term in expr.args if term.op != "number"), key=lambda term: self._rest(term).serial)
+            expr = min((term for term in expr.args if term.op != "number"), key=lambda term: self._rest(term).order)
         return float(expr.args[0].args[0]) if expr.op == "times" else 1.0
 
     def _rest(self, term: Expr) -> Expr:
@@ -274,7 +273,6 @@ class Algebra:
             return expr
         found = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
         kept = {oriented(one) for one in dict.fromkeys(found) if apart(one)}
-        self._conditions.update(kept)
         if not 0 < len(kept) <= _MOST_CONDITIONS:
             return expr
         conditions = sorted(kept, key=order)
@@ -325,7 +323,7 @@ def _extreme(choice: Expr) -> Expr:
     if bound is not None and (bound <= -LARGEST if is_larger else bound >= LARGEST):
         # No finite number is beyond it.
         return other if one.op == "number" else one
-    first, second = sorted((one, other), key=lambda operand: (operand.op == "number", operand.serial))
+    first, second = sorted((one, other), key=lambda operand: (operand.op == "number", operand.order))
     return ex.maximum(first, second) if is_larger else ex.minimum(first, second)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from graphpass.analysis.symbolic import expressions as ex
@@ -22,17 +21,9 @@ def oriented(condition: Expr) -> Expr:
     return condition if lead > 0 else ex.negate(condition)
 
 
-def order(condition: Expr) -> tuple[int, str]:
-    """Order conditions, whenever they were made: those on one index decide others."""
-    digests: dict[Expr, str] = {}
-    for part in ex.walk(condition):
-        if part.op == "sum":
-            args = sorted(f"{sorted(digests[atom] for atom in monomial)} {factor}" for monomial, factor in part.args)
-        else:
-            args = [digests[arg] if isinstance(arg, Expr) else repr(arg) for arg in part.args]
-        described = f"{part.op} {sorted(args) if part.op in {'and', 'or'} else args}"
-        digests[part] = hashlib.blake2b(described.encode(), digest_size=8).hexdigest()
-    return sum(part.op == "index" for part in digests), digests[condition]
+def order(condition: Expr) -> tuple[int, int]:
+    """Order conditions: those on one index decide others."""
+    return sum(part.op == "index" for part in ex.walk(condition)), condition.order
 
 
 def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:

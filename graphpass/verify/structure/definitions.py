@@ -40,7 +40,7 @@ class Weight:
     """
 
     digest: str
-    name: str = field(compare=False)
+    name: str = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +358,7 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
         if part.op in {"floor_quotient", "modulo"} and part.args[0] is variable and part.args[1].as_number != 1
     }
     whole = [(by, count) for by in found if (count := quotient(size, by)) is not None and count is not ONE]
-    return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].serial), default=None)
+    return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].order), default=None)
 
 
 def _walk(*roots: Expr) -> Iterator[Expr]:
@@ -388,5 +388,5 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(one, set()).add(use)
     # Python's hashes of text differ between processes.
-    order = {one: (one.args[1].serial, sorted(map(repr, uses))) for one, uses in places.items()}
+    order = {one: (one.args[1].order, sorted(map(repr, uses))) for one, uses in places.items()}
     return sorted(places, key=lambda one: order[one])

@@ -153,7 +153,7 @@ class Tensors(Elements):
         if found is not None:
             return found
         # Dimensions of both graphs are numbered alike, whatever they are.
-        return ex.length(f"dimension {dimension_name(dimension)} of {id(self.graph)}")
+        return self.definitions.length((id(self.graph), dimension_name(dimension)))
 
     def _of_function(self, dimension: Expr) -> Expr | None:
         """Return a size of a result that is a function of its operands."""

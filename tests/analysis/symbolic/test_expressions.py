@@ -30,6 +30,15 @@ CONDITIONS = [
 ]
 
 
+def test_operands_are_in_one_order_whichever_was_made_first():
+    def written(*names):
+        made = {name: ex.read(name, (), "real") for name in names}
+        one, other = made["first made"], made["made after"]
+        return [text(build(one, other)) for build in (ex.add, ex.multiply, ex.equal)]
+
+    assert written("first made", "made after") == written("made after", "first made")
+
+
 @st.composite
 def places(draw):
     past, length = draw(st.integers(0, 9)), draw(st.integers(1, 5))

@@ -4,7 +4,7 @@ import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import number
-from graphpass.verify.structure.conditions import decide, place_of
+from graphpass.verify.structure.conditions import decide, order, place_of
 
 QUERY, KEY = ex.index("query", ex.length("length", 1)), ex.index("key", ex.length("length", 1))
 EXPERT = ex.index("expert", number(4))
@@ -38,3 +38,9 @@ def test_an_index_has_the_place_that_a_condition_asks_for_if_that_is_within_its_
     assert place_of(ex.equal(EXPERT, other), EXPERT) is other
     assert place_of(ex.equal(EXPERT, ex.add(other, number(1))), EXPERT) is None
     assert place_of(ex.equal(ex.multiply(number(2), EXPERT), other), EXPERT) is None
+
+
+def test_conditions_follow_those_that_they_contain():
+    is_ahead = ex.at_most(QUERY, KEY)
+    distance = ex.choose(is_ahead, ex.subtract(KEY, QUERY), ex.subtract(QUERY, KEY))
+    assert all(order(is_ahead) < order(ex.at_most(distance, number(most))) for most in range(4, 20))
