@@ -1,8 +1,16 @@
-"""The one table of operators."""
+"""The one table of operators: sizes and elements of results.
+
+Sources: the operator specifications of ONNX and of OpenVINO's opset16. Names are those of the neutral `Graph`.
+"""
 
 from __future__ import annotations
 
-from graphpass.analysis.symbolic import open_sizes, operators
+from graphpass.analysis.symbolic import open_sizes
 from graphpass.analysis.symbolic.elements import OperatorTable
+from graphpass.analysis.symbolic.operators import elementwise, indexing, layout, reductions, sources
+from graphpass.analysis.symbolic.rotary import rotary
 
-TABLE = OperatorTable(operators.RULES, open_sizes.RULES)
+TABLE = OperatorTable(
+    elementwise.RULES | indexing.RULES | layout.RULES | reductions.RULES | sources.RULES | {"RotaryEmbedding": rotary},
+    open_sizes.RULES,
+)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from graphpass.analysis.symbolic import expressions as ex, open_sizes, operators
+from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits, regrouped
+from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations, sizes
@@ -84,7 +85,7 @@ def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
 
 def _reduction(mean: bool = False, squares: bool = False) -> Rule:
     define = closed(lambda element: _reduced(element, mean, squares))
-    exact = operators.RULES["ReduceSum"]
+    exact = TABLE.elements["ReduceSum"]
 
     def rule(element: Element) -> Steps:
         if element.value.element_type in REALS or mean:
@@ -282,7 +283,7 @@ def _identity_of(element: Element) -> Steps:
 
 
 RULES: dict[str, Rule] = {
-    **operators.RULES,
+    **TABLE.elements,
     "Dropout": _identity_of,
     "Flatten": _reshape,
     "Gemm": _gemm,
@@ -320,7 +321,7 @@ def table() -> OperatorTable:
 
     tables = (RULES, activations.RULES, attention.RULES, convolutions.RULES, experts.RULES, selection.RULES)
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    return OperatorTable(rules, open_sizes.RULES | attention.SIZES | selection.SIZES | sizes.SIZES)
+    return OperatorTable(rules, TABLE.sizes | attention.SIZES | selection.SIZES | sizes.SIZES)
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

@@ -1,0 +1,1 @@
+"""Elements of results from those of operands, by kind of operator."""

@@ -1,0 +1,168 @@
+"""Arithmetic, functions, comparisons and conditions, element by element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import divided, is_natural
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS
+from graphpass.ir.values import HALVES, INTEGERS, REALS
+
+
+def _elementwise(function: Callable[..., Expr]) -> Rule:
+    def rule(element: Element) -> Steps:
+        operands = []
+        for port in range(len(element.node.inputs)):
+            operands.append((yield element.broadcast(port)))
+        result = function(*operands)
+        return ex.round_to(element.value.element_type, result) if element.value.element_type in HALVES else result
+
+    return rule
+
+
+def _folded(function: Callable[[Expr, Expr], Expr]) -> Rule:
+    return _elementwise(lambda *operands: reduce(function, operands))
+
+
+def _function(name: str, compute: Callable[[float], float]) -> Rule:
+    def of(operand: Expr) -> Expr:
+        value = operand.as_number
+        if operand.sort == "int" and name in {"ceiling", "floor"}:
+            return operand
+        return ex.apply(name, (operand,)) if value is None else number(compute(float(value)))
+
+    return _elementwise(of)
+
+
+def _same(element: Element) -> Steps:
+    found = yield element.node.source(), element.index
+    source, result = element.node.source().element_type, element.value.element_type
+    if result == "boolean":
+        return ex.holds(found)
+    if found.sort == "bool":
+        return ex.choose(found, ONE, ZERO)
+    if source in REALS and result in INTEGERS and found.sort == "real":
+        value = found.as_number
+        return ex.apply("truncate", (found,), "int") if value is None else number(math.trunc(value))
+    return ex.round_to(result, found) if result in HALVES and source != result else found
+
+
+def _divide(element: Element) -> Steps:
+    one, other = (yield element.broadcast(0)), (yield element.broadcast(1))
+    if element.value.element_type in REALS:
+        return ex.divide(one, other)
+    # OpenVINO says whether it rounds down, ONNX does not round negative quotients down.
+    floors = element.node.attributes.get("floors", False)
+    if not is_natural(ex.subtract(other, ONE)) or not (floors or is_natural(one)):
+        raise UnknownError("it divides integers that may be negative")
+    quotient = divided(one, other)
+    return quotient[0] if quotient is not None else ex.floor_divide(one, other)
+
+
+def _modulo(element: Element) -> Steps:
+    one, other = (yield element.broadcast(0)), (yield element.broadcast(1))
+    if element.value.element_type in REALS or not (is_natural(one) and is_natural(ex.subtract(other, ONE))):
+        raise UnknownError("dialects give remainders of negative numbers differently")
+    quotient = divided(one, other)
+    return quotient[1] if quotient is not None else ex.modulo(one, other)
+
+
+def _power(one: Expr, other: Expr) -> Expr:
+    base, exponent = one.as_number, other.as_number
+    if base is not None and exponent is not None:
+        return number(float(base) ** float(exponent))
+    return ex.multiply(one, one) if exponent == 2 else ex.apply("power", (one, other))
+
+
+def _logical(function: Callable[..., Expr]) -> Rule:
+    return _elementwise(lambda *operands: function(*map(ex.holds, operands)))
+
+
+def _bitwise(function: Callable[..., Expr]) -> Rule:
+    def rule(*operands: Expr) -> Expr:
+        if all(operand.sort == "bool" for operand in operands):
+            return function(*operands)
+        raise UnknownError("it joins bits of integers")
+
+    return _elementwise(rule)
+
+
+def _absolute(operand: Expr) -> Expr:
+    return ex.maximum(operand, ex.negative(operand))
+
+
+def sigmoid(operand: Expr) -> Expr:
+    """Return ``1 / (1 + exp(-operand))``."""
+    return ex.divide(ONE, ex.add(ONE, ex.apply("exp", (ex.negative(operand),))))
+
+
+def _softplus(operand: Expr) -> Expr:
+    return ex.apply("log", (ex.add(ONE, ex.apply("exp", (operand,))),))
+
+
+def _clip(element: Element) -> Steps:
+    found = yield element.broadcast(0)
+    given = native_attributes(element.node)
+    for port, name, function in ((1, "min", ex.maximum), (2, "max", ex.minimum)):
+        if element.node.input(port) is not None:
+            found = function(found, (yield element.node.source(port), ()))
+        elif name in given:
+            found = function(found, number(float(given[name])))
+    return found
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(CASTS | {"ConvertLike"}, _same),
+    **dict.fromkeys(ANDS - {"BitwiseAnd"}, _logical(ex.conjunction)),
+    **dict.fromkeys(ORS - {"BitwiseOr"}, _logical(ex.disjunction)),
+    **dict.fromkeys(NOTS - {"BitwiseNot"}, _logical(ex.negate)),
+    "Abs": _elementwise(_absolute),
+    "Add": _elementwise(ex.add),
+    "BitwiseAnd": _bitwise(ex.conjunction),
+    "BitwiseNot": _bitwise(ex.negate),
+    "BitwiseOr": _bitwise(ex.disjunction),
+    "Ceiling": _function("ceiling", math.ceil),
+    "Clamp": _clip,
+    "Clip": _clip,
+    "Cos": _function("cos", math.cos),
+    "Divide": _divide,
+    "Equal": _elementwise(ex.equal),
+    "Erf": _function("erf", math.erf),
+    "Exp": _function("exp", math.exp),
+    "Floor": _function("floor", math.floor),
+    "FloorMod": _modulo,
+    "Greater": _elementwise(lambda one, other: ex.less(other, one)),
+    "GreaterEqual": _elementwise(lambda one, other: ex.at_most(other, one)),
+    "GreaterOrEqual": _elementwise(lambda one, other: ex.at_most(other, one)),
+    "IsNaN": _elementwise(lambda _: ex.FALSE),
+    "Less": _elementwise(ex.less),
+    "LessEqual": _elementwise(ex.at_most),
+    "LessOrEqual": _elementwise(ex.at_most),
+    "Log": _function("log", math.log),
+    "LogicalXor": _logical(lambda one, other: ex.negate(ex.equal(one, other))),
+    "Max": _folded(ex.maximum),
+    "Maximum": _folded(ex.maximum),
+    "Min": _folded(ex.minimum),
+    "Minimum": _folded(ex.minimum),
+    "Mod": _modulo,
+    "Multiply": _elementwise(ex.multiply),
+    "Negative": _elementwise(ex.negative),
+    "NotEqual": _elementwise(lambda one, other: ex.negate(ex.equal(one, other))),
+    "Power": _elementwise(_power),
+    "Reciprocal": _elementwise(lambda operand: ex.divide(ONE, operand)),
+    "Relu": _elementwise(lambda operand: ex.maximum(operand, ZERO)),
+    "Select": _elementwise(lambda condition, one, other: ex.choose(ex.holds(condition), one, other)),
+    "Sigmoid": _elementwise(sigmoid),
+    "Sin": _function("sin", math.sin),
+    "SoftPlus": _elementwise(_softplus),
+    "Softplus": _elementwise(_softplus),
+    "Sqrt": _function("sqrt", math.sqrt),
+    "Subtract": _elementwise(ex.subtract),
+    "Tanh": _function("tanh", math.tanh),
+}

@@ -1,0 +1,146 @@
+"""Reads and writes at indices, and pads."""
+
+from __future__ import annotations
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.places import flat_place, index_of, solved
+from graphpass.ir.graph import Value
+from graphpass.ir.operators import CASTS, SLICES
+
+
+def _positive(place: Expr, size: Expr) -> Expr:
+    """Return an index that may count from the end."""
+    if is_natural(place) or place.op == "read":
+        return place
+    if is_natural(ex.subtract(ex.negative(place), ONE)):
+        return ex.add(place, size)
+    return ex.choose(ex.at_most(ZERO, place), place, ex.add(place, size))
+
+
+def _gather(element: Element) -> Steps:
+    node, sizes = element.node, element.shape(0)
+    axis, batch = node.attributes["axis"] % len(sizes), node.attributes.get("batch_dims", 0)
+    count = (node.source(1).rank or 0) - batch
+    place = yield node.source(1), (*element.index[:batch], *element.index[axis : axis + count])
+    rest = element.index[axis + count :]
+    return (yield node.source(), (*element.index[:axis], _positive(place, sizes[axis]), *rest))
+
+
+def _gather_elements(element: Element) -> Steps:
+    axis = element.node.attributes.get("axis", 0) % len(element.index)
+    place = yield element.node.source(1), element.index
+    place = _positive(place, element.shape(0)[axis])
+    return (yield element.node.source(), (*element.index[:axis], place, *element.index[axis + 1 :]))
+
+
+def _gather_nd(element: Element) -> Steps:
+    if element.node.attributes.get("batch_dims"):
+        raise UnknownError("dialects gather by batch axes differently")
+    sizes, indices = element.shape(0), element.shape(1)
+    depth = indices[-1].as_number
+    if not isinstance(depth, int):
+        raise UnknownError("the number of its indices is not known")
+    spread = element.index[: len(indices) - 1]
+    places = []
+    for axis in range(depth):
+        place = yield element.node.source(1), (*spread, number(axis))
+        places.append(_positive(place, sizes[axis]))
+    return (yield element.node.source(), (*places, *element.index[len(indices) - 1 :]))
+
+
+def _pad(element: Element) -> Steps:
+    sizes = element.shape(0)
+    rank = len(sizes)
+    pads = yield from element.integers(1)
+    before = pads[:rank]
+    inside = ex.TRUE
+    places = []
+    for place, size, start in zip(element.index, sizes, before, strict=True):
+        own = ex.subtract(place, start)
+        inside = ex.conjunction(inside, ex.at_most(ZERO, own), ex.less(own, size))
+        places.append(own)
+    found = yield element.node.source(), tuple(places)
+    if inside is ex.TRUE:
+        return found
+    ports = [port for port in (2, 3) if element.node.input(port) is not None and element.node.source(port).rank == 0]
+    if not ports:
+        raise UnknownError("its mode of padding is not in the graph")
+    return ex.choose(inside, found, (yield element.node.source(ports[0]), ()))
+
+
+def _scatter_nd(element: Element) -> Steps:
+    """Write slices at indices that are ranges of whole axes or of parts."""
+    node, rank = element.node, len(element.index)
+    if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
+        raise UnknownError("it reduces what it writes")
+    indices = element.shape(1)
+    depth = indices[-1].as_number
+    if not isinstance(depth, int):
+        raise UnknownError("the number of its indices is not known")
+    part = _part_of_range(element) if depth == 1 and rank == 1 else None
+    if part is not None:
+        source, radix = part
+        spread = [
+            ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(element.elements.shape(source))
+        ]
+        place = yield source, tuple(spread)
+        found, inside = solved(spread, index_of(place, radix), index_of(element.index[0], radix))
+        where, sizes = tuple(found[one] for one in spread), tuple(one.args[1] for one in spread)
+        update = element.elements.graph.producer(node.source(2))
+        # Outside of the written slice the index may exceed its sizes, and cannot be divided into digits.
+        is_flattened = update.op == "Reshape" and element.elements.shape(update.source()) == sizes
+        written = yield (update.source(), where) if is_flattened else (node.source(2), (flat_place(where, sizes),))
+    else:
+        spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
+        places = []
+        for axis in range(depth):
+            places.append((yield node.source(1), (*spread, number(axis))))
+        found, inside = solved(spread, tuple(places), element.index[:depth])
+        written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
+    if inside is ex.TRUE:
+        return written
+    return ex.choose(inside, written, (yield node.source(), element.index))
+
+
+def _part_of_range(element: Element) -> tuple[Value, Index] | None:
+    """Return the slice of a range that is flattened to indices, and the range's shape.
+
+    OpenVINO's frontend writes ``x[:, :, :, :n] = y`` so (SliceAssign).
+    """
+    graph = element.elements.graph
+    flattened = graph.producer(graph.look_through(element.node.source(1), CASTS))
+    if flattened.op != "Reshape":
+        return None
+    part = flattened.source()
+    whole = graph.producer(graph.look_through(part, SLICES))
+    is_range = whole.op == "Reshape" and graph.producer(whole.source()).op == "Range"
+    return (part, element.elements.shape(whole.outputs[0])) if is_range else None
+
+
+def _scatter_update(element: Element) -> Steps:
+    """Write slices along one axis."""
+    node = element.node
+    axes = (yield from element.integers(3)) if node.input(3) is not None else ()
+    place = axes[0].as_number if axes else node.attributes.get("axis", 0)
+    indices = element.shape(1)
+    if not isinstance(place, int) or len(indices) != 1:
+        raise UnknownError("its axis or its indices are computed")
+    place %= len(element.index)
+    spread = [ex.index(f"write {node.index}", indices[0])]
+    written = yield node.source(1), tuple(spread)
+    found, inside = solved(spread, (written,), (element.index[place],))
+    update = yield node.source(2), (*element.index[:place], found[spread[0]], *element.index[place + 1 :])
+    return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), element.index))
+
+
+RULES: dict[str, Rule] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Pad": _pad,
+    "ScatterNDUpdate": _scatter_nd,
+    "ScatterUpdate": _scatter_update,
+}

@@ -1,0 +1,178 @@
+"""Moves of whole axes: shapes, copies, slices and concatenations."""
+
+from __future__ import annotations
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import divided, is_natural
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.places import regroup
+from graphpass.ir.axes import NO_END
+from graphpass.ir.operators import SPLITS
+
+
+def _reshape(element: Element) -> Steps:
+    return (yield element.node.source(), regroup(element.index, element.own_shape, element.shape(0)))
+
+
+def _unsqueeze(element: Element) -> Steps:
+    rank = len(element.index)
+    axes = yield from element.axes()
+    new = {axis % rank for axis in axes}
+    return (yield element.node.source(), tuple(place for axis, place in enumerate(element.index) if axis not in new))
+
+
+def _squeeze(element: Element) -> Steps:
+    sizes = element.shape(0)
+    has_axes = "axes" in element.node.attributes or element.node.input(1) is not None
+    axes = (yield from element.axes()) if has_axes else [axis for axis, size in enumerate(sizes) if size is ONE]
+    gone = {axis % len(sizes) for axis in axes}
+    kept = iter(element.index)
+    return (yield element.node.source(), tuple(ZERO if axis in gone else next(kept) for axis in range(len(sizes))))
+
+
+def _transpose(element: Element) -> Steps:
+    order = element.node.attributes.get("order") or tuple(reversed(range(len(element.index))))
+    places: list[Expr] = [ZERO] * len(order)
+    for axis, source in enumerate(order):
+        places[source] = element.index[axis]
+    return (yield element.node.source(), tuple(places))
+
+
+def _broadcast(element: Element) -> Steps:
+    if element.node.attributes.get("mode") == "explicit" or len(element.node.inputs) > 2:
+        raise UnknownError("it names the axes to copy along")
+    return (yield element.broadcast(0))
+
+
+def _tile(element: Element) -> Steps:
+    sizes, own = element.shape(0), element.own_shape
+    places = []
+    for place, size, result in zip(
+        element.index[len(own) - len(sizes) :], sizes, own[len(own) - len(sizes) :], strict=True
+    ):
+        if size is result:
+            places.append(place)
+        elif size is ONE:
+            places.append(ZERO)
+        else:
+            parts = divided(place, size)
+            places.append(parts[1] if parts is not None else ex.modulo(place, size))
+    return (yield element.node.source(), tuple(places))
+
+
+def _split(element: Element) -> Steps:
+    node, axis = element.node, element.node.attributes["axis"] % len(element.index)
+    start: Expr = ZERO
+    for output in node.outputs[: element.value.port]:
+        start = ex.add(start, element.elements.shape(output)[axis])
+    places = list(element.index)
+    places[axis] = ex.add(places[axis], start)
+    return (yield node.source(), tuple(places))
+
+
+def _concat(element: Element) -> Steps:
+    node, axis = element.node, element.node.attributes["axis"] % len(element.index)
+    place, offset = element.index[axis], ZERO
+    parts: list[tuple[Expr, Expr]] = []
+    for port in range(len(node.inputs)):
+        size = element.shape(port)[axis]
+        end = ex.add(offset, size)
+        inside = ex.less(place, end)
+        if inside is not ex.FALSE and ex.at_most(offset, place) is not ex.FALSE:
+            own = (*element.index[:axis], ex.subtract(place, offset), *element.index[axis + 1 :])
+            parts.append((inside, (yield node.source(port), own)))
+        if inside is ex.TRUE:
+            break
+        offset = end
+    if not parts:
+        raise UnknownError("no operand has the element")
+    found = parts[-1][1]
+    for inside, part in reversed(parts[:-1]):
+        found = ex.choose(inside, part, found)
+    return found
+
+
+def _start(bound: Expr, size: Expr) -> Expr:
+    """Return the first place that a slice's start means on an axis of ``size``."""
+    if bound.as_number == 0:
+        return ZERO
+    if is_natural(ex.subtract(ex.negative(bound), ONE)):
+        place = ex.add(size, bound)
+        return place if is_natural(place) else ex.maximum(place, ZERO)
+    if not is_natural(bound):
+        # Lengths after a past: the sign depends on the step.
+        bound = ex.choose(ex.at_most(ZERO, bound), bound, ex.maximum(ex.add(size, bound), ZERO))
+    # A start after the end leaves no element to write.
+    return bound
+
+
+def _first(start: Expr, size: Expr, step: Expr) -> Expr:
+    """Return the first place that a slice keeps."""
+    if is_natural(ex.subtract(step, ONE)):
+        return _start(start, size)
+    bound, count = start.as_number, size.as_number
+    if step.as_number is None or not isinstance(bound, int):
+        raise UnknownError("its step, or where it starts backward, is computed")
+    if bound == -1 or bound >= NO_END:
+        return ex.subtract(size, ONE)
+    if not isinstance(count, int):
+        raise UnknownError("it goes backward on an axis of unknown size")
+    return number(min(bound if bound >= 0 else bound + count, count - 1))
+
+
+def _slice(element: Element) -> Steps:
+    node, sizes = element.node, element.shape(0)
+    starts = yield from element.integers(1)
+    steps_port = node.attributes["steps_port"]
+    steps = (yield from element.integers(steps_port)) if node.input(steps_port) is not None else (ONE,) * len(starts)
+    axes_port = 7 - steps_port
+    if "axes" in node.attributes:
+        axes = tuple(node.attributes["axes"])
+    else:
+        axes = (yield from element.axes(axes_port)) if node.input(axes_port) is not None else tuple(range(len(starts)))
+    places = list(element.index)
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        places[axis] = ex.add(ex.multiply(places[axis], step), _first(start, sizes[axis], step))
+    return (yield node.source(), tuple(places))
+
+
+def _strided_slice(element: Element) -> Steps:
+    node, sizes, given = element.node, element.shape(0), element.node.attributes
+    if any(given["ellipsis_mask"]):
+        raise UnknownError("it has an ellipsis")
+    starts = yield from element.integers(1)
+    steps = (yield from element.integers(3)) if node.input(3) is not None else (ONE,) * len(starts)
+
+    def is_set(mask: str, place: int) -> bool:
+        return place < len(given[mask]) and bool(given[mask][place])
+
+    places: list[Expr] = []
+    own = list(element.index)
+    for place, (start, step) in enumerate(zip(starts, steps, strict=True)):
+        if is_set("new_axis_mask", place):
+            own.pop(0)
+            continue
+        size = sizes[len(places)]
+        is_open = is_set("begin_mask", place) and not is_set("shrink_axis_mask", place)
+        first = _first(number(0 if is_natural(step) else -1) if is_open else start, size, step)
+        if is_set("shrink_axis_mask", place):
+            places.append(first)
+        else:
+            places.append(ex.add(ex.multiply(own.pop(0), step), first))
+    return (yield node.source(), (*places, *own))
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(SPLITS, _split),
+    "Broadcast": _broadcast,
+    "Concat": _concat,
+    "Flatten": _reshape,
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Squeeze": _squeeze,
+    "StridedSlice": _strided_slice,
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}

@@ -1,0 +1,46 @@
+"""Shapes, ranges, fills, triangles and branches."""
+
+from __future__ import annotations
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError, chosen
+from graphpass.analysis.symbolic.expressions import ZERO, number
+
+
+def _shape_of(element: Element) -> Steps:
+    sizes = element.shape(0)[element.node.attributes.get("start") : element.node.attributes.get("end")]
+    yield from ()
+    return chosen(sizes, element.index)
+
+
+def _range(element: Element) -> Steps:
+    start = yield element.node.source(0), ()
+    step = yield element.node.source(2), ()
+    return ex.add(start, ex.multiply(step, element.index[0]))
+
+
+def _filled(element: Element) -> Steps:
+    value = element.node.attributes["value"]
+    held = number(getattr(value, "item", lambda: value)())
+    yield from ()
+    return ex.holds(held) if element.value.element_type == "boolean" else held
+
+
+def _trilu(element: Element) -> Steps:
+    node = element.node
+    offset = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)) if node.input(1) is not None else ZERO
+    distance = ex.subtract(ex.subtract(element.index[-1], element.index[-2]), offset)
+    kept = ex.at_most(ZERO, distance) if node.attributes["upper"] else ex.at_most(distance, ZERO)
+    found = yield node.source(), element.index
+    return ex.choose(kept, found, ex.FALSE if found.sort == "bool" else ZERO)
+
+
+def _if(element: Element) -> Steps:
+    node = element.node
+    if len(node.inputs) != 3:
+        raise UnknownError("its branches are not known")
+    condition = yield node.source(0), (ZERO,) * (node.source(0).rank or 0)
+    return ex.choose(ex.holds(condition), (yield node.source(1), element.index), (yield node.source(2), element.index))
+
+
+RULES: dict[str, Rule] = {"ConstantOfShape": _filled, "If": _if, "Range": _range, "ShapeOf": _shape_of, "Trilu": _trilu}
