@@ -321,7 +321,7 @@ def table() -> OperatorTable:
 
     tables = (RULES, activations.RULES, attention.RULES, convolutions.RULES, experts.RULES, selection.RULES)
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    return OperatorTable(rules, TABLE.sizes | attention.SIZES | selection.SIZES | sizes.SIZES)
+    return OperatorTable(rules, {**TABLE.sizes, **attention.SIZES, **selection.SIZES, **sizes.SIZES})
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]
