@@ -78,15 +78,16 @@ def _past_order(model: Model) -> PastOrder:
     lengths = reached(graph, caches | masks, found.results | new)
     if not _keeps_entries_apart(graph, entries, found) or _counts_past(graph, lengths, entries, found):
         return "index"
-    if not all(_hides_entries(graph, masks) for masks in found.masks_of_each):
-        return "index"
     orders = {order_of_mask(mask) for mask in whole.analysis(find_masks)}
     return "index" if "index" in orders else "order" if "order" in orders else "any"
 
 
 def order_of_mask(mask: AttentionMask) -> PastOrder:
     """Return the order of past entries that a mask needs."""
-    if mask.misses or mask.has_lengths:
+    hides_entries = any(
+        part.op == "read" and part.args[0] == "attention_mask" for part in ex.walk(mask.visible, mask.bias)
+    )
+    if mask.misses or mask.has_lengths or not hides_entries:
         return "index"
     return order_of_numbers(mask, mask.visible, mask.bias)
 
@@ -119,14 +120,14 @@ def _entry(part: Expr) -> Expr:
 
 class _Attentions:
     def __init__(self, graph: Graph, attentions: Iterable[Attention]) -> None:
-        self.masks_of_each: list[list[Value]] = []
+        self.masks: list[Value] = []
         self.results: set[int] = set()
         self.inside: set[int] = set()
         self.unknown = False
         for attention in attentions:
             node = attention.node
             if node.op == "ScaledDotProductAttention":
-                self.masks_of_each.append([mask for mask in node.inputs[3:4] if mask is not None])
+                self.masks += (mask for mask in node.inputs[3:4] if mask is not None)
                 self.results.add(node.index)
                 self.unknown |= bool(node.attributes["causal"])
                 continue
@@ -135,13 +136,9 @@ class _Attentions:
             if not isinstance(scores, Scores) or inside is None:
                 self.unknown = True
                 continue
-            self.masks_of_each.append([mask.value for mask in scores.masks])
+            self.masks += (mask.value for mask in scores.masks)
             self.inside |= inside
             self.results.add(max(inside))
-
-    @property
-    def masks(self) -> list[Value]:
-        return [mask for masks in self.masks_of_each for mask in masks]
 
 
 def _until_product(graph: Graph, softmax: Node) -> set[int] | None:
@@ -158,11 +155,6 @@ def _are_plain(inventory: Inventory) -> bool:
         block.key is not None and block.value is not None and block.window_in != "state"
         for block in inventory.attention
     )
-
-
-def _hides_entries(graph: Graph, masks: list[Value]) -> bool:
-    upstream = graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs)
-    return any(node.op == "Parameter" and node.name == "attention_mask" for node in upstream)
 
 
 def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
