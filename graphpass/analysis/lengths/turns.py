@@ -11,27 +11,11 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, GATHERS
+from graphpass.ir.operators import CASTS, COMPARISONS, EXTREMA, GATHERS, SHAPE_READERS
 from graphpass.ir.values import MASKED, REALS
 
 #: Set a number against a length or a position.
-_COMPARING = frozenset(
-    {
-        "Add",
-        "Equal",
-        "Greater",
-        "GreaterEqual",
-        "GreaterOrEqual",
-        "Less",
-        "LessEqual",
-        "LessOrEqual",
-        "Maximum",
-        "Minimum",
-        "Mod",
-        "FloorMod",
-        "Subtract",
-    }
-)
+_COMPARING = COMPARISONS.keys() | EXTREMA | {"Add", "Equal", "FloorMod", "Mod", "Subtract"}
 
 #: Name windows of attention operators.
 _WINDOWS = ("local_window_size", "sliding_window")
@@ -86,7 +70,7 @@ def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
         given = [value for value in node.inputs if value is not None]
         if node.op == "Parameter":
             measured = node.outputs[0] != tokens and node.outputs[0].element_type in _WHOLE
-        elif node.op in {"ShapeOf", "Size"}:
+        elif node.op in SHAPE_READERS:
             measured = True
         else:
             made = [value for value in given if graph.producer(value).op != "Constant"]
