@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphpass.analysis.attention.alibi import alibi_slopes
 from graphpass.analysis.attention.find import Scores, read_scores
 from graphpass.analysis.attention.operators import operator_heads, operator_window
-from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
+from graphpass.analysis.attention.types import OPERATORS, UNAMBIGUOUS, Attention, Mask
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
@@ -27,9 +27,6 @@ MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias
 #: Lengths of the step: sequences, positions before it, new tokens.
 BATCH, PAST, LENGTH = ex.length("batch", 1), ex.length("past"), ex.length("length", 1)
 TOTAL = ex.add(PAST, LENGTH)
-
-#: Operators with one meaning of attributes and lengths.
-_KNOWN = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +191,7 @@ def _scope(elements: Elements, attention: Attention) -> Scope:
     elif node.op == "ScaledDotProductAttention":
         sizes, keys = elements.shape(node.source(0)), elements.shape(node.source(1))[-2]
         queries = sizes[-2]
-    elif node.op in _KNOWN:
+    elif node.op in UNAMBIGUOUS:
         sizes = elements.shape(node.source(0))
         queries = sizes[1] if len(sizes) == 3 else sizes[-2]
         keys = _keys(elements, node, queries)

@@ -48,6 +48,9 @@ OPERATORS = {
     "QAttention": Ports((), masks=(5,), causal="unidirectional", is_causal=False),
 }
 
+#: Operators with one meaning of attributes and lengths.
+UNAMBIGUOUS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
-from graphpass.analysis.attention.types import OPERATORS, Attention, Mask
+from graphpass.analysis.attention.types import OPERATORS, UNAMBIGUOUS, Attention, Mask
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-
-#: Operators with one meaning of attributes and lengths.
-_KNOWN = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss |
         scores = read_scores(graph, node)
         return (tuple(scores.masks), None) if isinstance(scores, Scores) else ((), scores)
     ports, found = OPERATORS[node.op], []
-    if node.op not in _KNOWN:
+    if node.op not in UNAMBIGUOUS:
         return (), Miss(node, f"the positions that {node.op} sees are not computed ahead")
     for port in ports.masks:
         value = node.input(port)
