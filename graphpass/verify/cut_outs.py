@@ -42,6 +42,9 @@ _LONGEST_AROUND = 2048
 #: Pasts tried beside the numbers of the graphs, and the largest number's double if that is more.
 _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 
+#: Share by which rounding to a type moves a number at most.
+_ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
+
 #: Scores of the largest step that an example is computed at.
 _MOST_SCORES = 1 << 24
 
@@ -247,7 +250,9 @@ class _Pair:
         except MissError as error:
             self.mask_miss = f"{_at(step)}: {error.miss}"
             return None
-        return _unlike_masks(seen[0], seen[1], step, tolerance)
+        kinds = {mask.value.element_type for sight in self.sights for mask in sight.masks}
+        rounding = max((share for kind, share in _ROUNDING.items() if kind in kinds), default=0.0)
+        return _unlike_masks(seen[0], seen[1], step, tolerance, rounding)
 
     def _compare_angles(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
         sides = ((self.reference, left), (self.candidate, right))
@@ -289,8 +294,10 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     return sorted(found, key=lambda step: (step.total, step.length))
 
 
-def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance) -> str | None:
-    """Return the first query that sees other positions, in words."""
+def _unlike_masks(
+    reference: Array, candidate: Array, step: Step, tolerance: Tolerance, rounding: float
+) -> str | None:
+    """Return the first query that sees other positions, in words; ``rounding`` is a share of the numbers added."""
     try:
         reference, candidate = np.broadcast_arrays(reference, candidate)
     except ValueError:
@@ -303,11 +310,17 @@ def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tol
         words = [_seen(one[place]) for one in sees]
         return f"the query at position {step.past + place[-1]} sees {words[0]}, the candidate's {words[1]}"
     both = sees[0]
-    apart = np.abs(np.subtract(reference, candidate, where=both, out=np.zeros(both.shape)))
-    allowed = tolerance.absolute + tolerance.relative * np.abs(reference, where=both, out=np.zeros(both.shape))
+    held = [np.where(both, one, 0) for one in (reference, candidate)]
+    last = both.shape[-1] - 1 - np.argmax(both[..., ::-1], axis=-1)[..., None]
+    anchors = [np.take_along_axis(one, last, axis=-1) for one in held]
+    # Softmax ignores a number added to all.
+    shifted = [one - anchor for one, anchor in zip(held, anchors, strict=True)]
+    apart = np.where(both, np.abs(shifted[0] - shifted[1]), 0)
+    allowed = tolerance.absolute + tolerance.relative * np.abs(shifted[0])
+    allowed = allowed + rounding * (np.abs(held[0]) + np.abs(anchors[0]))
     if (apart > allowed).any():
         place = tuple(np.argwhere(apart > allowed)[0])
-        numbers = f"{reference[place]:.7g} to the score of key {place[-1]}, the candidate {candidate[place]:.7g}"
+        numbers = f"{shifted[0][place]:.7g} to the score of key {place[-1]}, the candidate {shifted[1][place]:.7g}"
         return f"the query at position {step.past + place[-2]} adds {numbers}"
     return None
 

@@ -53,8 +53,7 @@ def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
         evaluation: Computes tensors of the step.
 
     Returns:
-        ``[batch or 1, heads or 1, length, total]``; each row is 0 at its last visible position, since Softmax ignores a
-        number added to all.
+        ``[batch or 1, heads or 1, length, total]``.
 
     Raises:
         MissError: A mask cannot be computed, or holds other positions than those of the step.
@@ -69,10 +68,7 @@ def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
         ):
             raise MissError(sight.node, f"its mask is {list(one.shape)} for {step.length} of {step.total} positions")
         added = added + one
-    added = numpy.where(added < MASKED_BELOW, -numpy.inf, added)
-    last = step.total - 1 - numpy.argmax(numpy.isfinite(added)[..., ::-1], axis=-1)
-    anchor = numpy.take_along_axis(added, last[..., None], axis=-1)
-    return added - numpy.where(numpy.isfinite(anchor), anchor, 0)
+    return numpy.where(added < MASKED_BELOW, -numpy.inf, added)
 
 
 def columns_at(angles: Angles, step: Step, evaluation: Evaluation) -> Array:

@@ -121,5 +121,5 @@ def test_a_session_says_that_there_are_none():
 @pytest.mark.slow
 def test_npuw_hands_out_none():
     exposed = ran(exported("llama/onnx"), "expose-hidden-states").model
-    with pytest.raises(UnsupportedError, match=r"logits alone, and not output hidden_states\.1"):
+    with pytest.raises(UnsupportedError, match=r"logits only, not output hidden_states\.1"):
         open_session(converted(exposed, "npu").model, device="NPU", properties={"NPUW_DEVICES": "CPU"})
