@@ -71,9 +71,10 @@ class Web(Target):
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
         names = rules.caches_for(model, inventory).options
         first = ["select-branch"] if is_merged(model.graph) else []
+        # First, so that fused attention holds tables of angles in f32.
+        first += ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
         first += ["standardize-layout"] if any(map(_counts_elsewhere, inventory.of_kind("kv"))) else []
         last = ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []
-        last += ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
         last += ["quantize-weights"] if self.dtype in {"q4", "q4f16"} else []
         last += ["change-precision{to=f16}"] if self.dtype in {"fp16", "q4f16"} else []
         last += ["last-logits{count=input}", f"rename-caches{{{','.join(names)}}}" if names else "rename-caches"]
