@@ -294,9 +294,7 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     return sorted(found, key=lambda step: (step.total, step.length))
 
 
-def _unlike_masks(
-    reference: Array, candidate: Array, step: Step, tolerance: Tolerance, rounding: float
-) -> str | None:
+def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance, rounding: float) -> str | None:
     """Return the first query that sees other positions, in words; ``rounding`` is a share of the numbers added."""
     try:
         reference, candidate = np.broadcast_arrays(reference, candidate)

@@ -10,14 +10,21 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.findings import Observation
 from graphpass.errors import GraphpassError
 from graphpass.io import load
 from graphpass.ir.operators import NORMS, PRODUCTS, STATE_OPERATORS
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.webgpu import NAME, PROVIDER, environment
-from graphpass.targets.ort.generated import Generated, batches_for, difference, generate, largest_difference, on_cpu
+from graphpass.targets.ort.generated import (
+    Generated,
+    batches_for,
+    difference,
+    for_adapter,
+    generate,
+    largest_difference,
+    on_cpu,
+)
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
@@ -40,9 +47,8 @@ def observe(model: OnnxModel) -> Observation | str:
     where = environment()
     if isinstance(where, str):
         return where
-    tried = "generated on ONNX Runtime's WebGPU provider"
-    if where and any(cache.element_type == "f16" for cache in analyze_caches(model).caches):
-        model, tried = _in_f32(model), f"{tried} in f32, since SwiftShader has no f16"
+    model, precision = for_adapter(model, is_software=bool(where))
+    tried = f"generated on ONNX Runtime's WebGPU provider{precision}"
     with tempfile.TemporaryDirectory(prefix=".graphpass_webgpu-") as scratch, model.on_disk() as file:
         answer = Path(scratch, "answer.json")
         command = [sys.executable, "-m", __name__, str(file.resolve()), str(answer)]
@@ -68,14 +74,6 @@ def observe(model: OnnxModel) -> Observation | str:
             name for name, (op, provider) in found["ran"].items() if provider != PROVIDER and op in _HEAVY
         ),
     )
-
-
-def _in_f32(model: OnnxModel) -> OnnxModel:
-    from graphpass.engine.manager import PassManager
-    from graphpass.engine.pipeline import parse
-
-    result: Any = PassManager(parse("change-precision{to=f32}")).run(model).model
-    return result  # type: ignore[no-any-return]
 
 
 def _run(file: Path, answer: Path) -> None:

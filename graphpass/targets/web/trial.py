@@ -14,7 +14,16 @@ from graphpass.engine.findings import Observation
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.javascript import JavaScript, find_javascript
 from graphpass.runtime.devices.software import software_vulkan
-from graphpass.targets.ort.generated import STEPS, Generated, Rows, batches_for, difference, largest_difference, on_cpu
+from graphpass.targets.ort.generated import (
+    STEPS,
+    Generated,
+    Rows,
+    batches_for,
+    difference,
+    for_adapter,
+    largest_difference,
+    on_cpu,
+)
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
@@ -43,7 +52,9 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
     right = on_cpu(model, batches)
     if isinstance(right, str):
         return right
-    tried = f"transformers.js {found.version}, a prompt and {STEPS} tokens"
+    is_software = device == "webgpu" and software_vulkan() is not None
+    model, precision = for_adapter(model, is_software=is_software)
+    tried = f"transformers.js {found.version}, a prompt and {STEPS} tokens{precision}"
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         folder = Path(name, "model")
         (folder / file).parent.mkdir(parents=True)
