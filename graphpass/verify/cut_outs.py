@@ -295,7 +295,7 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
 
 
 def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance, rounding: float) -> str | None:
-    """Return the first query that sees other positions; ``rounding`` is the share that its type rounds."""
+    """Return the first query that sees other positions; their type rounds by ``rounding``."""
     try:
         reference, candidate = np.broadcast_arrays(reference, candidate)
     except ValueError:
