@@ -44,6 +44,7 @@ def command(
     page: Path | None,
     budget: str | None,
     require: Requirement,
+    allow: tuple[str, ...],
     all_layers: bool,
     form: str,
 ) -> None:
@@ -61,6 +62,6 @@ def command(
     from .results import print_outcome
 
     target = parse_target(target_name)
-    job = replace(job, proof=replace(job.proof, budget=budget, require=require, all_layers=all_layers))
+    job = replace(job, proof=replace(job.proof, budget=budget, require=require, allow=allow, all_layers=all_layers))
     outcome = convert_job(job, target, console, allow_unfused=allow_unfused, tokenizer=tokenizer, page=page)
     print_outcome(console, outcome, form)

@@ -24,13 +24,20 @@ _OPTIONS = (
         help="Demand equal numbers for all that was fed, or equality by structure for every input, padding aside.",
     ),
     click.option(
+        "--allow",
+        multiple=True,
+        metavar="NODE",
+        help="Let a node compare the batch size, the number of a row or token ids with something that the reference "
+        "does not. Such conditions are differences, whether prompts show them or not. May be repeated.",
+    ),
+    click.option(
         "--all-layers", is_flag=True, help="Compare layer by layer, and run all layers, not one of each structure."
     ),
 )
 
 
 def proof_options(command: Function) -> Function:
-    """Add the options ``budget``, ``require`` and ``all_layers``."""
+    """Add the options ``budget``, ``require``, ``allow`` and ``all_layers``."""
     made: Any = command
     for option in reversed(_OPTIONS):
         made = option(made)

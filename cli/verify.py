@@ -92,6 +92,7 @@ def command(
     edits: bool,
     budget: str | None,
     require: Requirement,
+    allow: tuple[str, ...],
     all_layers: bool,
     device: str,
     properties: dict[str, object],
@@ -130,7 +131,7 @@ def command(
     from graphpass.verify.on_device import compare_pair_on_device
 
     pair = find_pair(candidate)
-    if pair is not None and (edits or all_layers or properties or budget or prompt_ids or atol or rtol):
+    if pair is not None and (edits or all_layers or allow or properties or budget or prompt_ids or atol or rtol):
         raise click.UsageError("a prefill and a decode model are compared on prompts of their own: take --device alone")
     with stages("verifying", 3):  # reading both, comparing
         if pair is not None:
@@ -147,6 +148,7 @@ def command(
                 edits=edits,
                 budget=budget,
                 all_layers=all_layers,
+                allow=allow,
                 device=device,
                 properties=properties,
             )

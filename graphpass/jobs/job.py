@@ -38,6 +38,8 @@ class Proof:
         edits: Whether the caches are edited on the way.
         budget: Time and memory, as `graphpass.verify.layers.budget.Budget` reads them; ``None`` for the machine's.
         all_layers: Whether layers that are like another run as well.
+        allow: Names of nodes that may compare the batch size, the number of a row or token ids with something that the
+            input does not.
         require: ``same`` if equal numbers are enough, ``proven`` if nothing but padding may be left to numbers.
 
     Examples:
@@ -52,6 +54,7 @@ class Proof:
     edits: bool = False
     budget: str | None = None
     all_layers: bool = False
+    allow: tuple[str, ...] = ()
     require: Requirement = "same"
 
     def __post_init__(self) -> None:
@@ -114,6 +117,8 @@ class Job:
         noted = {"verify": self.verify, "verify_each": self.verify_each, "weights": self.weights}
         usual = Proof()
         changed = {name: value for name, value in asdict(self.proof).items() if value != getattr(usual, name)}
+        # As JSON holds it.
+        changed |= {"allow": list(self.proof.allow)} if self.proof.allow else {}
         return noted | {"cache": list(self.declared)} | ({"proof": changed} if changed else {})
 
 

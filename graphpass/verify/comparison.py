@@ -24,8 +24,8 @@ class Divergence:
         candidate: The candidate's value there.
         reason: The difference, for people.
         edits: Edits of the caches right before that step, for people.
-        place: Lengths and attention of parts that were cut out and compared without running the models, for people;
-            ``None`` for a sequence that was run.
+        place: Lengths and attention of parts that were cut out, or a node, if models were compared without running
+            them, for people; ``None`` for a sequence that was run.
     """
 
     sequence: int
@@ -172,6 +172,7 @@ class StructureProof:
         regions: The first operators that differ, for batches without padding.
         rows: Number of positions of tables of angles that were compared as values; ``None`` if there are none.
         assumed: Conditions on shapes of inputs besides those of any model with caches, for people.
+        added: Operators that compare the batch, rows or token ids as the reference does not.
     """
 
     operators: int
@@ -180,6 +181,7 @@ class StructureProof:
     regions: tuple[Region, ...] = ()
     rows: int | None = None
     assumed: tuple[str, ...] = ()
+    added: tuple[Region, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -197,6 +199,8 @@ class StructureProof:
             yield f"equal for every input without padding{until}: {self.unpadded:,} {of}"
         for region in self.regions:
             yield f"compared by numbers from {region.operator} {region.node} on: {region.reason}"
+        for region in self.added:
+            yield f"{region.operator} {region.node}: {region.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +242,11 @@ class Comparison:
     def passed(self) -> bool:
         """Return whether the candidate computes the same as the reference."""
         return self.divergence is None
+
+    def diverging(self, place: str, reason: str) -> Comparison:
+        """Return the comparison with a first difference that no sequence showed."""
+        where = Divergence(len(self.sequences), 0, None, (), None, None, reason, place=place)
+        return replace(self, divergence=where)
 
     def followed_by(self, other: Comparison) -> Comparison:
         """Return both comparisons as one, with the first divergence."""

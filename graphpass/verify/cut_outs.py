@@ -20,7 +20,7 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import MissError
 from graphpass.progress import advance, expect
 from graphpass.verify.angles import EqualAngles, OpenAngles, UnlikeAngles, compare_angles, unlike_columns
-from graphpass.verify.comparison import Divergence, LengthProof, Reach, Subject
+from graphpass.verify.comparison import LengthProof, Reach, Subject
 from graphpass.verify.masks import EqualMasks, OpenMasks, UnlikeMasks, compare_masks, reads_padding
 from graphpass.verify.numbers import unlike_numbers
 
@@ -74,18 +74,18 @@ def compare_cut_outs(
     turns = list(turns)
     models = inlined(reference), inlined(candidate)
     if (unlike := unlike_numbers(*models, tolerance)) is not None:
-        return _diverging(comparison, *unlike)
+        return comparison.diverging(*unlike)
     pairs, skipped = _pairs(*models, tolerance)
     padding = next((pair for pair in pairs if isinstance(pair.seen, UnlikeMasks) and pair.seen.needs_padding), None)
     if padding is not None:
         assert isinstance(padding.seen, UnlikeMasks)
-        return _diverging(comparison, _place(padding.seen.step, padding.called), padding.seen.reason)
+        return comparison.diverging(_place(padding.seen.step, padding.called), padding.seen.reason)
     pasts = [bool(analyze_caches(model).of_kind("kv")) for model in (reference, candidate)]
     for pair in pairs:
         for step in pair.examples():
             sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
             if words := pair.confirm(sides[0], sides[1], step, tolerance):
-                return _diverging(comparison, _place(step, pair.called), words)
+                return comparison.diverging(_place(step, pair.called), words)
     # A model without caches computes the whole square of each length.
     longest = None if all(pasts) else _LONGEST_PROMPT
     open_pairs = [pair for pair in pairs if pair.is_open]
@@ -96,7 +96,7 @@ def compare_cut_outs(
         for pair in open_pairs:
             words = pair.compare(sides[0], sides[1], step, tolerance)
             if words is not None:
-                return _diverging(comparison, _place(step, pair.called), words)
+                return comparison.diverging(_place(step, pair.called), words)
         advance()
     skipped += [words for pair in pairs for words in pair.skipped()]
     turned = [pair.turned for pair in pairs if isinstance(pair.turned, EqualAngles | OpenAngles)]
@@ -173,11 +173,6 @@ def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
             unconfirmed = "numbers do not confirm that " if isinstance(verdict, UnlikeMasks | UnlikeAngles) else ""
             sampled.append(f"{pair.called}{more}: {unconfirmed}{verdict.reason}")
     return LengthProof(subject, counts["any"], counts["unpadded"], tuple(sampled))
-
-
-def _diverging(comparison: Comparison, place: str, words: str) -> Comparison:
-    where = Divergence(len(comparison.sequences), 0, None, (), None, None, words, place=place)
-    return replace(comparison, divergence=where)
 
 
 class _Side:

@@ -139,8 +139,7 @@ def compare_by(request: Request, reference: Model, candidate: Model) -> Comparis
         words = f"rounding of {in_four_bits[1]} weights to 4 bits: the reference runs with them rounded alike"
         proven = replace(proven, skipped=(*proven.skipped, words))
     if request.is_strict and proven.passed and (damaged := damaged_weight(*wide)) is not None:
-        where = Divergence(len(proven.sequences), 0, None, (), None, None, damaged[1], place=damaged[0])
-        proven = replace(proven, divergence=where)
+        proven = proven.diverging(*damaged)
     proven = with_names(proven, *wide)
     if request.examine and proven.passed:
         proven = with_default_rounding(proven, candidate, request)
@@ -152,7 +151,7 @@ def compare_by(request: Request, reference: Model, candidate: Model) -> Comparis
     pooled = PooledComparer(Tolerance.for_models(candidate))
     rounded = _compare(replace(request, examine=False), wide[1], candidate, pooled=pooled)
     if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
-        rounded = replace(rounded, divergence=Divergence(0, 0, None, (), None, None, reason, place=ROUNDED))
+        rounded = rounded.diverging(ROUNDED, reason)
     return after_proof(found, rounded)
 
 

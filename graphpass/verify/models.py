@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ def verify(
     edits: bool = False,
     budget: str | None = None,
     all_layers: bool = False,
+    allow: Collection[str] = (),
     device: str = "CPU",
     properties: Mapping[str, Any] | None = None,
 ) -> Comparison:
@@ -42,6 +43,8 @@ def verify(
         edits: Whether to edit the caches of both on the way, as speculative decoding and beam search do.
         budget: Time and memory for whole models, ``60s,4GB``; larger ones are compared layer by layer.
         all_layers: Whether to compare layer by layer, and run layers that are like another, too.
+        allow: Names of the candidate's nodes that may compare the batch size, the number of a row or token ids with
+            something that the reference does not.
         device: OpenVINO device of the candidate.
         properties: OpenVINO properties for it.
 
@@ -66,6 +69,7 @@ def verify(
             device,
             budget=budget,
             all_layers=all_layers,
+            allow=tuple(allow),
             properties=dict(properties or {}),
             steps=steps,
             prompt_ids=None if prompt_ids is None else tuple(prompt_ids),

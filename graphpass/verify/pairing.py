@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.verify.comparison import Comparison, Divergence
+from graphpass.verify.comparison import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,8 +27,7 @@ def with_names(proven: Comparison, reference: Model, candidate: Model) -> Compar
     words = f"{past} is carried on by {present}, which runtimes do not pair with it by name{more}"
     if reference.analysis(crossed_caches):
         return replace(proven, warnings=(*proven.warnings, f"as in the reference, {words}"))
-    where = Divergence(len(proven.sequences), 0, None, (), None, None, words, place="caches")
-    return replace(proven, divergence=where) if proven.passed else proven
+    return proven.diverging("caches", words) if proven.passed else proven
 
 
 def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from graphpass.analysis.caches.quantized import CacheScale, find_cache_scales
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.verify.cache_samples import sample_caches
-from graphpass.verify.comparison import Comparison, Divergence
+from graphpass.verify.comparison import Comparison
 from graphpass.verify.prompts import Vocabulary
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def with_rounding(
     reason = find_coarse_scale(candidate, wide, opened) if proven.passed else None
     if reason is None:
         return found
-    return replace(found, divergence=Divergence(0, 0, None, (), None, None, reason, place=ROUNDED))
+    return found.diverging(ROUNDED, reason)
 
 
 def after_proof(proven: Comparison, rounded: Comparison) -> Comparison:

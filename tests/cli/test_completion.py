@@ -20,7 +20,7 @@ def completed(*words, shell="bash"):
     ("words", "found"),
     [
         (("con",), ["convert"]),
-        (("convert", "--all"), ["--allow-unfused", "--all-layers"]),
+        (("convert", "--all"), ["--allow-unfused", "--allow", "--all-layers"]),
         (("convert", "m", "--target", "ort-"), ["ort-genai"]),
         (("run", "-p", "to-openvino,make-statef"), ["to-openvino,make-stateful"]),
         (("explain", "GP50"), ["GP501", "GP502", "GP503", "GP504", "GP505"]),

@@ -32,7 +32,7 @@ from graphpass.verify.structure.proof import compare_structures
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.session import DecodeSession
@@ -42,7 +42,13 @@ if TYPE_CHECKING:
 
 
 def compare_within(
-    reference: Model, candidate: Model, budget: str | None = None, *, all_layers: bool = False, **settings: Any
+    reference: Model,
+    candidate: Model,
+    budget: str | None = None,
+    *,
+    all_layers: bool = False,
+    allow: Collection[str] = (),
+    **settings: Any,
 ) -> Comparison:
     """Run two models in lockstep, whole or layer by layer, and compare their structures.
 
@@ -51,11 +57,15 @@ def compare_within(
     whose structure is that of another in both models, and that read weights of their own in the same places, are not
     run, unless one of their weights is in no place of the reference.
 
+    Models that compute the same for all that was fed differ nevertheless if the candidate compares the batch size, the
+    number of a row or token ids with something that the reference does not: it may do anything where that holds.
+
     Args:
         reference: The model that is right.
         candidate: The model in question.
         budget: Time and memory beyond which models are cut, as `Budget.parse` reads them; the machine's by default.
         all_layers: Whether to cut the models and run all parts.
+        allow: Names of nodes that may do so.
         settings: Arguments of `graphpass.verify.compare`.
 
     Raises:
@@ -66,7 +76,10 @@ def compare_within(
     if not found.passed:
         return found
     with stage("comparing structures"):
-        return replace(found, structure=compare_structures(reference, candidate))
+        structure = compare_structures(reference, candidate)
+    found = replace(found, structure=structure)
+    added = [] if structure is None else [region for region in structure.added if region.node not in allow]
+    return found.diverging(f"{added[0].operator} {added[0].node}", added[0].reason) if added else found
 
 
 def _compared(

@@ -18,6 +18,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Region, StructureProof
+from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import Angles
 from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
@@ -247,6 +248,7 @@ def _both(one: StructureProof, other: StructureProof) -> StructureProof:
         one.regions + other.regions,
         min((rows for rows in (one.rows, other.rows) if rows is not None), default=None),
         tuple(dict.fromkeys(one.assumed + other.assumed)),
+        tuple(dict.fromkeys(one.added + other.added)),
     )
 
 
@@ -273,20 +275,29 @@ def _compared(reference: Model, candidate: Model, outputs: list[str]) -> Structu
     assumed = comparer.assumed
     total = comparer.operators(comparer.results)
     unequal = comparer.unequal()
-    equal = total - comparer.operators(unequal)
     if not unequal:
-        return StructureProof(total, equal, equal, (), comparer.rows, assumed)
+        return StructureProof(total, total, total, (), comparer.rows, assumed)
+    # A cache that is left out or moved is one difference without an operator.
+    equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
+    added = added_conditions(comparer.sides, operators_of(candidate.graph, _sources(candidate, unequal)))
     comparer = Comparer(models, weights, outputs, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:
-        return StructureProof(total, equal, total, (), comparer.rows, assumed)
+        return StructureProof(total, equal, total, (), comparer.rows, assumed, added)
     values = [result.candidate for result in unequal if result.candidate is not None]
     left, regions = unequal_operators(comparer.sides, values)
     lacking = (result.name for result in unequal if result.candidate is None)
     regions += tuple(Region(name, "cache", "the candidate has none") for name in lacking)
-    # A cache that is left out or moved is one difference without an operator.
     unpadded = total - min(max(len(left), len(unequal)), total)
-    return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed)
+    return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed, added)
+
+
+def _sources(candidate: Model, unequal: list[Result]) -> list[Value]:
+    """Return the values of results, or all that the candidate has if one is lacking."""
+    values = [result.candidate for result in unequal if result.candidate is not None]
+    if len(values) == len(unequal):
+        return values
+    return [node.source() for node in candidate.graph.of_op("Result", "Assign")]
 
 
 def _is_of_prompts(model: Model) -> bool:

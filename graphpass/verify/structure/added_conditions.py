@@ -1,0 +1,113 @@
+"""Conditions on the step's data that the candidate has and the reference lacks.
+
+Passes add conditions on places, lengths and padding: masks, windows, tables. None makes a result depend on the batch,
+on the number of a row, or on which token is fed, unless the model did so before. Such a condition may hold for no
+prompt that is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.attention.mask import BATCH
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.solver import Example, example_of
+from graphpass.ir.inputs import EMBEDDINGS, token_input
+from graphpass.ir.values import REALS
+from graphpass.verify.comparison import Region
+from graphpass.verify.structure.tensors import Tensors
+
+if TYPE_CHECKING:
+    from graphpass.ir.graph import Node
+
+#: Comparisons of integers.
+_COMPARISONS = {"not_positive", "zero"}
+
+
+def added_conditions(sides: tuple[Tensors, ...], operators: Iterable[Node]) -> tuple[Region, ...]:
+    """Return operators that compare the batch, rows or token ids as the reference does not.
+
+    Args:
+        sides: Both models.
+        operators: The candidate's operators that are not shown to be equal.
+    """
+    reference, candidate = sides
+    known = {_without_axes(one) for node in reference.graph.nodes for one in _comparisons(reference, node)}
+    found: dict[str, Region] = {}
+    for node in sorted(operators, key=lambda one: one.index):
+        for condition in _comparisons(candidate, node):
+            plain = _without_axes(condition)
+            if plain in known:
+                continue
+            known.add(plain)
+            if (subject := _decisive(candidate, condition)) is not None:
+                reason = f"it compares {subject}, and the reference does not; --allow names nodes that may"
+                found.setdefault(node.name, Region(node.name, node.op, reason))
+    return tuple(found.values())
+
+
+def _comparisons(tensors: Tensors, node: Node) -> list[Expr]:
+    """Return comparisons with the batch, rows or token ids in an operator's results."""
+    found: dict[Expr, None] = {}
+    for value in node.outputs:
+        if value.element_type in REALS:
+            continue
+        try:
+            whole = tensors.whole(value)
+        except UnknownError:
+            continue
+        compared = (part for part in _values(whole) if part.op in _COMPARISONS)
+        found |= {part: None for part in compared if any(_others(tensors, part).values())}
+    return list(found)
+
+
+def _values(root: Expr) -> Iterator[Expr]:
+    """Yield what an expression is computed from, but not the places that are read."""
+    seen: set[Expr] = set()
+    pending = [root]
+    while pending:
+        part = pending.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        yield part
+        if part.op not in {"read", "index"}:
+            pending += part.operands
+
+
+def _others(tensors: Tensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:
+    """Return what stands for another batch, other rows and other token ids in a condition."""
+    tokens = token_input(tensors.graph)
+    ids = None if tokens is None else tensors.graph.producer(tokens).name
+    found: dict[str, dict[Expr, Expr]] = {"the batch size": {}, "the number of a row": {}, "token ids": {}}
+    for part in _values(condition):
+        if part is BATCH:
+            found["the batch size"][part] = ex.length("other batch", 1)
+        if part.op == "index" and part.args[1:] == (BATCH,):
+            found["the number of a row"][part] = ex.index(("other", part.args[0]), BATCH)
+        if part.op == "read" and part.args[0] == ids != EMBEDDINGS:
+            found["token ids"][part] = ex.read("other token ids", part.args[1:], part.sort)
+    return found
+
+
+def _decisive(tensors: Tensors, condition: Expr) -> str | None:
+    """Return what of the batch decides a condition, by an example of two that differ."""
+    indices = [part for part in ex.walk(condition) if part.op == "index"]
+    for subject, others in _others(tensors, condition).items():
+        if not others:
+            continue
+        # The same places, which both batches have.
+        changed = ex.substitute(condition, {one: one for one in indices} | others)
+        shared = ex.conjunction(*(ex.less(one, ex.substitute(one.args[1], others)) for one in indices))
+        if isinstance(example_of(ex.conjunction(shared, ex.negate(ex.equal(condition, changed)))), Example):
+            return subject
+    return None
+
+
+def _without_axes(condition: Expr) -> Expr:
+    """Return a condition with indices named by their sizes alone: axes may change places."""
+    indices = [part for part in ex.walk(condition) if part.op == "index"]
+    return ex.substitute(condition, {one: ex.index("any", one.args[1]) for one in indices if len(one.args) == 2})
