@@ -26,6 +26,7 @@ NEUTRAL_NAMES = {
     "Split": "VariadicSplit",
     "Sub": "Subtract",
     "Where": "Select",
+    "Xor": "LogicalXor",
 }
 
 #: The inverse, and operators that take any number of operands in ONNX.

@@ -7,7 +7,7 @@ Each entry is a model of one operator that was opened on the emulated HTP of onn
 from __future__ import annotations
 
 from graphpass.analysis.symbolic.folding import fold_scalar
-from graphpass.ir.graph import Graph, Node
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import COMPARISONS, SCATTERS, SOURCES
 
 _FLOATS = frozenset({"f16", "f32"})
@@ -18,7 +18,7 @@ _ALL = _NUMBERS | {"boolean"}
 _TYPES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("Abs", "Add", "ArgMax", "CumSum", "Divide", "Equal", "Max", "Min", "Multiply", "ReduceMax", "ReduceMin",
-         "ReduceSum", "Select", "Subtract", *COMPARISONS, "GreaterOrEqual", "LessOrEqual"),
+         "ReduceSum", "Select", "Subtract", "TopK", *COMPARISONS, "Clip", "GreaterOrEqual", "LessOrEqual"),
         _NUMBERS,
     ),
     **dict.fromkeys(
@@ -27,16 +27,17 @@ _TYPES: dict[str, frozenset[str]] = {
         _ALL,
     ),
     **dict.fromkeys(
-        ("Attention", "Ceil", "Clip", "Conv", "Cos", "Einsum", "Elu", "Exp", "Floor", "Gelu", "Gemm", "HardSigmoid",
+        ("Attention", "Ceil", "Conv", "Cos", "Einsum", "Elu", "Exp", "Floor", "Gelu", "Gemm", "HardSigmoid",
          "HardSwish", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Negative", "Pad",
-         "Power", "QuickGelu", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMean", "Relu", "Round", "Sigmoid",
-         "Sign", "SimplifiedLayerNormalization", "Sin", "Softmax", "Softplus", "Sqrt", "Tanh", "TopK"),
+         "Power", "QuickGelu", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMean", "RotaryEmbedding", "Round",
+         "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "Softmax", "Softplus", "Sqrt", "Swish", "Tanh"),
         _FLOATS,
     ),
     **dict.fromkeys(("LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor"), frozenset({"boolean"})),
     "FastGelu": frozenset({"f16"}),
     "GatherND": _FLOATS | {"i32"},
     "Mod": _WHOLE,
+    "Relu": _FLOATS | {"i64"},
     "ScatterElementsUpdate": _NUMBERS,
     "Transpose": _FLOATS | {"i32", "boolean"},
 }  # fmt: skip
@@ -44,14 +45,22 @@ _TYPES: dict[str, frozenset[str]] = {
 #: Casts that stay on the CPU.
 _CASTS_LEFT = frozenset({("f32", "i64"), ("f16", "i64"), ("f16", "boolean"), ("boolean", "i64")})
 
-#: QuantizeLinear and its inverse mark types of other operators.
-_UNTYPED = frozenset({"Constant", "DequantizeLinear", "QuantizeLinear", "Result"}) | SOURCES
+#: Reductions of scatters that HTP computes; those of ScatterElements in whole numbers alone.
+_REDUCTIONS = {"ScatterElementsUpdate": ("sum", "prod", "max"), "ScatterNDUpdate": ("add", "mul")}
+
+#: ONNX Runtime folds ShapeOf of static shapes. QuantizeLinear and its inverse mark types of other operators.
+_UNTYPED = frozenset({"Constant", "DequantizeLinear", "QuantizeLinear", "Result", "ShapeOf"}) | SOURCES
 
 
 def computed(graph: Graph) -> frozenset[int]:
     """Return the indices of nodes that read an input of the model, directly or not."""
     pasts = [node.outputs[0] for node in graph.of_op(*SOURCES)]
-    return frozenset(use.node.index for use in graph.forward(pasts, lambda use: use.node.outputs))
+    return frozenset(use.node.index for use in graph.forward(pasts, _computed_by))
+
+
+def _computed_by(use: Use) -> tuple[Value, ...]:
+    """Return the results that depend on elements of the value that is read."""
+    return () if use.node.op == "ShapeOf" else use.node.outputs
 
 
 def why_on_cpu(graph: Graph, node: Node) -> str | None:
@@ -74,10 +83,24 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
     if node.op == "Convert" and (kind, result) in _CASTS_LEFT:
         remedy = ": take precision=f32" if (kind, result) == ("f16", "boolean") else ""
         return f"it converts {kind} to {result}{remedy}"
-    if node.op in SCATTERS and kind in _FLOATS and node.attributes.get("reduction", "none") != "none":
-        return f"it reduces by {node.attributes['reduction']} in {kind}"
     if any(0 in (value.shape or ()) for value in node.outputs):
         return "its result is empty"
+    return _why_not_in_form(graph, node, kind)
+
+
+def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
+    """Return why HTP does not run this form of an operator that it has."""
+    if node.op in SCATTERS:
+        given = node.attributes.get("reduction", "none")
+        reduction = given.decode() if isinstance(given, bytes) else given
+        is_left = reduction not in _REDUCTIONS.get(node.op, ()) or (
+            node.op == "ScatterElementsUpdate" and kind in _FLOATS
+        )
+        return f"it reduces by {reduction} in {kind}" if is_left and reduction != "none" else None
+    if node.op == "Clip" and any(value and fold_scalar(graph, value) is None for value in node.inputs[1:]):
+        return "its bounds are no constants"
+    if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
+        return "no builder of the provider takes com.microsoft's"
     return None
 
 
