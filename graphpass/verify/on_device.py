@@ -10,7 +10,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from graphpass.errors import GraphpassError, UnsupportedError
 from graphpass.io import load, write_model
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
-from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, environment
+from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, environment, for_adapter
 from graphpass.verify import compare_within
 from graphpass.verify.pair import compare_pair, sizes_of
 
@@ -56,12 +56,22 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     """
     device = NAME if device.upper() == NAME else device
     options["device"] = device
-    variables = _webgpu(options.get("prompt_ids") or ()) if device == NAME else {}
+    if device == NAME:
+        return _compare_on_webgpu(reference, candidate, options)
     place = _stand_in_for(device)
-    if place is None and device != NAME:
+    if place is None:
         return compare_within(reference, candidate, **options)
-    start = [] if place is None else ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(place.resolve())]
-    return _apart((reference, candidate), options, str(place or device), variables, start)
+    start = ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(place.resolve())]
+    return _apart((reference, candidate), options, str(place), start=start)
+
+
+def _compare_on_webgpu(reference: Model, candidate: Model, options: dict[str, Any]) -> Comparison:
+    """Compare in an environment with an adapter; f16 candidates as their twin in f32 if it has no f16."""
+    variables = _webgpu(options.get("prompt_ids") or ())
+    twin, difference = for_adapter(candidate, is_software=bool(variables))
+    found = _apart((reference, twin), options, NAME, variables)
+    skipped = (f"the candidate's rounding to f16: it ran{difference}",) if difference else ()
+    return replace(found, skipped=found.skipped + skipped)
 
 
 def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, device: str) -> Comparison:

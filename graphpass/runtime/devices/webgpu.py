@@ -6,10 +6,15 @@ import functools
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from graphpass.runtime.devices.find import find_webgpu
 from graphpass.runtime.devices.software import software_vulkan
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
+
+_Model = TypeVar("_Model", bound="Model")
 
 #: Name of the device, as `graphpass.runtime.open_session` takes it.
 NAME = "WEBGPU"
@@ -46,3 +51,13 @@ def webgpu_device() -> Any:
     library = importlib.import_module("onnxruntime_ep_webgpu").get_library_path()
     onnxruntime.register_execution_provider_library("webgpu", library)
     return next((found for found in onnxruntime.get_ep_devices() if found.ep_name == PROVIDER), None)
+
+
+def for_adapter(model: _Model, *, is_software: bool) -> tuple[_Model, str]:
+    """Return the model that an adapter of WebGPU runs, and how it differs, in words."""
+    from graphpass.dialects.onnx.precision import in_f32, is_in_f16
+
+    if not is_software or not model.analysis(is_in_f16):
+        return model, ""
+    twin: Any = in_f32(model)
+    return twin, " in f32, since SwiftShader has no f16"

@@ -9,8 +9,6 @@ import numpy
 from numpy.typing import NDArray
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.precision import in_f32, is_in_f16
 from graphpass.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -45,15 +43,6 @@ class Generated:
 def batches_for(model: Model) -> tuple[Rows, ...]:
     """Return prompts for a trial; padding enters the states of hybrids."""
     return _ALONE if analyze_caches(model).kind != "kv" else (*_ALONE, *_PADDED)
-
-
-def for_adapter(model: OnnxModel, *, is_software: bool) -> tuple[OnnxModel, str]:
-    """Return the model that an adapter of WebGPU runs, and how it differs, in words."""
-    if not is_software or not model.analysis(is_in_f16):
-        return model, ""
-    twin = in_f32(model)
-    assert isinstance(twin, OnnxModel)
-    return twin, " in f32, since SwiftShader has no f16"
 
 
 def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:

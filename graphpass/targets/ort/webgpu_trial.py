@@ -15,16 +15,8 @@ from graphpass.errors import GraphpassError
 from graphpass.io import load
 from graphpass.ir.operators import NORMS, PRODUCTS, STATE_OPERATORS
 from graphpass.runtime.devices.apart import run_apart
-from graphpass.runtime.devices.webgpu import NAME, PROVIDER, environment
-from graphpass.targets.ort.generated import (
-    Generated,
-    batches_for,
-    difference,
-    for_adapter,
-    generate,
-    largest_difference,
-    on_cpu,
-)
+from graphpass.runtime.devices.webgpu import NAME, PROVIDER, environment, for_adapter
+from graphpass.targets.ort.generated import Generated, batches_for, difference, generate, largest_difference, on_cpu
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel

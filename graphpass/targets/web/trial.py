@@ -14,16 +14,8 @@ from graphpass.engine.findings import Observation
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.javascript import JavaScript, find_javascript
 from graphpass.runtime.devices.software import software_vulkan
-from graphpass.targets.ort.generated import (
-    STEPS,
-    Generated,
-    Rows,
-    batches_for,
-    difference,
-    for_adapter,
-    largest_difference,
-    on_cpu,
-)
+from graphpass.runtime.devices.webgpu import for_adapter
+from graphpass.targets.ort.generated import STEPS, Generated, Rows, batches_for, difference, largest_difference, on_cpu
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel

@@ -112,6 +112,18 @@ def test_f16_is_tried_as_its_twin(adapter):
 
 
 @pytest.mark.slow
+def test_verify_runs_f16_as_its_twin(adapter, tmp_path, capfd):
+    if not webgpu.environment():
+        pytest.skip("the adapter is no software")
+    source = export("llama", "onnx")
+    done = in_process(capfd, "convert", source, "-o", tmp_path, "--target", "ort{device=webgpu}", "--no-verify")
+    assert done.code == 0, done.err
+    done = in_process(capfd, "verify", source, tmp_path, "--device", "webgpu", "--steps", "3")
+    assert done.code == 0, done.out + done.err
+    assert "the candidate's rounding to f16: it ran in f32, since SwiftShader has no f16" in done.out
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral_sw8", "lfm2", "gpt2"])
 def test_verify_runs_the_candidate_there(name, adapter, tmp_path, capfd):
     source = export(name, "onnx-genai" if name == "lfm2" else "onnx")
