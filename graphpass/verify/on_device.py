@@ -66,7 +66,7 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
 
 
 def _compare_on_webgpu(reference: Model, candidate: Model, options: dict[str, Any]) -> Comparison:
-    """Compare in an environment with an adapter; f16 candidates as their twin in f32 if it has no f16."""
+    """Compare in an environment with an adapter, in f32 if that has no f16."""
     variables = _webgpu(options.get("prompt_ids") or ())
     twin, difference = for_adapter(candidate, is_software=bool(variables))
     found = _apart((reference, twin), options, NAME, variables)
