@@ -109,7 +109,7 @@ GP236 An address names a protocol that fsspec does not know, or one that needs a
 GP237 Cells cannot be run on a Dask cluster: distributed is not installed, the scheduler does not answer, or its
   workers have other versions of graphpass and its libraries, whose results would differ.
 GP240 A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX on
-  the CPU only.
+  CPU and WEBGPU, and pairs of static shapes on QNN; OpenVINO runs its own devices.
 GP241 An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all positions
   so far.
 GP242 A step was given another batch than the one before, but the caches hold that batch: reset the session first. Or

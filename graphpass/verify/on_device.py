@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphpass.errors import GraphpassError, UnsupportedError
+from graphpass.errors import GraphpassError, UnsupportedError, UsageError
 from graphpass.io import load, write_model
+from graphpass.runtime.backends.request import QNN
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
 from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, environment, for_adapter
@@ -56,9 +57,10 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     """
     device = NAME if device.upper() == NAME else device
     options["device"] = device
-    if device == NAME:
+    # ONNX Runtime and OpenVINO refuse devices of the other.
+    if device == NAME and candidate.dialect == "onnx":
         return _compare_on_webgpu(reference, candidate, options)
-    place = _stand_in_for(device)
+    place = _stand_in_for(device) if candidate.dialect == "openvino" else None
     if place is None:
         return compare_within(reference, candidate, **options)
     start = ["/bin/sh", "-c", '. "$0/env.sh" && exec "$@"', str(place.resolve())]
@@ -86,9 +88,12 @@ def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, devi
         device: Device of the pair: ``"CPU"``, ``"QNN"`` for ONNX, or one of OpenVINO.
 
     Raises:
-        UsageError: GP240, the runtime of the pair has no such device.
+        UsageError: GP240, pairs do not run on this device.
         UnsupportedError: GP321, the device's process ended; GP394, the two are no pair; or as `compare_pair`.
     """
+    if decode.dialect == "onnx" and device not in {"CPU", QNN}:
+        message = f"a prefill and a decode model in ONNX are compared on CPU and {QNN}, not on {device!r}"
+        raise UsageError("GP240", message, f"take CPU, or {QNN} for Qualcomm's HTP")
     options = {"split": sizes_of(prefill, decode), "device": device}
     return _apart((reference, prefill, decode), options, device)
 

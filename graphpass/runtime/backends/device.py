@@ -9,6 +9,16 @@ from pathlib import Path
 from graphpass.errors import UsageError
 from graphpass.runtime.devices.webgpu import NAME
 
+_IR = "OpenVINO's devices run OpenVINO IR, which graphpass convert --target {} writes; or use the openvino backend"
+
+#: Hints by device that ONNX Runtime does not run a dynamic model on.
+_REMEDIES = {
+    "GPU": _IR.format("gpu"),
+    "NPU": _IR.format("npu"),
+    "QNN": "QNN runs a pair of models of static shapes, which graphpass convert --target qnn writes",
+}
+_OTHER = "graphpass devices lists the devices of this machine"
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -33,8 +43,8 @@ class Device:
             UsageError: GP240, another device than the CPU and WebGPU, or properties.
         """
         if self.name not in {"CPU", NAME}:
-            message = f"the onnxruntime backend runs on CPU and {NAME}, not on {self.name}"
-            raise UsageError("GP240", message, "use the openvino backend")
+            message = f"ONNX Runtime runs this model on CPU and {NAME}, not on {self.name!r}"
+            raise UsageError("GP240", message, _REMEDIES.get(self.name.partition(".")[0], _OTHER))
         if self.properties:
             message = f"{next(iter(self.properties))} is a property of OpenVINO's devices, not of ONNX Runtime"
-            raise UsageError("GP240", message, "use the openvino backend")
+            raise UsageError("GP240", message, "leave it out for ONNX models, or use the openvino backend")

@@ -11,6 +11,7 @@ import openvino
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.failures import compiling, running
@@ -21,6 +22,9 @@ ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
 #: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", ROUNDING: "0"}
+
+#: Devices that run models on others, named after a colon.
+_META = frozenset({"AUTO", "BATCH", "HETERO", "MULTI"})
 
 
 class OpenVINORequest:
@@ -38,6 +42,7 @@ class OpenVINORequest:
         """
         self._runtime = f"OpenVINO on {device.name}"
         self._outputs = [port.name for port in model.outputs]
+        _require(device.name)
         with compiling(self._runtime):
             properties = _exact_properties(device.name) if device.exact else {}
             self._compiled = _core().compile_model(_native(model), device.name, {**properties, **device.properties})
@@ -117,6 +122,22 @@ def is_there(device: str) -> bool:
     return any(name.partition(".")[0] == device.partition(".")[0] for name in _core().available_devices)
 
 
+def _require(device: str) -> None:
+    """Refuse devices that OpenVINO does not find; NPUW runs models for NPUs without one.
+
+    Raises:
+        UnsupportedError: GP321, there is no such device.
+    """
+    kind, _, listed = device.partition(":")
+    named = filter(None, listed.split(",")) if kind in _META else [device]
+    missing = next((name for name in named if name not in {"CPU", "NPU"} and not is_there(name)), None)
+    if missing is not None:
+        message = f"OpenVINO finds no device {missing!r} here, only {', '.join(_core().available_devices)}"
+        raise UnsupportedError(
+            "GP321", message, "graphpass devices lists devices; WEBGPU and QNN run ONNX models alone"
+        )
+
+
 def default_group_size(model: OpenVINOModel, device: str) -> str | None:
     """Return how many activations share a scale by default; ``None`` for no rounding.
 
@@ -138,6 +159,9 @@ def _core() -> Any:
 
 
 def _exact_properties(device: str) -> dict[str, str]:
+    if device.startswith("HETERO:"):
+        message = f"OpenVINO lists no properties of {device}, so that it cannot be set to compute exactly"
+        raise UnsupportedError("GP321", message, "name one device")
     supported = _core().get_property(device, "SUPPORTED_PROPERTIES")
     return {name: value for name, value in _EXACT.items() if name in supported}
 
