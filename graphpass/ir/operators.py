@@ -54,8 +54,11 @@ LOOP_EXITS = frozenset({"Final", "Stacked"})
 #: Multiply with weights of few bits, ``N`` outputs of ``K`` inputs.
 COMPRESSED_PRODUCTS = frozenset({"MatMulBnb4", "MatMulNBits"})
 
+#: Multiply matrices along the last two axes, which attributes may exchange.
+MATRIX_PRODUCTS = frozenset({"FusedMatMul", "MatMul"})
+
 #: Multiply with weights if one of the first two inputs is a weight.
-PRODUCTS = frozenset({"Conv", "Convolution", "Gemm", "GroupConvolution", "MatMul"}) | COMPRESSED_PRODUCTS
+PRODUCTS = frozenset({"Conv", "Convolution", "Gemm", "GroupConvolution"}) | MATRIX_PRODUCTS | COMPRESSED_PRODUCTS
 
 REDUCTIONS = frozenset(
     {"ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"}

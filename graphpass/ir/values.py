@@ -6,7 +6,7 @@ import math
 
 from graphpass.ir.element_types import ELEMENT_TYPES, element_bytes
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import CASTS, COMPRESSED_PRODUCTS, MOVES, POSITIONWISE, PRODUCTS
+from graphpass.ir.operators import CASTS, COMPRESSED_PRODUCTS, MATRIX_PRODUCTS, MOVES, POSITIONWISE, PRODUCTS
 
 #: Types of whole numbers.
 INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
@@ -66,6 +66,11 @@ def is_activation(graph: Graph, value: Value | None) -> bool:
 
 #: Lie between a weight as it is stored and its product.
 _WEIGHT_FORMS = MOVES | {"DequantizeLinear", "Sliced"}
+
+
+def multiplies_matrices(node: Node) -> bool:
+    """Return whether a node multiplies matrices of the last two axes, which attributes may exchange."""
+    return node.op in MATRIX_PRODUCTS and "transpose_a" in node.attributes
 
 
 def is_value_preserving(node: Node) -> bool:

@@ -21,7 +21,7 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.miss import Miss, MissError
-from graphpass.ir.operators import NORMS
+from graphpass.ir.operators import MOVES, NORMS
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, fixed_size
 from graphpass.passes.attention.mask_sums import MaskSums
@@ -144,11 +144,11 @@ class _Fusion:
         forms = (*one.attention.key_forms, *one.attention.value_forms)
         read = [value for cache in (one.key, one.value) for value in (cache.past, cache.whole, *cache.copies)]
         # In one order: names of new nodes follow it.
-        for value in dict.fromkeys([*read, *forms]):
-            for use in graph.uses(value):
-                content = sizes.content(use.node.outputs[0]) if use.node.op == "ShapeOf" else None
-                if content is not None and self._lengths.knows(content):
-                    self._rewriter.replace(use.node.outputs[0], self._lengths.vector(content))
+        values = dict.fromkeys([*read, *forms])
+        for use in graph.forward(reversed(values), lambda use: use.node.outputs if use.node.op in MOVES else ()):
+            content = sizes.content(use.node.outputs[0]) if use.node.op == "ShapeOf" else None
+            if content is not None and self._lengths.knows(content):
+                self._rewriter.replace(use.node.outputs[0], self._lengths.vector(content))
 
     def fuse(self, one: GroupedQuery) -> None:
         """Write the operator in place of ``one``."""

@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.types import Attention, Scale
+from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Graph, Value
+from graphpass.ir.graph import Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
@@ -71,7 +70,7 @@ def _obstacle(model: OnnxModel, block: Attention) -> Miss | None:
         part is None or part.rank != 4 for part in (block.query, block.key, block.value)
     ):
         return Miss(block.node, "the number of its heads is not known")
-    if not all(fold_scalar(model.graph, scale.value) for scale in block.scales):
+    if any(scale.factor(model.graph) is None for scale in block.scales):
         return Miss(block.node, "its scale is computed")
     return None
 
@@ -80,11 +79,6 @@ def _heads(model: OnnxModel, block: Attention) -> int | None:
     shape = model.analysis(infer_sizes).shape(block.query)
     heads = shape[1].as_number if shape else None
     return heads if isinstance(heads, int) else None
-
-
-def _factor(graph: Graph, scales: tuple[Scale, ...]) -> float:
-    numbers = [fold_scalar(graph, scale.value) or 1.0 for scale in scales]
-    return math.prod(1 / one if scale.divides else one for one, scale in zip(numbers, scales, strict=True))
 
 
 def _last(value: Value) -> int | None:
@@ -115,7 +109,10 @@ class _Fusion:
         ]
         if block.masks:
             operands += [None, None, self._bias(block, kind, heads)]
-        given = {"num_heads": heads, "scale": _factor(self._model.graph, block.scales)}
+        given = {
+            "num_heads": heads,
+            "scale": math.prod(scale.factor(self._model.graph) or 1.0 for scale in block.scales),
+        }
         (result,) = write.outputs(
             "MultiHeadAttention", *operands, count=1, label="MultiHeadAttention", domain=_DOMAIN, **given
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy
 
 from graphpass.analysis.attention.types import Mask, Scale
-from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED
@@ -21,11 +20,11 @@ def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, lis
     """Multiply the known factors; return the product and the others."""
     known, computed = 1.0, []
     for factor in factors:
-        value = fold_scalar(graph, factor.value)
-        if value is None or (factor.divides and not value):
+        value = factor.factor(graph)
+        if value is None:
             computed.append(factor)
         else:
-            known = known / value if factor.divides else known * value
+            known *= value
     return known, computed
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_attention, read_scores
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes
 from graphpass.ir.miss import Miss
@@ -121,13 +121,8 @@ def _axis_after(node: Node, axis: int | None) -> int | None:
 
 
 def _scale(graph: Graph, attention: Attention) -> float | None:
-    product = 1.0
-    for scale in attention.scales:
-        factor = fold_scalar(graph, scale.value)
-        if factor is None:
-            return None
-        product *= 1 / factor if scale.divides else factor
-    return product
+    factors = [scale.factor(graph) for scale in attention.scales]
+    return None if None in factors else math.prod(factor for factor in factors if factor is not None)
 
 
 def _is_plain(attention: Attention) -> bool:

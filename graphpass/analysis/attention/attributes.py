@@ -16,7 +16,7 @@ from graphpass.ir.cache import AttentionBlock
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, MOVES
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import fixed_size, multiplies_matrices
 from graphpass.progress import counting
 
 #: Most operators to search: heads are copied within their layer.
@@ -140,7 +140,7 @@ def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int
         if len(uses) != 1:
             return None
         node, port = uses[0].node, uses[0].port
-        if node.op == "MatMul" and port == 0 and not node.attributes["transpose_a"]:
+        if multiplies_matrices(node) and port == 0 and not node.attributes["transpose_a"]:
             width = fixed_size(node.inputs[1], -1 if node.attributes["transpose_b"] else -2)
             return width // value_head_dim if width is not None and width % value_head_dim == 0 else None
         if node.op not in MOVES | {"Multiply"}:

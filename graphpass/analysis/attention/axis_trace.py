@@ -14,9 +14,17 @@ from typing import Literal, TypeAlias
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import ARITHMETIC, CASTS, COMPRESSED_PRODUCTS, EXTREMA, LOOP_ENTRIES, LOOP_EXITS
+from graphpass.ir.operators import (
+    ARITHMETIC,
+    CASTS,
+    COMPRESSED_PRODUCTS,
+    EXTREMA,
+    LOOP_ENTRIES,
+    LOOP_EXITS,
+    MATRIX_PRODUCTS,
+)
 from graphpass.ir.types import Dimension
-from graphpass.ir.values import is_activation, is_scalar
+from graphpass.ir.values import is_activation, is_scalar, multiplies_matrices
 
 Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
@@ -123,9 +131,9 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
         return []
     if node.op in LOOP_ENTRIES | LOOP_EXITS:
         return _around_loop(node, source, labels)
-    if node.op in COMPRESSED_PRODUCTS | {"MatMul"}:
+    if node.op in COMPRESSED_PRODUCTS or multiplies_matrices(node):
         # A product with weights from the right replaces the last axis and leaves the others.
-        if node.op == "MatMul" and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
+        if node.op in MATRIX_PRODUCTS and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
             return []
         inside = _aligned(source, labels)
         return _step(source, inside, PathStep("weights", node)) if len(inside or ()) > 1 else []

@@ -28,7 +28,7 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SHAPE_READERS
-from graphpass.ir.values import MASKED_BELOW, is_value_preserving
+from graphpass.ir.values import MASKED_BELOW, is_value_preserving, multiplies_matrices
 
 
 def find_attention(model: Model) -> tuple[Attention, ...]:
@@ -222,8 +222,10 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
     while True:
         found.values.append(value)
         node = graph.producer(value)
-        if node.op == "MatMul":
+        if multiplies_matrices(node):
             found.product = node
+            alpha = node.attributes.get("alpha", 1.0)
+            found.scales += [] if alpha == 1 else [Scale(alpha, divides=False)]
             return found
         if is_value_preserving(node) or _regroups_heads(node):
             value = node.source()

@@ -13,7 +13,6 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
-from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.text import text
 from graphpass.ir.cache import MaskPart
 from graphpass.ir.graph import Node, Value
@@ -159,11 +158,11 @@ def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
         visible = ex.conjunction(visible, ex.negate(hides(added)))
         offset = shown(added)
         for scale in mask.scales:
-            factor = fold_scalar(graph, scale.value)
-            if not factor:
-                unknown = Miss(graph.producer(mask.value), f"its scale {scale.value.name} is computed")
+            factor = scale.factor(graph)
+            if factor is None:
+                unknown = Miss(graph.producer(mask.value), f"its scale {scale.name} is computed")
                 return AttentionMask(node, scope, visible, bias, misses=(unknown,))
-            offset = ex.divide(offset, number(factor)) if scale.divides else ex.multiply(offset, number(factor))
+            offset = ex.multiply(offset, number(factor))
         bias = ex.add(bias, offset)
     return _described(elements, node, scope, visible, bias)
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from graphpass.analysis.attention.bare_operands import scale_of
 from graphpass.analysis.attention.find import Scores
-from graphpass.analysis.attention.types import Scale
-from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving
@@ -35,10 +33,10 @@ def scaling_of(factors: Sequence[float | None], softcap: float | None = None) ->
 def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
     """Return the scaling of decomposed scores, before and after their product."""
     before = [factor for value in scores.product.inputs for factor in operand_factors(graph, value)]
-    after = [_factor(graph, scale) for scale in reversed(scores.scales)]
+    after = [scale.factor(graph) for scale in reversed(scores.scales)]
     if scores.cap is None:
         return scaling_of([*before, *after])
-    caps = [_factor(graph, scale) for scale in scores.cap_scales]
+    caps = [scale.factor(graph) for scale in scores.cap_scales]
     if any(cap is None for cap in caps):
         return Scaling(None)
     cap = math.prod(one for one in caps if one is not None)
@@ -64,7 +62,7 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
             scaled = scale_of(graph, node)
             if scaled is None or _holds_integers(graph, scaled[0]):
                 break
-            factor = _factor(graph, scaled[1])
+            factor = scaled[1].factor(graph)
             if factor is None and is_laid_out:
                 # A part of the operand's own computation, such as a normalization.
                 break
@@ -87,13 +85,6 @@ def _holds_integers(graph: Graph, value: Value) -> bool:
     node = graph.producer(value)
     source = node.inputs[0] if node.op == "Convert" else None
     return source is not None and source.element_type in INTEGERS
-
-
-def _factor(graph: Graph, scale: Scale) -> float | None:
-    number = fold_scalar(graph, scale.value)
-    if number is None or not math.isfinite(number):
-        return None
-    return number if not scale.divides else 1 / number if number else None
 
 
 def _rounded(number: float) -> float:

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.folding import fold, fold_cuts, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPLITS
-from graphpass.ir.values import is_activation, is_value_preserving
+from graphpass.ir.values import is_activation, is_value_preserving, multiplies_matrices
 
 #: Lie between scores' product and Softmax; a Slice cuts scores of a fixed capacity to the positions in use.
 _SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"Concat", "Select", "Slice", "Tanh"}
@@ -30,7 +30,7 @@ def is_attention(graph: Graph, softmax: Node) -> bool:
 def score_products(graph: Graph, value: Value) -> Iterator[Node]:
     """Yield products of two activations upstream of ``value`` through arithmetic on scores."""
     for node in graph.backward([value], _scores):
-        if node.op == "MatMul" and all(is_activation(graph, operand) for operand in node.inputs):
+        if multiplies_matrices(node) and all(is_activation(graph, operand) for operand in node.inputs):
             yield node
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from graphpass.ir.graph import Node, Value
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.values import REALS
 
@@ -54,10 +56,22 @@ UNAMBIGUOUS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of the scores, of one element: ``value``, or its inverse if it ``divides``."""
+    """A factor of the scores: a number, a tensor of one element, or its inverse."""
 
-    value: Value
+    value: Value | float
     divides: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the tensor, or the number."""
+        return f"{self.value:g}" if isinstance(self.value, float) else self.value.name
+
+    def factor(self, graph: Graph) -> float | None:
+        """Return the number that scores are multiplied by; ``None`` if it is not known."""
+        number = self.value if isinstance(self.value, float) else fold_scalar(graph, self.value)
+        if not number or not math.isfinite(number):
+            return None
+        return 1 / number if self.divides else number
 
 
 @dataclass(frozen=True, slots=True)

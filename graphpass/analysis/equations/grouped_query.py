@@ -253,9 +253,9 @@ def _scaling(model: Model, attention: Attention, head_dim: int) -> tuple[float, 
 def _product(model: Model, node: Node, scales: tuple[Scale, ...]) -> float:
     factors = []
     for scale in scales:
-        number = _number(model, scale.value)
+        number = scale.value if isinstance(scale.value, float) else _number(model, scale.value)
         if not number or not math.isfinite(number):
-            raise MissError(node, f"its scale {scale.value.name} is computed")
+            raise MissError(node, f"its scale {scale.name} is computed")
         factors.append(1 / number if scale.divides else number)
     return float(math.prod(factors))
 

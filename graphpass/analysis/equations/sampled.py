@@ -14,7 +14,6 @@ from graphpass.analysis.equations.angles import Angles, PositionTable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.sight import Sight, operator_lengths
 from graphpass.analysis.equations.steps import Step, evaluation_at
-from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.rounding import DTYPES, Array
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import PAST_LENGTH
@@ -119,10 +118,10 @@ def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:
         return numpy.where(held.astype(bool) == mask.keeps, 0.0, -numpy.inf)
     added = (-held if mask.is_subtracted else held).astype(numpy.float64)
     for scale in mask.scales:
-        factor = fold_scalar(evaluation.graph, scale.value)
-        if not factor:
-            raise MissError(evaluation.graph.producer(mask.value), f"its scale {scale.value.name} is computed")
-        added = numpy.where(added < MASKED_BELOW, added, added / factor if scale.divides else added * factor)
+        factor = scale.factor(evaluation.graph)
+        if factor is None:
+            raise MissError(evaluation.graph.producer(mask.value), f"its scale {scale.name} is computed")
+        added = numpy.where(added < MASKED_BELOW, added, added * factor)
     return added
 
 

@@ -208,6 +208,8 @@ class Elements:
         self._depth += 1
         try:
             found = rule(self, node, name[2])
+        except UnknownError:
+            return None
         finally:
             self._depth -= 1
         return None if found is None or any(part in self.misses for part in walk(found)) else found

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from graphpass.ir.axes import axis_effect
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import ELEMENTWISE, REDUCTIONS
+from graphpass.ir.operators import ELEMENTWISE, MATRIX_PRODUCTS, REDUCTIONS
 
 Counts = Callable[[Value], "int | None"]
 """Return the number of elements of a vector, or the rank of a tensor."""
@@ -47,7 +47,7 @@ def _ranked(value: Value, rank: int | None) -> Value:
 
 def _rank(node: Node, count: Counts) -> int | None:
     ranks = [one.rank for one in node.inputs if one is not None]
-    if node.op in ELEMENTWISE | {"MatMul"}:
+    if node.op in ELEMENTWISE | MATRIX_PRODUCTS:
         known = [rank for rank in ranks if rank is not None]
         return max(known, default=None) if len(known) == len(ranks) else None
     if not ranks or ranks[0] is None:

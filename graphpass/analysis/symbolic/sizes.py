@@ -32,8 +32,8 @@ from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.axes import NO_END, AxisEffect, axis_effect, cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS
-from graphpass.ir.values import INTEGERS
+from graphpass.ir.operators import CASTS, MATRIX_PRODUCTS
+from graphpass.ir.values import INTEGERS, multiplies_matrices
 from graphpass.progress import counting
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ class Sizes:
 
     def _matmul(self, node: Node) -> _Inferred:
         first, second = (self.shape(source) for source in node.inputs[:2])
-        if first is None or second is None or min(len(first), len(second)) < 2:
+        if first is None or second is None or min(len(first), len(second)) < 2 or not multiplies_matrices(node):
             return None
         rows, inner = first[:-3:-1] if node.attributes["transpose_a"] else first[-2:]
         other, columns = second[:-3:-1] if node.attributes["transpose_b"] else second[-2:]
@@ -581,7 +581,7 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
     "Concat": Sizes._concat,
     "Reshape": Sizes._reshape,
     "Broadcast": Sizes._broadcast_to,
-    "MatMul": Sizes._matmul,
+    **dict.fromkeys(MATRIX_PRODUCTS, Sizes._matmul),
     "ScaledDotProductAttention": Sizes._attention,
     "ConstantOfShape": Sizes._filled,
     "Flatten": Sizes._flattened,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -128,6 +128,8 @@ class _Builder:
             found["keeps_axes"] = "keepdims" not in given or given["keepdims"].i != 0
         if op == "MatMul":
             found |= {"transpose_a": False, "transpose_b": False}
+        if op == "FusedMatMul":
+            found |= _of_fused_product(given)
         if op == "ScatterElementsUpdate":
             reduction = given["reduction"].s.decode() if "reduction" in given else "none"
             found |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
@@ -161,6 +163,15 @@ class _Builder:
             return None
         held = _read_constant(self.nodes[value.node], self.model_file)
         return None if held is None else [int(axis) for axis in held.reshape(-1)]
+
+
+def _of_fused_product(given: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:
+    """Return attributes of com.microsoft FusedMatMul, which may exchange batch axes, too (docs/ContribOperators.md)."""
+    whole = {name: given[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in given}
+    found: dict[str, Any] = {"alpha": given["alpha"].f if "alpha" in given else 1.0}
+    if whole.get("transBatchA") or whole.get("transBatchB"):
+        return found
+    return found | {"transpose_a": bool(whole.get("transA")), "transpose_b": bool(whole.get("transB"))}
 
 
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:

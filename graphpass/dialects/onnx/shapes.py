@@ -86,6 +86,15 @@ def _compressed_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made.nodes
 
 
+def _fused_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    given = _attributes(node)
+    if given.get("transBatchA") or given.get("transBatchB"):
+        return [node]
+    operands = ("ki" if given.get("transA") else "ik", "jk" if given.get("transB") else "kj")
+    equation = "...{},...{}->...ij".format(*operands)
+    return [helper.make_node("Einsum", node.input, node.output, equation=equation)]
+
+
 def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Make ``[.., hidden]`` of scales ``[words, hidden / block]``; the data may be packed."""
     given, made = _attributes(node), _Made(node)
@@ -169,6 +178,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "GatherBlockQuantized": _gathered_blocks,
     "GroupQueryAttention": _grouped,
     "LinearAttention": _linear_attention,
+    "FusedMatMul": _fused_product,
     **dict.fromkeys(COMPRESSED_PRODUCTS, _compressed_product),
     "MoE": _same_as_first,
     "QMoE": _same_as_first,

@@ -47,6 +47,15 @@ def _matmul(element: Element) -> Steps:
 
 
 @closed
+def _fused_matmul(element: Element) -> Steps:
+    given = element.node.attributes
+    if "transpose_a" not in given:
+        raise UnknownError("it exchanges batch axes")
+    found = yield from _product(element, (given["transpose_a"], given["transpose_b"]))
+    return ex.multiply(number(float(given["alpha"])), found)
+
+
+@closed
 def _gemm(element: Element) -> Steps:
     given = native_attributes(element.node)
     found = yield from _product(element, (bool(given.get("transA", 0)), bool(given.get("transB", 0))))
@@ -287,6 +296,7 @@ RULES: dict[str, Rule] = {
     "Dropout": _identity_of,
     "Flatten": _reshape,
     "Gemm": _gemm,
+    "FusedMatMul": _fused_matmul,
     "LayerNormalization": _layer_norm,
     "MVN": _mvn,
     "MatMul": _matmul,

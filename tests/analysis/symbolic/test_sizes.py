@@ -14,6 +14,7 @@ from support.cache_forms import Build, started
 
 import graphpass
 from graphpass.analysis.caches.growth import growth_of
+from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.pairs import find_pairs
 from graphpass.analysis.symbolic.equal_sizes import (
     EqualSizes,
@@ -375,3 +376,20 @@ def test_products_of_sizes_are_bounded(squares):
     sizes = infer_sizes(model).shape(next(node for node in model.graph.nodes if node.op == "Broadcast").outputs[0])
     assert sizes is not None
     assert all(size.op == "length" for size in sizes)
+
+
+def test_sizes_of_unknown_ranks_stay_open():
+    """An operator without rules hides the rank of what is reshaped."""
+    nodes = [
+        helper.make_node("Unheard", ["x"], ["hidden"], domain="example"),
+        helper.make_node("Reshape", ["hidden", "target"], ["y"]),
+    ]
+    port = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 4])
+    target = helper.make_tensor("target", TensorProto.INT64, [2], [-1, 4])
+    graph = helper.make_graph(nodes, "open", [port], [result], [target])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("example", 1)]
+    model = OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+    shape = model.analysis(find_elements).shape(model.graph.writes["y"].source())
+    assert shape[1].as_number == 4
+    assert shape[0].op == "length"
