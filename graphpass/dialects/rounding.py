@@ -14,6 +14,9 @@ Half: TypeAlias = Literal["f16", "bf16"]
 #: Bytes that are read at once.
 _PIECE = 2**24
 
+#: The most that rounding moves a number, relative to it, as an exponent of 2.
+MOVES_BY: dict[Half, int] = {"bf16": -8, "f16": -11}
+
 #: The largest number of each type.
 LARGEST: dict[Half, float] = {"f16": float(numpy.finfo(numpy.float16).max), "bf16": (2 - 2**-7) * 2.0**127}
 

@@ -8,15 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from graphpass.dialects.onnx.precision import is_in_f16
-from graphpass.dialects.rounding import Half
+from graphpass.dialects.rounding import MOVES_BY, Half
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
 from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Comparison
-
-#: Half of the most that rounding moves a number, as an exponent of 2.
-_NUDGES: dict[Half, int] = {"bf16": -9, "f16": -12}
 
 #: Sums in another order move numbers of f32 by as much.
 _REORDERED = -20
@@ -52,8 +49,10 @@ def after_nudges(
     """
     if found.divergence is None:
         return found
-    # Smaller ones are lost in a reference in f16.
-    nudge = max(_NUDGES[half], _ULP) if reference.analysis(is_in_f16) else _NUDGES[half]
+    nudge = MOVES_BY[half] - 1
+    if reference.analysis(is_in_f16):
+        # Smaller ones are lost in its numbers.
+        nudge = max(nudge, _ULP)
     for itself in map(against_itself, _nudges(reference, nudge)):
         if itself.divergence is not None:
             words = (

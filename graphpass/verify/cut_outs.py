@@ -16,6 +16,7 @@ from graphpass.analysis.equations.angles import Angles, find_angles, find_learne
 from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
 from graphpass.analysis.equations.sight import Sight, find_sights
 from graphpass.analysis.equations.steps import Step
+from graphpass.dialects.rounding import MOVES_BY
 from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import MissError
 from graphpass.progress import advance, expect
@@ -41,9 +42,6 @@ _LONGEST_AROUND = 2048
 
 #: Pasts tried beside the numbers of the graphs, and the largest number's double if that is more.
 _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
-
-#: Share by which rounding to a type moves a number at most.
-_ROUNDING = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 #: Scores of the largest step that an example is computed at.
 _MOST_SCORES = 1 << 24
@@ -246,7 +244,7 @@ class _Pair:
             self.mask_miss = f"{_at(step)}: {error.miss}"
             return None
         kinds = {mask.value.element_type for sight in self.sights for mask in sight.masks}
-        rounding = max((share for kind, share in _ROUNDING.items() if kind in kinds), default=0.0)
+        rounding = max((2.0**exponent for kind, exponent in MOVES_BY.items() if kind in kinds), default=0.0)
         return _unlike_masks(seen[0], seen[1], step, tolerance, rounding)
 
     def _compare_angles(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:

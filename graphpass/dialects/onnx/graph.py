@@ -167,11 +167,11 @@ class _Builder:
 
 def _of_fused_product(given: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:
     """Return attributes of com.microsoft FusedMatMul, which may exchange batch axes, too (docs/ContribOperators.md)."""
-    whole = {name: given[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in given}
+    flags = {name: given[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in given}
     found: dict[str, Any] = {"alpha": given["alpha"].f if "alpha" in given else 1.0}
-    if whole.get("transBatchA") or whole.get("transBatchB"):
+    if flags.get("transBatchA") or flags.get("transBatchB"):
         return found
-    return found | {"transpose_a": bool(whole.get("transA")), "transpose_b": bool(whole.get("transB"))}
+    return found | {"transpose_a": bool(flags.get("transA")), "transpose_b": bool(flags.get("transB"))}
 
 
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:

@@ -175,10 +175,10 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
     "FastGelu": _same_as_first,
+    "FusedMatMul": _fused_product,
     "GatherBlockQuantized": _gathered_blocks,
     "GroupQueryAttention": _grouped,
     "LinearAttention": _linear_attention,
-    "FusedMatMul": _fused_product,
     **dict.fromkeys(COMPRESSED_PRODUCTS, _compressed_product),
     "MoE": _same_as_first,
     "QMoE": _same_as_first,
