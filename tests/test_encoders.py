@@ -35,6 +35,14 @@ def test_attention_is_fused_and_proven(name, target, tmp_path, capfd):
     numpy.testing.assert_allclose(found, expected["output"], atol=1e-4)
 
 
+def test_attention_without_a_scale_is_fused(tmp_path, capfd):
+    """T5's encoder has none, and ONNX Runtime takes no whole number for one."""
+    done = in_process(capfd, "convert", export("t5", "onnx") / "encoder_model.onnx", "-o", tmp_path, "--target", "ort")
+    assert done.code == 0, done.err
+    assert "2 fused MultiHeadAttention" in done.out
+    assert "verified  same" in done.out
+
+
 def test_rows_of_a_padded_batch_equal_rows_alone(tmp_path, capfd):
     converted("bert-reranker", "cpu", tmp_path / "out", capfd)
     session = open_session(load(tmp_path / "out"))

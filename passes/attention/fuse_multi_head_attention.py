@@ -111,7 +111,7 @@ class _Fusion:
             operands += [None, None, self._bias(block, kind, heads)]
         given = {
             "num_heads": heads,
-            "scale": math.prod(scale.factor(self._model.graph) or 1.0 for scale in block.scales),
+            "scale": math.prod((scale.factor(self._model.graph) or 1.0 for scale in block.scales), start=1.0),
         }
         (result,) = write.outputs(
             "MultiHeadAttention", *operands, count=1, label="MultiHeadAttention", domain=_DOMAIN, **given

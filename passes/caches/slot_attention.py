@@ -122,7 +122,7 @@ def _axis_after(node: Node, axis: int | None) -> int | None:
 
 def _scale(graph: Graph, attention: Attention) -> float | None:
     factors = [scale.factor(graph) for scale in attention.scales]
-    return None if None in factors else math.prod(factor for factor in factors if factor is not None)
+    return None if None in factors else math.prod((factor for factor in factors if factor is not None), start=1.0)
 
 
 def _is_plain(attention: Attention) -> bool:
