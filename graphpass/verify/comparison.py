@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 #: Begins the name of a part that follows the caches of a layer, whose number ends it.
 FEED_FORWARD = "feed-forward"
+
+#: Names that a line lists at most.
+_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,30 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
+class Fed:
+    """Records runs of unequal operators from random numbers on.
+
+    Attributes:
+        values: Names of the candidate's values that were replaced; none if nothing ran.
+        runs: Number of runs of both models.
+        difference: The first operator that reads one of them, with the first difference; ``None`` if there was none.
+        reason: Reason that nothing ran, for people; ``None`` if it did.
+    """
+
+    values: tuple[str, ...] = ()
+    runs: int = 0
+    difference: Region | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        if self.reason is not None:
+            return f"no runs from random numbers: {self.reason}"
+        listed = ", ".join(self.values[:_NAMED]) + (", ..." if len(self.values) > _NAMED else "")
+        result = "same" if self.difference is None else self.difference.reason
+        return f"{_counted(self.runs, 'run')} from random numbers for {listed}: {result}"
+
+
+@dataclass(frozen=True, slots=True)
 class StructureProof:
     """Counts the candidate's operators that are equal for every input, in real arithmetic.
 
@@ -173,6 +200,7 @@ class StructureProof:
         rows: Number of positions of tables of angles that were compared as values; ``None`` if there are none.
         assumed: Conditions on shapes of inputs besides those of any model with caches, for people.
         added: Operators that compare the batch, rows or token ids as the reference does not.
+        fed: Runs of the regions on numbers of their own; ``None`` if none were asked for.
     """
 
     operators: int
@@ -182,11 +210,22 @@ class StructureProof:
     rows: int | None = None
     assumed: tuple[str, ...] = ()
     added: tuple[Region, ...] = ()
+    fed: Fed | None = None
 
     @property
     def is_complete(self) -> bool:
         """Return whether nothing is left to numbers but padding."""
         return self.operators == self.unpadded
+
+    def difference(self, allowed: Collection[str]) -> Region | None:
+        """Return the first operator that makes the models differ, with the reason.
+
+        Args:
+            allowed: Names of operators that may.
+        """
+        found = None if self.fed is None else self.fed.difference
+        fed = () if found is None else (replace(found, reason=str(self.fed)),)
+        return next((region for region in (*self.added, *fed) if region.node not in allowed), None)
 
     def in_words(self) -> Iterator[str]:
         """Yield a line for each kind of inputs, and one for each region."""
@@ -201,6 +240,8 @@ class StructureProof:
             yield f"compared by numbers from {region.operator} {region.node} on: {region.reason}"
         for region in self.added:
             yield f"{region.operator} {region.node}: {region.reason}"
+        if self.fed is not None:
+            yield str(self.fed)
 
 
 @dataclass(frozen=True, slots=True)

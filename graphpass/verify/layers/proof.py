@@ -17,6 +17,7 @@ from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
 from graphpass.verify.comparison import FEED_FORWARD, Comparison, LengthProof, PartProof, Reach, Subject
+from graphpass.verify.feeding import feed
 from graphpass.verify.layers.budget import Budget
 from graphpass.verify.layers.channels import find_channels, with_channels
 from graphpass.verify.layers.extract import extract
@@ -57,8 +58,9 @@ def compare_within(
     whose structure is that of another in both models, and that read weights of their own in the same places, are not
     run, unless one of their weights is in no place of the reference.
 
-    Models that compute the same for all that was fed differ nevertheless if the candidate compares the batch size, the
-    number of a row or token ids with something that the reference does not: it may do anything where that holds.
+    Models that compute the same for all prompts differ nevertheless if the candidate compares the batch size, the
+    number of a row or token ids with something that the reference does not: it may do anything where that holds. They
+    differ, too, if their unequal operators compute something else from random numbers in place of equal values.
 
     Args:
         reference: The model that is right.
@@ -76,10 +78,10 @@ def compare_within(
     if not found.passed:
         return found
     with stage("comparing structures"):
-        structure = compare_structures(reference, candidate)
+        structure = compare_structures(reference, candidate, None if found.parts else feed)
     found = replace(found, structure=structure)
-    added = [] if structure is None else [region for region in structure.added if region.node not in allow]
-    return found.diverging(f"{added[0].operator} {added[0].node}", added[0].reason) if added else found
+    unlike = None if structure is None else structure.difference(allow)
+    return found if unlike is None else found.diverging(f"{unlike.operator} {unlike.node}", unlike.reason)
 
 
 def _compared(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.attention.mask import LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -17,7 +17,7 @@ from graphpass.dialects.onnx.branches import deciders, take_branches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.values import HALVES
-from graphpass.verify.comparison import Region, StructureProof
+from graphpass.verify.comparison import Fed, Region, StructureProof
 from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import Angles
@@ -28,7 +28,7 @@ from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
-from graphpass.verify.structure.regions import operators_of, unequal_operators
+from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
 from graphpass.verify.structure.tensors import Tensors, Window
 from graphpass.verify.structure.weights import Weights
 
@@ -72,6 +72,7 @@ class Comparer:
         """
         self.models = reference, candidate = models
         pairs = list(paired(reference, candidate))
+        self.pairs = tuple(pairs)
         self.shared = list(never_selected(self.models, pairs))
         halves = _halves(reference)
         self.angles = Angles(halves)
@@ -212,24 +213,32 @@ def _halves(reference: Model) -> frozenset[str]:
 _WORK, _LEAST_WORK = 12, 8000
 
 
-def compare_structures(reference: Model, candidate: Model) -> StructureProof | None:
+Feed: TypeAlias = "Callable[[Comparer, Sequence[Result], Unequal], Fed]"
+"""Runs what is left on numbers of its own."""
+
+
+def compare_structures(reference: Model, candidate: Model, feed: Feed | None = None) -> StructureProof | None:
     """Count the operators of ``candidate`` that are equal for every input.
 
     An input that decides which branches are taken makes two pairs of models; a candidate without it has the branch for
     all steps.
+
+    Args:
+        reference: The model that is right.
+        candidate: The model in question.
+        feed: Runs what is left on numbers of its own; nothing does by default.
 
     Returns:
         The proof; ``None`` if the models have no output in common.
     """
     decider = next(iter(deciders(reference)), None) if isinstance(reference, OnnxModel) else None
     if decider is None or not isinstance(reference, OnnxModel):
-        return _compare(reference, candidate)
+        return _compare(reference, candidate, feed)
     if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
-        found = _compare(_decided(reference, decider, True), candidate)
+        found = _compare(_decided(reference, decider, True), candidate, feed)
         return None if found is None else replace(found, assumed=(f"{decider} is true", *found.assumed))
-    proofs = [
-        _compare(_decided(reference, decider, value), _decided(candidate, decider, value)) for value in (True, False)
-    ]
+    decided = ((_decided(reference, decider, value), _decided(candidate, decider, value)) for value in (True, False))
+    proofs = [_compare(*models, feed) for models in decided]
     return None if None in proofs else reduce(_both, [proof for proof in proofs if proof is not None])
 
 
@@ -249,10 +258,11 @@ def _both(one: StructureProof, other: StructureProof) -> StructureProof:
         min((rows for rows in (one.rows, other.rows) if rows is not None), default=None),
         tuple(dict.fromkeys(one.assumed + other.assumed)),
         tuple(dict.fromkeys(one.added + other.added)),
+        other.fed if one.fed is None or (other.fed is not None and other.fed.difference) else one.fed,
     )
 
 
-def _compare(reference: Model, candidate: Model) -> StructureProof | None:
+def _compare(reference: Model, candidate: Model, feed: Feed | None) -> StructureProof | None:
     names = [port.name for port in reference.outputs if port.name in candidate.graph.writes]
     carried = {cache.write for cache in analyze_caches(reference).caches}
     outputs = [name for name in names if name not in carried]
@@ -261,14 +271,14 @@ def _compare(reference: Model, candidate: Model) -> StructureProof | None:
     if _is_of_prompts(reference) or _is_of_prompts(candidate):
         return None
     try:
-        return _compared(reference, candidate, outputs)
+        return _compared(reference, candidate, outputs, feed)
     except TooLargeError:
         values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
         total = len(operators_of(candidate.graph, values))
         return StructureProof(total, 0, 0, (Region(outputs[0], "Result", "its expression takes too much work"),))
 
 
-def _compared(reference: Model, candidate: Model, outputs: list[str]) -> StructureProof:
+def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed | None) -> StructureProof:
     models = reference, candidate
     weights = Weights(models)
     comparer = Comparer(models, weights, outputs, unpadded=False)
@@ -285,11 +295,12 @@ def _compared(reference: Model, candidate: Model, outputs: list[str]) -> Structu
     if not unequal:
         return StructureProof(total, equal, total, (), comparer.rows, assumed, added)
     values = [result.candidate for result in unequal if result.candidate is not None]
-    left, regions = unequal_operators(comparer.sides, values)
+    left = unequal_operators(comparer.sides, values)
     lacking = (result.name for result in unequal if result.candidate is None)
-    regions += tuple(Region(name, "cache", "the candidate has none") for name in lacking)
-    unpadded = total - min(max(len(left), len(unequal)), total)
-    return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed, added)
+    regions = left.regions + tuple(Region(name, "cache", "the candidate has none") for name in lacking)
+    unpadded = total - min(max(len(left.operators), len(unequal)), total)
+    fed = None if feed is None else feed(comparer, unequal, left)
+    return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed, added, fed)
 
 
 def _sources(candidate: Model, unequal: list[Result]) -> list[Value]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
@@ -14,6 +15,9 @@ from graphpass.verify.structure.tensors import Tensors
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
+
+Key: TypeAlias = Definition | Expr
+"""What a tensor is: alike in both models if they compute it alike."""
 
 #: More are not listed.
 _LISTED = 12
@@ -27,19 +31,28 @@ def operators_of(graph: Graph, results: Iterable[Value]) -> list[Node]:
     return [node for node in graph.backward(results, lambda node: node.inputs) if node.op not in _STILL]
 
 
-def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> tuple[list[Node], tuple[Region, ...]]:
-    """Return the candidate's operators upstream of unequal results, down from equal values.
+@dataclass(frozen=True, slots=True)
+class Unequal:
+    """The candidate's operators upstream of unequal results, down from equal values.
+
+    Attributes:
+        operators: The operators.
+        regions: The first of them, none of which reads another's result.
+        frontier: Equal values that they read, constants and shapes aside.
+    """
+
+    operators: tuple[Node, ...]
+    regions: tuple[Region, ...]
+    frontier: tuple[Value, ...]
+
+
+def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> Unequal:
+    """Return the candidate's operators upstream of unequal results.
 
     A value of the candidate is equal if the reference has a tensor of the same elements, in any order of axes.
     """
     reference, candidate = sides
-    known = {
-        key
-        for node in reference.graph.nodes
-        if node.op not in {"Constant", "Result", "Assign"}
-        for value in node.outputs
-        if (key := _key(reference, value)) is not None
-    }
+    known = {key for _, key in keys_of(reference)}
     found: list[Node] = []
     graph = candidate.graph
 
@@ -54,7 +67,7 @@ def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> t
     def _is_open(value: Value) -> bool:
         if value not in asked:
             is_still = graph.producer(value).op in NO_DATA
-            asked[value] = not is_still and _key(candidate, value) not in known
+            asked[value] = not is_still and key_of(candidate, value) not in known
         return asked[value]
 
     for _ in graph.backward([one for one in results if _is_open(one)], open_inputs):
@@ -64,20 +77,42 @@ def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> t
         (node for node in found if not any(one is not None and one.node in places for one in node.inputs)),
         key=lambda node: node.index,
     )
-    return found, tuple(_region(candidate, node) for node in first[:_LISTED])
+    regions = tuple(_region(candidate, node) for node in first[:_LISTED])
+    frontier = tuple(value for value, is_open in asked.items() if not (is_open or graph.producer(value).op in NO_DATA))
+    return Unequal(tuple(found), regions, frontier)
 
 
-def _key(tensors: Tensors, value: Value) -> Definition | Expr | None:
+def keys_of(tensors: Tensors) -> Iterator[tuple[Value, Key]]:
+    """Yield the tensors that a model computes, and what each is."""
+    for node in tensors.graph.nodes:
+        for value in node.outputs if node.op not in {"Constant", "Result", "Assign"} else ():
+            if (key := key_of(tensors, value)) is not None:
+                yield value, key
+
+
+def key_of(tensors: Tensors, value: Value) -> Key | None:
     """Return what a tensor is, without the order of its axes."""
+    found = _as_tensor(tensors, value)
+    if found is None or found.sort != "real":
+        return found
+    source = found.args[0]
+    return source if isinstance(source, Definition) else found
+
+
+def axes_of(tensors: Tensors, value: Value) -> Sequence[Expr] | None:
+    """Return a tensor's indices in the order of its common form, if any."""
+    found = _as_tensor(tensors, value)
+    if found is None or found.sort != "real" or not isinstance(found.args[0], Definition):
+        return None
+    return found.args[1:]
+
+
+def _as_tensor(tensors: Tensors, value: Value) -> Expr | None:
     try:
         expr = tensors.whole(value)
     except UnknownError:
         return None
-    if expr.sort != "real":
-        return expr
-    found = tensors.definitions.abstract("tensor", (), (expr,), ())
-    source = found.args[0]
-    return source if isinstance(source, Definition) else found
+    return expr if expr.sort != "real" else tensors.definitions.abstract("tensor", (), (expr,), ())
 
 
 def _region(tensors: Tensors, node: Node) -> Region:

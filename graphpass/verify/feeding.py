@@ -1,0 +1,223 @@
+"""Run unequal operators of two models on random numbers in place of equal values.
+
+Prompts make some numbers alone of these: a clipped value shows if it is large, and few are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.evaluate import value_at
+from graphpass.dialects.text import noise
+from graphpass.errors import UnsupportedError
+from graphpass.ir.values import HALVES
+from graphpass.runtime.backends.device import Device
+from graphpass.runtime.backends.request import open_request
+from graphpass.runtime.sessions.inputs import InputPlan, Step
+from graphpass.verify.comparison import Fed, Region
+from graphpass.verify.evaluate import differing
+from graphpass.verify.structure.cuts import Cut, Member, downstream, find_cuts
+from graphpass.verify.structure.definitions import Weight
+
+if TYPE_CHECKING:
+    from graphpass.analysis.symbolic.expressions import Expr
+    from graphpass.ir.graph import Node, Value
+    from graphpass.ir.model import Model
+    from graphpass.runtime.sessions.inputs import Array
+    from graphpass.verify.structure.caches import Carried
+    from graphpass.verify.structure.proof import Comparer, Result
+    from graphpass.verify.structure.regions import Unequal
+    from graphpass.verify.structure.tensors import Tensors
+
+#: Rows, positions before the step and new tokens.
+_STEPS = ((1, 3, 3), (3, 0, 5), (2, 5, 1), (5, 2, 1))
+
+#: Sizes of the numbers that are fed: as norms make most activations, and as few are.
+_SCALES = (1.0, 8.0)
+
+
+class NotFedError(Exception):
+    """Reports why unequal operators cannot run alone."""
+
+
+def feed(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed:
+    """Run both models on random numbers in place of equal values.
+
+    Caches are random, too, and alike in both. Steps have one to five rows, with a past and without, and no padding.
+
+    Args:
+        comparer: Both models as expressions.
+        results: Outputs and caches that are not shown to be equal.
+        unequal: The candidate's operators upstream of them.
+    """
+    try:
+        return _run(comparer, results, unequal)
+    except (NotFedError, UnsupportedError) as error:
+        return Fed(reason=str(error))
+
+
+def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed:
+    if (reason := _unlike_weights(comparer, unequal)) is not None:
+        raise NotFedError(reason)
+    pairs = [(result.reference, result.candidate) for result in results if result.candidate is not None]
+    if len(pairs) < len(results) or any(window for pair in comparer.pairs for window in pair.windows()):
+        raise NotFedError("caches differ in number or size")
+    ends = [[pair[side] for pair in pairs] for side in (0, 1)]
+    cuts = find_cuts(comparer.sides, ends, unequal)
+    if not cuts:
+        raise NotFedError("no equal values separate it from tokens and caches")
+    parts = [_Part(model, side, comparer.pairs, cuts, ends[side]) for side, model in enumerate(comparer.models)]
+    names = tuple(cut.name for cut in cuts)
+    runs = 0
+    for scale in _SCALES:
+        for batch, past, length in _STEPS:
+            length = min(part.plan.tokens_at_once(past, length, batch) for part in parts)
+            step = _step(batch, past, length)
+            numbers = [_random(_sizes(cut.sizes, step, cut.name), cut.name, scale) for cut in cuts]
+            carried = _carried(comparer.pairs, step, scale)
+            first, second = (part.run(step, numbers, carried) for part in parts)
+            runs += 1
+            for result, *arrays in zip(results, first, second, strict=True):
+                one, other = (array.transpose(order) for array, order in zip(arrays, result.orders, strict=True))
+                if (difference := differing(result.name, one, other)) is not None:
+                    node = _first_reader(cuts, unequal)
+                    return Fed(names, runs, Region(node.name, node.op, difference))
+    return Fed(names, runs)
+
+
+def _first_reader(cuts: Iterable[Cut], unequal: Unequal) -> Node:
+    fed = {member.value for cut in cuts for member in cut.members[1]}
+    readers = (node for node in unequal.operators if not fed.isdisjoint(node.inputs))
+    return min(readers, key=lambda node: node.index)
+
+
+def _unlike_weights(comparer: Comparer, unequal: Unequal) -> str | None:
+    """Return why the models may differ by rounding; ``None`` if they may not."""
+    types = [{value.element_type for node in model.graph.nodes for value in node.outputs} for model in comparer.models]
+    if types[0] & HALVES != types[1] & HALVES:
+        return "one of both rounds to 16 bits"
+    reference, candidate = comparer.sides
+    constants = [node.outputs[0] for node in reference.graph.of_op("Constant")]
+    read = [value for node in unequal.operators for value in node.inputs if value is not None]
+    own = [value for value in read if candidate.graph.producer(value).op == "Constant"]
+    if _weights_in(candidate, own) - _weights_in(reference, constants):
+        return "the candidate has weights of its own there"
+    return None
+
+
+def _weights_in(tensors: Tensors, constants: Iterable[Value]) -> set[Weight]:
+    found: set[Weight] = set()
+    for value in constants:
+        try:
+            parts = ex.walk(tensors.of(value, tensors.own_index(value)))
+        except UnknownError:
+            continue
+        found |= {part.args[0] for part in parts if part.op == "read" and isinstance(part.args[0], Weight)}
+    return found
+
+
+def _step(batch: int, past: int, length: int) -> Step:
+    positions = np.tile(np.arange(past, past + length), (batch, 1))
+    ids = noise("i64", (batch, length), "tokens")
+    return Step(ids, np.ones((batch, past + length), np.int64), positions, past)
+
+
+def _sizes(sizes: Iterable[Expr], step: Step, name: str) -> tuple[int, ...]:
+    lengths = {BATCH: step.batch, PAST: step.past, LENGTH: step.length}
+
+    def unknown(*_: object) -> int:
+        raise NotFedError(f"sizes of {name} depend on the contents of inputs")
+
+    try:
+        return tuple(int(value_at(size, lengths, unknown)) for size in sizes)
+    except KeyError as error:
+        raise NotFedError(f"sizes of {name} are not known") from error
+
+
+def _carried(pairs: Sequence[Carried], step: Step, scale: float) -> list[Array]:
+    """Return the content of each cache before the step, axes in the common order."""
+    found = []
+    for pair in pairs:
+        cache = pair.reference
+        if cache.element_type != "f32" or pair.candidate.element_type != "f32" or cache.shape is None:
+            raise NotFedError(f"cache {pair.name} is not of f32")
+        free = {cache.axes.batch: step.batch, cache.axes.sequence: step.past}
+        declared = [free.get(axis, cache.shape[axis]) for axis in pair.orders()[0]]
+        sizes = tuple(size for size in declared if isinstance(size, int))
+        if len(sizes) < len(declared):
+            raise NotFedError(f"sizes of cache {pair.name} are not known")
+        is_empty = cache.axes.sequence is None and not step.past
+        found.append(_random(sizes, pair.name, 0.0 if is_empty else scale))
+    return found
+
+
+def _random(shape: tuple[int, ...], name: str, scale: float) -> Array:
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    return (random.standard_normal(shape) * scale).astype(np.float32)
+
+
+class _Part:
+    """Computes the results of one model from cuts, caches and inputs."""
+
+    def __init__(
+        self, model: Model, side: int, pairs: Iterable[Carried], cuts: Iterable[Cut], ends: Sequence[Value]
+    ) -> None:
+        inventory = analyze_caches(model)
+        self.plan = InputPlan(model.inputs, inventory, find_stepping(model, inventory))
+        graph = model.graph
+        self._cuts = {member.value: (place, member) for place, cut in enumerate(cuts) for member in cut.members[side]}
+        self._caches: dict[Value, tuple[int, tuple[int, ...]]] = {}
+        for place, pair in enumerate(pairs):
+            node = graph.reads.get((pair.candidate if side else pair.reference).read)
+            if node is not None:
+                self._caches[node.outputs[0]] = place, pair.orders()[side]
+        fed = {**self._cuts, **self._caches}
+        nodes = list(downstream(graph, ends, fed))
+        if any(node.op == "ReadValue" for node in nodes):
+            raise NotFedError("a cache of one model has none in the other")
+        copy, same = model.excerpt(nodes)
+        twins = copy.graph.nodes
+        self._names = {
+            value: copy.graph.producer(twins[same[use.node.index]].source(use.port)).name
+            for value in fed
+            for use in graph.uses(value)
+            if use.node.index in same
+        }
+        rewriter = copy.rewriter()
+        self._outputs = [f"graphpass/end/{place}" for place in range(len(ends))]
+        for name, value in zip(self._outputs, ends, strict=True):
+            twin = twins[same[value.node]].outputs[value.port]
+            rewriter.output(name, rewriter.native(twin), value.element_type, [None] * (value.rank or 0))
+        rewriter.finish()
+        self._inputs = {port.name for port in copy.inputs}
+        self._request = open_request(copy, Device())
+
+    def run(self, step: Step, numbers: Sequence[Array], carried: Sequence[Array]) -> list[Array]:
+        """Return the ends after one step."""
+        feeds = self.plan.feeds(step)
+        for value, name in self._names.items():
+            if value in self._caches:
+                place, order = self._caches[value]
+                feeds[name] = carried[place].transpose(np.argsort(order))
+            else:
+                place, member = self._cuts[value]
+                feeds[name] = _laid_out(numbers[place], member, step)
+        found = self._request.infer({name: array for name, array in feeds.items() if name in self._inputs})
+        return [found[name].copy() for name in self._outputs]
+
+
+def _laid_out(numbers: Array, member: Member, step: Step) -> Array:
+    """Return the common form of a cut as one of its tensors."""
+    sizes = _sizes(member.sizes, step, member.value.name)
+    ordered = numbers.transpose(np.argsort(member.axes))
+    aligned = ordered.reshape([size if axis in member.axes else 1 for axis, size in enumerate(sizes)])
+    return np.array(np.broadcast_to(aligned, sizes))
