@@ -27,8 +27,8 @@ _OPTIONS = (
         "--allow",
         multiple=True,
         metavar="NODE",
-        help="Let a node compare the batch size, the number of a row or token ids with something that the reference "
-        "does not. Such conditions are differences, whether prompts show them or not. May be repeated.",
+        help="Let a node make the models differ where no prompt shows it: it compares the batch size, the number of a "
+        "row or token ids as the reference does not, or differs on random numbers. May be repeated.",
     ),
     click.option(
         "--all-layers", is_flag=True, help="Compare layer by layer, and run all layers, not one of each structure."

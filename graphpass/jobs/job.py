@@ -38,8 +38,8 @@ class Proof:
         edits: Whether the caches are edited on the way.
         budget: Time and memory, as `graphpass.verify.layers.budget.Budget` reads them; ``None`` for the machine's.
         all_layers: Whether layers that are like another run as well.
-        allow: Names of nodes that may compare the batch size, the number of a row or token ids with something that the
-            input does not.
+        allow: Names of nodes that may make the models differ where no prompt shows it: they compare the batch size, the
+            number of a row or token ids as the input does not, or differ on random numbers.
         require: ``same`` if equal numbers are enough, ``proven`` if nothing but padding may be left to numbers.
 
     Examples:

@@ -36,6 +36,10 @@ class Budgets:
     memory: int | None = None
 
 
+#: Settings of several values.
+LISTS = ("caches", "allow")
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settles the conversion of a cell.
@@ -49,6 +53,7 @@ class Settings:
         atol: Absolute tolerance; ``None`` for that of the models' types.
         rtol: Relative tolerance; the same.
         require: Strength of the proof that the result needs; see `graphpass.jobs.job.Proof`.
+        allow: Names of nodes that may make the result differ; see there.
         allow_unfused: Whether a result that breaks its target's contract is written, with warnings.
         tokenizer: Whether the tokenizer is converted.
         weights: Way of the weights to the result; see `graphpass.io.stage_model`.
@@ -65,6 +70,7 @@ class Settings:
     atol: float | None = None
     rtol: float | None = None
     require: Requirement = "same"
+    allow: tuple[str, ...] = ()
     allow_unfused: bool = False
     tokenizer: bool = True
     weights: Weights = "auto"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from graphpass.errors import ReadError, UsageError
 from graphpass.storage.documents import read_json, regular
 
-from .cells import Budgets, Cell, CellResult, Problem, Settings
+from .cells import LISTS, Budgets, Cell, CellResult, Problem, Settings
 from .run import Run
 
 Kind = TypeVar("Kind")
@@ -65,7 +65,7 @@ def _report(file: Path) -> dict[str, Any]:
 
 def _result(told: Mapping[str, Any]) -> CellResult:
     settings = dict(told["cell"]["settings"])
-    settings |= {"caches": tuple(settings["caches"]), "budgets": Budgets(**settings["budgets"])}
+    settings |= {name: tuple(settings[name]) for name in LISTS} | {"budgets": Budgets(**settings["budgets"])}
     cell = _made(Cell, told["cell"] | {"settings": Settings(**settings)})
     problems = tuple(_made(Problem, problem) for problem in told["problems"])
     given = {"cell": cell, "problems": problems, "outcome": told["outcome"] or {}, "changes": tuple(told["changes"])}

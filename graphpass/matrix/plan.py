@@ -13,7 +13,7 @@ from typing import Any
 from graphpass.errors import UsageError
 from graphpass.storage.addresses import is_address, matching
 
-from .cells import Budgets, Cell, Settings
+from .cells import LISTS, Budgets, Cell, Settings
 from .config import Config, Place, size_of
 
 _OUTPUT = "converted/{model}/{target}"
@@ -107,7 +107,7 @@ def _settings(*levels: Mapping[str, Any]) -> Settings:
         given |= {name.replace("-", "_"): value for name, value in level.items()}
         budgets |= {name.replace("-", "_"): value for name, value in level.get("budgets", {}).items()}
     chosen = {one.name: given[one.name] for one in fields(Settings) if one.name in given}
-    chosen["caches"] = tuple(chosen.get("caches", ()))
+    chosen |= {name: tuple(chosen.get(name, ())) for name in LISTS}
     limits = {name: size_of(limit) if name in _SIZES else limit for name, limit in budgets.items()}
     return Settings(**chosen | {"budgets": Budgets(**limits)})
 

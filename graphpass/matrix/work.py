@@ -118,7 +118,9 @@ def _job_of(cell: Cell) -> Job:
         if_changed=True,
         replace=True,
         verify_each=settings.verify_each,
-        proof=Proof(settings.steps, settings.atol, settings.rtol, settings.edits, require=settings.require),
+        proof=Proof(
+            settings.steps, settings.atol, settings.rtol, settings.edits, allow=settings.allow, require=settings.require
+        ),
     )
 
 

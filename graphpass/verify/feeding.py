@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 #: Rows, positions before the step and new tokens.
 _STEPS = ((1, 3, 3), (3, 0, 5), (2, 5, 1), (5, 2, 1))
 
+#: The same for models without caches.
+_PROMPTS = tuple((batch, 0, past + length) for batch, past, length in _STEPS)
+
 #: Sizes of the numbers that are fed: as norms make most activations, and as few are.
 _SCALES = (1.0, 8.0)
 
@@ -61,15 +64,18 @@ def feed(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
     """
     try:
         return _run(comparer, results, unequal)
-    except (NotFedError, UnsupportedError) as error:
+    except NotFedError as error:
         return Fed(reason=str(error))
+    except UnsupportedError as error:
+        return Fed(reason=f"they do not run alone: {error.message}")
 
 
 def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed:
     if (reason := _unlike_weights(comparer, unequal)) is not None:
         raise NotFedError(reason)
     pairs = [(result.reference, result.candidate) for result in results if result.candidate is not None]
-    if len(pairs) < len(results) or any(window for pair in comparer.pairs for window in pair.windows()):
+    counts = {len(comparer.pairs), *(len(analyze_caches(model).caches) for model in comparer.models)}
+    if len(pairs) < len(results) or len(counts) > 1 or any(any(pair.windows()) for pair in comparer.pairs):
         raise NotFedError("caches differ in number or size")
     ends = [[pair[side] for pair in pairs] for side in (0, 1)]
     cuts = find_cuts(comparer.sides, ends, unequal)
@@ -79,7 +85,7 @@ def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
     names = tuple(cut.name for cut in cuts)
     runs = 0
     for scale in _SCALES:
-        for batch, past, length in _STEPS:
+        for batch, past, length in _STEPS if comparer.pairs else _PROMPTS:
             length = min(part.plan.tokens_at_once(past, length, batch) for part in parts)
             step = _step(batch, past, length)
             numbers = [_random(_sizes(cut.sizes, step, cut.name), cut.name, scale) for cut in cuts]
@@ -183,7 +189,7 @@ class _Part:
         fed = {**self._cuts, **self._caches}
         nodes = list(downstream(graph, ends, fed))
         if any(node.op == "ReadValue" for node in nodes):
-            raise NotFedError("a cache of one model has none in the other")
+            raise NotFedError("a variable is no cache")
         copy, same = model.excerpt(nodes)
         twins = copy.graph.nodes
         self._names = {

@@ -43,8 +43,8 @@ def verify(
         edits: Whether to edit the caches of both on the way, as speculative decoding and beam search do.
         budget: Time and memory for whole models, ``60s,4GB``; larger ones are compared layer by layer.
         all_layers: Whether to compare layer by layer, and run layers that are like another, too.
-        allow: Names of the candidate's nodes that may compare the batch size, the number of a row or token ids with
-            something that the reference does not.
+        allow: Names of the candidate's nodes that may make the models differ where no prompt shows it: they compare the
+            batch size, the number of a row or token ids as the reference does not, or differ on random numbers.
         device: OpenVINO device of the candidate.
         properties: OpenVINO properties for it.
 

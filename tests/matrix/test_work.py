@@ -29,10 +29,12 @@ def cell_of(folder, source, target="cpu", **settings):
 
 def test_a_cell_is_converted_once(tmp_path):
     source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
-    cell = cell_of(tmp_path, source)
+    cell = cell_of(tmp_path, source, allow=("/guard/Equal",))
     first = run_cell(cell)
     assert (first.state, first.changed, first.exit_code) == ("converted", None, 0)
     assert first.file == str(source / "openvino_model.xml")
+    manifest = json.loads((tmp_path / "out" / "graphpass.json").read_text())
+    assert manifest["options"]["proof"]["allow"] == ["/guard/Equal"]
     assert json.loads((tmp_path / "out" / RESULT_FILE).read_text())["cell"]["id"] == "m:cpu"
     before = contents(tmp_path / "out")
     (picture,) = pictures_of(cell)
