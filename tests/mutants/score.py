@@ -74,7 +74,7 @@ DEEP = (
     "llama@24:cpu",
     "llama@24:ort",
     "llama@80:cpu",
-    "llama@80:ort-genai",
+    "llama@80:ort-genai{context=512}",
     "lfm2@24:cpu",
     "mistral@24:gpu",
     "mistral@24:ort",
