@@ -23,6 +23,7 @@ from graphpass.ir.values import HALVES
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import InputPlan, Step
+from graphpass.runtime.sessions.session import gives_one
 from graphpass.verify.comparison import Fed, Region
 from graphpass.verify.evaluate import differing
 from graphpass.verify.structure.cuts import Cut, Member, downstream, find_cuts
@@ -83,6 +84,7 @@ def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
         raise NotFedError("no equal values separate it from tokens and caches")
     parts = [_Part(model, side, comparer.pairs, cuts, ends[side]) for side, model in enumerate(comparer.models)]
     names = tuple(cut.name for cut in cuts)
+    last_only = any(gives_one(model) for model in comparer.models)
     runs = 0
     for scale in _SCALES:
         for batch, past, length in _STEPS if comparer.pairs else _PROMPTS:
@@ -94,6 +96,8 @@ def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
             runs += 1
             for result, *arrays in zip(results, first, second, strict=True):
                 one, other = (array.transpose(order) for array, order in zip(arrays, result.orders, strict=True))
+                if last_only and result.name == "logits":
+                    one, other = one[:, -1:], other[:, -1:]
                 if (difference := differing(result.name, one, other)) is not None:
                     node = _first_reader(cuts, unequal)
                     return Fed(names, runs, Region(node.name, node.op, difference))

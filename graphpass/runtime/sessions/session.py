@@ -54,7 +54,7 @@ class DecodeSession(EditableSession):
         super().__init__(store)
         self.outputs = store.outputs
         self.has_caches = bool(store.inventory.caches)
-        self.last_only = store.last_only or _gives_one(store.model) or is_pooled(store.model)
+        self.last_only = store.last_only or gives_one(store.model) or is_pooled(store.model)
         self.fixed_batch = self._inputs.batch
         self.takes_mask = store.takes_mask
         self.takes_tree = self._inputs.takes_tree
@@ -414,7 +414,7 @@ class DecodeSession(EditableSession):
         self._feed(self._owed, self._cut(self._slots, self._owed))
 
 
-def _gives_one(model: Model) -> bool:
+def gives_one(model: Model) -> bool:
     """Return whether ``model`` declares one token's logits, of any number of tokens."""
     shapes = {port.name: port.shape or () for port in (*model.inputs, *model.outputs)}
     names = (*TOKENS, EMBEDDINGS), ("logits",)
