@@ -130,6 +130,24 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made.nodes
 
 
+def _multi_head(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Make ``[batch, queries, width of values]`` and ``[batch, heads, keys, size]``.
+
+    Of operands with other than three axes nothing is known: Einsum has no shape of them.
+    """
+    made, inputs, outputs = _Made(node), [*node.input, *[""] * 8], [*node.output, "", ""]
+    if not (inputs[1] and inputs[2]):
+        return [node]
+    made.op("Einsum", *inputs[:3], equation="bqc,bkc,bkv->bqv", output=outputs[0])
+    for new, past, present in zip(inputs[1:3], inputs[6:8], outputs[1:3], strict=True):
+        if present:
+            merged = made.op("Einsum", new, equation="bkc->bkc")
+            split = made.op("Reshape", merged, made.integers([0, 0, _attributes(node)["num_heads"], -1]))
+            moved = made.op("Transpose", split, perm=[0, 2, 1, 3])
+            made.op("Concat", *([past] if past else []), moved, output=present, axis=2)
+    return made.nodes
+
+
 def _quantized(made: _Made, heads: str, bits: int) -> str:
     """Quantize new heads: two values of 4 bits make a byte."""
     if bits == 4:
@@ -181,6 +199,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "LinearAttention": _linear_attention,
     **dict.fromkeys(COMPRESSED_PRODUCTS, _compressed_product),
     "MoE": _same_as_first,
+    "MultiHeadAttention": _multi_head,
     "QMoE": _same_as_first,
     "QuickGelu": _same_as_first,
     "RotaryEmbedding": _same_as_first,
@@ -194,4 +213,5 @@ _REQUIRED = {
     "GroupQueryAttention": frozenset({"num_heads", "kv_num_heads"}),
     "LinearAttention": frozenset({"q_num_heads", "kv_num_heads"}),
     **dict.fromkeys(COMPRESSED_PRODUCTS, frozenset({"N"})),
+    "MultiHeadAttention": frozenset({"num_heads"}),
 }

@@ -14,7 +14,7 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import NEW_TOKENS
+from graphpass.ir.operators import NEW_TOKENS, STATE_OPERATORS
 from graphpass.ir.values import fixed_size
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
@@ -28,6 +28,10 @@ class _Heads:
     size: Expr
     first: Expr = ZERO
     is_merged: bool = True
+
+    def length(self, element: Element) -> Expr:
+        """Return the number of positions."""
+        return element.elements.shape(self.value)[1 if self.is_merged else 2]
 
     def place(self, row: Expr, head: Expr, place: Expr, channel: Expr) -> tuple[Value, tuple[Expr, ...]]:
         """Return the element of one head."""
@@ -111,6 +115,71 @@ def _sdpa(element: Element) -> Steps:
     score = ex.multiply(scale, definitions_of(element).sum(ex.multiply(query, key), channel))
     value = node.source(2), (*leading(2), along, own[-1])
     return (yield from _attended(element, score, 0.0, along, own[1], _read(value)))
+
+
+def _operand(node: Node, port: int, size: int) -> _Heads:
+    value = node.source(port)
+    if value.rank not in {3, 4}:
+        raise UnknownError(f"{value.name} has other axes than three or four")
+    return _Heads(value, number(size), is_merged=value.rank == 3)
+
+
+@closed
+def _attention(element: Element) -> Steps:
+    """Attention-23 and 24 of ONNX, and MultiHeadAttention of com.microsoft.
+
+    Source: onnx.defs; docs/ContribOperators.md of ONNX Runtime.
+    """
+    node, index = element.node, element.index
+    heads = operator_heads(node)
+    if any(node.input(port) is not None for port in _UNREAD.get(node.op, ())):
+        raise UnknownError("it adds to projections or keeps its cache in a buffer")
+    if node.input(1) is None or node.input(2) is None:
+        raise UnknownError("keys and values are not inputs of their own")
+    if not (heads.heads and heads.key_heads and heads.head_dim and heads.value_head_dim):
+        raise UnknownError("its heads are not known")
+    query, key = (_operand(node, port, heads.head_dim) for port in (0, 1))
+    operands = {1: key, 2: _operand(node, 2, heads.value_head_dim)}
+    pasts = {state.present: node.input(state.past) for state in STATE_OPERATORS[node.op]}
+
+    def present(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
+        past = pasts[port]
+        if past is None:
+            return (yield operands[port].place(row, head, place, channel))
+        before = element.elements.shape(past)[2]
+        old = yield past, (row, head, place, channel)
+        new = yield operands[port].place(row, head, ex.subtract(place, before), channel)
+        return ex.choose(ex.less(place, before), old, new)
+
+    if element.value.port in pasts:
+        return (yield from present(element.value.port, *index))
+    if element.value.port:
+        raise UnknownError("its products are read")
+    width = number(heads.value_head_dim)
+    if is_merged := len(index) == 3:
+        row, token = index[:2]
+        # By quotients, parts of joined projections would not be known.
+        head, channel = ex.index("head", number(heads.heads)), ex.index("of head", width)
+    else:
+        row, head, token, channel = index
+    past = pasts[1]
+    keys = ex.add(ZERO if past is None else element.elements.shape(past)[2], key.length(element))
+    along = ZERO if keys is ONE else ex.index("key", keys)
+    within = ex.index("channel", number(heads.head_dim))
+    own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
+    asked = yield query.place(row, head, token, within)
+    held = yield from present(1, row, own, along, within)
+    scale = float(node.attributes.get("scale") or 0) or heads.head_dim**-0.5
+    score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(asked, held), within))
+    cap = float(node.attributes.get("softcap") or 0)
+    found = yield from _attended(element, score, cap, along, head, present(2, row, own, along, channel))
+    if not is_merged:
+        return found
+    return ex.substitute(found, dict(zip((head, channel), digits(index[2], width), strict=True)))
+
+
+#: Inputs without a meaning here: a bias of projections, and those of caches in buffers.
+_UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 
 
 # GroupQueryAttention and its kin
@@ -202,12 +271,13 @@ def _sizes(elements: Elements, node: Node, axis: int) -> Expr:
     return ex.add(elements.shape(node.source(3))[2], length) if axis == 2 and node.input(3) is not None else length
 
 
-def _multi_head_sizes(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return a size of MultiHeadAttention's present outputs; the result's width must be fixed."""
+def _present_sizes(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return a size of present keys and values; the result's width must be fixed."""
     if axis == 0:
         return elements.shape(node.source(0))[0]
-    query, key, past = (node.input(port) for port in (0, 1, 6))
-    is_buffer = any(node.input(port) is not None for port in (8, 9))
+    query, key = (node.input(port) for port in (0, 1))
+    past = node.input(STATE_OPERATORS[node.op][0].past)
+    is_buffer = any(node.input(port) is not None for port in _UNREAD.get(node.op, ()))
     if axis != 2 or is_buffer or query is None or query.rank != 3 or fixed_size(node.outputs[0], 2) is None:
         return None
     new = elements.shape(query)[1] if key is None else elements.shape(key)[1 if key.rank == 3 else 2]
@@ -229,14 +299,17 @@ def _rows(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 SIZES = {
+    "Attention": _present_sizes,
     "CausalConvWithState": _rows,
     "GroupQueryAttention": _sizes,
-    "MultiHeadAttention": _multi_head_sizes,
+    "MultiHeadAttention": _present_sizes,
     "ScaledDotProductAttention": _sdpa_size,
 }
 
 RULES: dict[str, Rule] = {
+    "Attention": _attention,
     "GroupQueryAttention": _group_query,
+    "MultiHeadAttention": _attention,
     "RotaryEmbedding": closed(rotary),
     "ScaledDotProductAttention": _sdpa,
 }

@@ -44,6 +44,21 @@ def test_packed_attention():
     assert key[3] == value[3] == 16
 
 
+def test_multi_head_attention():
+    inputs = {"q": ["b", "n", 64], "k": ["b", "m", 64], "v": ["b", "m", 48]}
+    past = {"no_bias": [], "no_padding": [], "no_mask": [], "key": ["b", 4, "p", 16], "value": ["b", 4, "p", 12]}
+    assert shape_of("MultiHeadAttention", inputs, num_heads=4) == [("b", "n", 48)]
+    out, key, value = shape_of("MultiHeadAttention", inputs | past, 3, num_heads=4)
+    assert out == ("b", "n", 48)
+    assert (key[:2], key[3]) == (("b", 4), 16)
+    assert (value[:2], value[3]) == (("b", 4), 12)
+
+
+def test_multi_head_attention_with_split_heads():
+    inputs = {"q": ["b", "n", 64], "k": ["b", 4, "m", 16], "v": ["b", 4, "m", 16]}
+    assert shape_of("MultiHeadAttention", inputs, num_heads=4) == [None]
+
+
 @pytest.mark.parametrize("heads", [(4, 2), (2, 4)])
 def test_linear_attention(heads):
     inputs = {"q": ["b", "n", 8 * heads[0]], "k": ["b", "n", 8 * heads[1]], "v": ["b", "n", 6 * heads[1]]}

@@ -1,0 +1,69 @@
+"""Attention and MultiHeadAttention as expressions: equal to what they become, and to nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import NodeProto, helper
+from support.loaded import converted
+from support.models import exporters
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.io import load
+from graphpass.verify.comparison import StructureProof
+from graphpass.verify.structure.proof import compare_structures
+
+
+def proof_of(reference: OnnxModel, candidate: Any) -> StructureProof:
+    found = compare_structures(reference, candidate)
+    assert found is not None
+    return found
+
+
+def with_attribute(name: str, value: float) -> Any:
+    def edit(node: NodeProto) -> None:
+        kept = [attribute for attribute in node.attribute if attribute.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+    return edit
+
+
+def without_mask(node: NodeProto) -> None:
+    node.input[3] = ""
+
+
+def edited(model: OnnxModel, op: str, edit: Any) -> OnnxModel:
+    """Return a copy whose first operator ``op`` is edited."""
+    copy = model.clone()
+    edit(next(node for node in copy.proto.graph.node if node.op_type == op))
+    return OnnxModel(copy.proto, model.path)
+
+
+@pytest.mark.parametrize("target", ["cpu", "ort"])
+def test_attention_is_equal_to_what_it_becomes(target):
+    reference = load(exporters("mobius", "llama"))
+    found = proof_of(reference, converted(reference, target).model)
+    assert found.equal == found.operators, found.regions
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [with_attribute("scale", 0.5), with_attribute("softcap", 5.0), with_attribute("q_num_heads", 2), without_mask],
+    ids=["scale", "softcap", "heads", "mask"],
+)
+def test_another_attention_is_not_equal(edit):
+    reference = load(exporters("mobius", "llama"))
+    found = proof_of(edited(reference, "Attention", edit), converted(reference, "cpu").model)
+    assert found.equal < found.operators
+
+
+def test_multi_head_attention():
+    reference = load(exporters("encoders", "bert"))
+    made = converted(reference, "ort").model
+    found = proof_of(reference, made)
+    assert found.equal == found.operators, found.regions
+    for edit in (with_attribute("scale", 0.5), with_attribute("num_heads", 2)):
+        found = proof_of(reference, edited(made, "MultiHeadAttention", edit))
+        assert found.equal < found.operators
