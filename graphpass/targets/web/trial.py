@@ -25,6 +25,9 @@ _HERE = Path(__file__).parent
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 600
 
+#: What onnxruntime-node prints on machines without a GPU (``core/providers/webgpu/webgpu_context.cc``).
+_NO_ADAPTER = "Failed to get a WebGPU adapter"
+
 
 def observe(model: OnnxModel, config: str, file: str, device: str) -> Observation | str:
     """Generate with ``model`` on transformers.js; return the obstacle if that is impossible.
@@ -54,6 +57,9 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
         (folder / "config.json").write_text(config, encoding="utf-8")
         for place, where in _places(found, device):
             answer = run_task(found, folder, where, batches, in_browser=place == "Chromium")
+            if isinstance(answer, str) and _NO_ADAPTER in answer:
+                tried += f", and not on {where}: {place} found no adapter"
+                continue
             if isinstance(answer, str):
                 return Observation(tried, refused=f"in {place} on {where}: {answer}")
             tried += f", in {place} on {where} (logits within {largest_difference(right, answer):.2g})"

@@ -13,6 +13,7 @@ from support.models import dynamo, export, exporters, hybrids, reference
 
 from graphpass.io import load
 from graphpass.runtime import open_session
+from graphpass.targets.web import trial
 from graphpass.targets.web.trial import run_task
 
 pytestmark = pytest.mark.slow
@@ -55,6 +56,16 @@ def test_node(name, tmp_path, capfd, monkeypatch):
     source, told = source_of(name)
     folder = folder_of(source, "web", tmp_path, capfd)
     assert generated(found, folder, "cpu", told, in_browser=False) == told["greedy_ids"]
+
+
+def test_without_an_adapter_the_cpu_of_node_is_the_trial(capfd, tmp_path, monkeypatch):
+    javascript(monkeypatch)
+    monkeypatch.setattr(trial, "_places", lambda *_: (("Node", "cpu"), ("Node", "webgpu")))
+    nowhere = dict.fromkeys(("VK_ICD_FILENAMES", "VK_DRIVER_FILES"), "/nonexistent")
+    monkeypatch.setattr(trial, "software_vulkan", lambda: nowhere)
+    done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "web")
+    assert done.code == 0, done.err
+    assert "and not on webgpu: Node found no adapter" in done.out
 
 
 @pytest.mark.parametrize("device", ["webgpu", "wasm"])
