@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from graphpass.analysis.symbolic.bounds import is_natural
@@ -140,11 +140,13 @@ class OperatorTable:
 
     Attributes:
         elements: One element of the result.
-        sizes: The size of an axis of the result, where `Sizes` leaves it open.
+        sizes: The size of an axis of the first result, where `Sizes` leaves it open.
+        states: The same of further results.
     """
 
     elements: Mapping[str, Rule]
     sizes: Mapping[str, Callable[[Elements, Node, int], Expr | None]]
+    states: Mapping[str, Callable[[Elements, Node, int], Expr | None]] = field(default_factory=dict)
 
 
 class Elements:
@@ -202,12 +204,15 @@ class Elements:
         name = dimension_name(dimension)
         place = name[0] if isinstance(name, tuple) and self._depth < _DEEPEST else None
         node = self.graph.nodes[place] if isinstance(place, int) else None
-        rule = None if node is None else self._table.sizes.get(node.op)
-        if node is None or rule is None or not isinstance(name, tuple):
+        if node is None or not isinstance(name, tuple):
+            return None
+        _, port, axis = name
+        rule = (self._table.states if port else self._table.sizes).get(node.op)
+        if rule is None:
             return None
         self._depth += 1
         try:
-            found = rule(self, node, name[2])
+            found = rule(self, node, axis)
         except UnknownError:
             return None
         finally:

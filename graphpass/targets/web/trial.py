@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 600
 
-#: What onnxruntime-node prints on machines without a GPU (``core/providers/webgpu/webgpu_context.cc``).
+#: The error of onnxruntime-node on machines without a GPU (``core/providers/webgpu/webgpu_context.cc``).
 _NO_ADAPTER = "Failed to get a WebGPU adapter"
 
 

@@ -15,7 +15,6 @@ from graphpass.analysis.symbolic.places import digits
 from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS, STATE_OPERATORS
-from graphpass.ir.values import fixed_size
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
@@ -265,20 +264,25 @@ def _group_query(element: Element) -> Steps:
 _QUANTIZED = ("k_quant_type", "v_quant_type")
 
 
-def _sizes(elements: Elements, node: Node, axis: int) -> Expr:
-    """Return a size of GroupQueryAttention's result, or the number of positions after the step."""
-    length = elements.shape(node.source(0))[axis if axis < 2 else 1]
-    return ex.add(elements.shape(node.source(3))[2], length) if axis == 2 and node.input(3) is not None else length
+def _as_query(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return a size other than the last: that of the first input."""
+    sizes = elements.shape(node.source(0))
+    return sizes[axis] if axis < len(sizes) - 1 else None
 
 
-def _present_sizes(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return a size of present keys and values; the result's width must be fixed."""
-    if axis == 0:
-        return elements.shape(node.source(0))[0]
+def _state_rows(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the number of rows, which a state and the first input have."""
+    return None if axis else elements.shape(node.source(0))[0]
+
+
+def _present(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the rows of present keys and values, or the positions after the step."""
     query, key = (node.input(port) for port in (0, 1))
     past = node.input(STATE_OPERATORS[node.op][0].past)
     is_buffer = any(node.input(port) is not None for port in _UNREAD.get(node.op, ()))
-    if axis != 2 or is_buffer or query is None or query.rank != 3 or fixed_size(node.outputs[0], 2) is None:
+    if axis == 0:
+        return _state_rows(elements, node, axis)
+    if axis != 2 or is_buffer or query is None or query.rank != 3:
         return None
     new = elements.shape(query)[1] if key is None else elements.shape(key)[1 if key.rank == 3 else 2]
     return new if past is None else ex.add(elements.shape(past)[2], new)
@@ -293,17 +297,19 @@ def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return key[axis] if query[axis] is ONE else ex.choose(ex.equal(query[axis], ONE), key[axis], query[axis])
 
 
-def _rows(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the number of rows, which all outputs and the first input have."""
-    return None if axis else elements.shape(node.source(0))[0]
+def _as_data(elements: Elements, node: Node, axis: int) -> Expr:
+    return elements.shape(node.source(0))[axis]
 
 
+#: The size of an axis of the first result, and of further ones.
 SIZES = {
-    "Attention": _present_sizes,
-    "CausalConvWithState": _rows,
-    "GroupQueryAttention": _sizes,
-    "MultiHeadAttention": _present_sizes,
+    "CausalConvWithState": _as_data,
+    **dict.fromkeys(("Attention", "GroupQueryAttention", "LinearAttention", "MultiHeadAttention"), _as_query),
     "ScaledDotProductAttention": _sdpa_size,
+}
+STATES = {
+    **dict.fromkeys(("Attention", "GroupQueryAttention", "MultiHeadAttention"), _present),
+    **dict.fromkeys(("CausalConvWithState", "LinearAttention"), _state_rows),
 }
 
 RULES: dict[str, Rule] = {

@@ -331,7 +331,8 @@ def table() -> OperatorTable:
 
     tables = (RULES, activations.RULES, attention.RULES, convolutions.RULES, experts.RULES, selection.RULES)
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    return OperatorTable(rules, {**TABLE.sizes, **attention.SIZES, **selection.SIZES, **sizes.SIZES})
+    first = {**TABLE.sizes, **attention.SIZES, **selection.SIZES, **sizes.SIZES}
+    return OperatorTable(rules, first, attention.STATES)
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

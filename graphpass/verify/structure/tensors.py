@@ -128,7 +128,9 @@ class Tensors(Elements):
         """
         found: dict[Expr, Expr] = {}
         for node in self.graph.nodes:
-            for value in node.outputs if node.op in self._table.sizes else ():
+            for value in node.outputs:
+                if node.op not in (self._table.states if value.port else self._table.sizes):
+                    continue
                 for axis, size in enumerate(self._sizes.shape(value) or ()):
                     if as_dimension(size) is not None:
                         found.setdefault(size, dimension((node.index, value.port, axis)))

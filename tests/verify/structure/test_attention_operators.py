@@ -41,9 +41,9 @@ def edited(model: OnnxModel, op: str, edit: Any) -> OnnxModel:
     return OnnxModel(copy.proto, model.path)
 
 
-@pytest.mark.parametrize("target", ["cpu", "ort"])
-def test_attention_is_equal_to_what_it_becomes(target):
-    reference = load(exporters("mobius", "llama"))
+@pytest.mark.parametrize(("family", "target"), [("llama", "cpu"), ("llama", "ort"), ("qwen3_5_text", "ort")])
+def test_attention_is_equal_to_what_it_becomes(family, target):
+    reference = load(exporters("mobius", family))
     found = proof_of(reference, converted(reference, target).model)
     assert found.equal == found.operators, found.regions
 
