@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Request, Steps, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.dialects.attributes import native_attributes
@@ -18,7 +18,7 @@ def rotated(
     interleaved: bool,
     at: tuple[Expr, ...],
     channel: Expr,
-    read: Callable[[Expr], Request],
+    read: Callable[[Expr], Steps],
 ) -> Steps:
     """Return an element turned by row ``at`` of two tables ``[positions, size / 2]``."""
     half = element.shape(tables[0])[-1]
@@ -32,7 +32,7 @@ def rotated(
     if interleaved:
         column, odd = digits(channel, number(2))
         base = ex.multiply(number(2), column)
-        one, other = (yield read(base)), (yield read(ex.add(base, ONE)))
+        one, other = (yield from read(base)), (yield from read(ex.add(base, ONE)))
         cos, sin = (yield factor(tables[0], column)), (yield factor(tables[1], column))
         lower = ex.subtract(ex.multiply(one, cos), ex.multiply(other, sin))
         upper = ex.add(ex.multiply(other, cos), ex.multiply(one, sin))
@@ -41,11 +41,11 @@ def rotated(
         below = ex.less(channel, half)
         after, before = ex.add(channel, half), ex.subtract(channel, half)
         cos, sin = (yield factor(tables[0], channel)), (yield factor(tables[1], channel))
-        lower = ex.subtract(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(after)), sin))
+        lower = ex.subtract(ex.multiply((yield from read(channel)), cos), ex.multiply((yield from read(after)), sin))
         cos, sin = (yield factor(tables[0], before)), (yield factor(tables[1], before))
-        upper = ex.add(ex.multiply((yield read(channel)), cos), ex.multiply((yield read(before)), sin))
+        upper = ex.add(ex.multiply((yield from read(channel)), cos), ex.multiply((yield from read(before)), sin))
         turned = ex.choose(below, lower, upper)
-    return ex.choose(ex.less(channel, number(2 * count)), turned, (yield read(channel)))
+    return ex.choose(ex.less(channel, number(2 * count)), turned, (yield from read(channel)))
 
 
 def rotary(element: Element) -> Steps:
@@ -72,14 +72,14 @@ def rotary(element: Element) -> Steps:
         head, channel = digits(own[2], width)
         merged = ex.multiply(head, width)
 
-        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
-            return node.source(0), (row, token, ex.add(merged, one))
+        def read(one: Expr) -> Steps:
+            return (yield node.source(0), (row, token, ex.add(merged, one)))
 
     else:
         row, head, token, channel = own
 
-        def read(one: Expr) -> tuple[Value, tuple[Expr, ...]]:
-            return node.source(0), (row, head, token, one)
+        def read(one: Expr) -> Steps:
+            return (yield node.source(0), (row, head, token, one))
 
     at: tuple[Expr, ...] = row, token
     if node.input(at_port) is not None:

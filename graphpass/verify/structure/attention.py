@@ -184,14 +184,40 @@ _UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 # GroupQueryAttention and its kin
 
 
-def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr) -> Steps:
-    """Return an element of query or key turned by its position, as GroupQueryAttention does."""
+def _normed(element: Element, port: int, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
+    """Return an element of a head's query or key, divided by the root of the mean square if a weight is given."""
     row, head, token = place
-    node = element.node
-    interleaved = bool(node.attributes.get("rotary_interleaved", 0))
+    found = yield read.place(row, head, token, channel)
+    weight = element.node.input(_NORMS[port])
+    if weight is None:
+        return found
+    given, definitions = element.node.attributes, definitions_of(element)
+    epsilon = float(given.get(f"{'qk'[port]}_norm_epsilon", given.get("qk_norm_epsilon", 1e-6)))
+    # Written for any head and token, the mean is one definition, wherever it is read.
+    heads = number(operator_heads(element.node)[port] or 1)
+    own = ex.index("row", element.shape(0)[0]), ex.index("head", heads), ex.index("token", read.length(element))
+    bound = ex.index("k", read.size)
+    along = yield read.place(*own, bound)
+    mean = ex.divide(definitions.sum(ex.multiply(along, along), bound), read.size)
+    root = definitions.algebra.power(ex.add(mean, number(epsilon)), -0.5)
+    root = ex.substitute(root, dict(zip(own, place, strict=True)))
+    return ex.multiply(ex.multiply(found, root), (yield weight, (channel,)))
+
+
+def _turned(
+    element: Element, port: int, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr
+) -> Steps:
+    """Return an element of query or key turned by its position, as GroupQueryAttention does."""
+    interleaved = bool(element.node.attributes.get("rotary_interleaved", 0))
     return (
-        yield from rotated(element, (7, 8), interleaved, (at,), channel, lambda one: read.place(row, head, token, one))
+        yield from rotated(
+            element, (7, 8), interleaved, (at,), channel, lambda one: _normed(element, port, read, place, one)
+        )
     )
+
+
+#: Inputs with the weights of norms of each head's query and key.
+_NORMS = (14, 15)
 
 
 @closed
@@ -230,7 +256,9 @@ def _group_query(element: Element) -> Steps:
         read = key if port == 1 else value
         if port == 1 and given.get("do_rotary"):
             at = yield from position(row, token)
-            new = yield from _turned(element, read, (row, head, token), channel, at)
+            new = yield from _turned(element, 1, read, (row, head, token), channel, at)
+        elif port == 1:
+            new = yield from _normed(element, 1, read, (row, head, token), channel)
         else:
             new = yield read.place(row, head, token, channel)
         if past is ZERO:
@@ -250,9 +278,9 @@ def _group_query(element: Element) -> Steps:
     own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
     if given.get("do_rotary"):
         at = yield from position(row, token)
-        asked = yield from _turned(element, query, (row, head, token), within, at)
+        asked = yield from _turned(element, 0, query, (row, head, token), within, at)
     else:
-        asked = yield query.place(row, head, token, within)
+        asked = yield from _normed(element, 0, query, (row, head, token), within)
     held = yield from present(1, row, own, along, within)
     scale = float(given.get("scale") or 0) or heads.head_dim**-0.5
     score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(asked, held), within))

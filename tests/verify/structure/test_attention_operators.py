@@ -67,3 +67,16 @@ def test_multi_head_attention():
     for edit in (with_attribute("scale", 0.5), with_attribute("num_heads", 2)):
         found = proof_of(reference, edited(made, "MultiHeadAttention", edit))
         assert found.equal < found.operators
+
+
+def without_norms(node: NodeProto) -> None:
+    node.input[14] = node.input[15] = ""
+
+
+def test_norms_inside_group_query_attention():
+    reference = load(exporters("builder-webgpu", "qwen3"))
+    found = proof_of(reference, converted(reference, "cpu").model)
+    assert found.unpadded == found.operators, found.regions
+    for edit in (without_norms, with_attribute("qk_norm_epsilon", 1e-3)):
+        found = proof_of(reference, edited(reference, "GroupQueryAttention", edit))
+        assert found.unpadded < found.operators
