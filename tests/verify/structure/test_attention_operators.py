@@ -1,4 +1,4 @@
-"""Attention and MultiHeadAttention as expressions: equal to what they become, and to nothing else."""
+"""Attention and MultiHeadAttention as expressions: equal to what they become; faults are not equal."""
 
 from __future__ import annotations
 
