@@ -185,7 +185,7 @@ _UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 
 
 def _normed(element: Element, port: int, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
-    """Return an element of a head's query or key, normed if the operator has the norm."""
+    """Return an element of query or key, normed if the operator has the norm."""
     row, head, token = place
     found = yield read.place(row, head, token, channel)
     weight = element.node.input(_NORMS[port])
