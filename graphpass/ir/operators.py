@@ -191,6 +191,9 @@ def inner_state(node: Node, past: Value | None = None, present: Value | None = N
 #: for one row alone (``query_seqlens``, docs/ContribOperators.md of ONNX Runtime 1.32).
 NEW_TOKENS = 16
 
+#: Inputs of GroupQueryAttention with the weights of norms of each head's query and key.
+NORM_WEIGHTS = (14, 15)
+
 
 def quantized_bits(node: Node) -> int | None:
     """Return the bits of a value in caches inside ``node``; ``None`` if unquantized."""

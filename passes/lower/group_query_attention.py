@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from graphpass.analysis.equations.row_lengths import rows_are_full, summed_mask
 from graphpass.ir.graph import Node, Value
+from graphpass.ir.operators import NORM_WEIGHTS
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
 from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.rotary_embedding import angles, rotated
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
-_QUERY_NORM, _KEY_NORM = 14, 15
 
 #: Inputs that are not lowered: scales of a quantized cache.
 _REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache"}
@@ -121,7 +121,8 @@ class _Block:
         if parts[1] is None:
             parts = write.split(parts[0], 2, [number * size for number in heads])
         split = [write.op("Reshape", part, [0, 0, number, size]) for part, number in zip(parts, heads, strict=True)]
-        split[:2] = [self._normed(split[0], _QUERY_NORM, "q"), self._normed(split[1], _KEY_NORM, "k")]
+        norms = zip(split, NORM_WEIGHTS, "qk", strict=False)
+        split[:2] = [self._normed(part, port, letter) for part, port, letter in norms]
         return [write.op("Transpose", part, order=[0, 2, 1, 3]) for part in split]
 
     def _normed(self, part: Handle, port: int, letter: str) -> Handle:
@@ -287,4 +288,4 @@ class _Block:
 
 def has_norms(node: Node) -> bool:
     """Return whether a GroupQueryAttention has norms of query or key inside."""
-    return node.input(_QUERY_NORM) is not None or node.input(_KEY_NORM) is not None
+    return any(node.input(port) is not None for port in NORM_WEIGHTS)

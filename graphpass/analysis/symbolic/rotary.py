@@ -25,6 +25,7 @@ def rotated(
     count = half.as_number
     if not isinstance(count, int):
         raise UnknownError("the size of its tables is not known")
+    own = yield from read(channel)
 
     def factor(port: int, column: Expr) -> tuple[Value, tuple[Expr, ...]]:
         return element.node.source(port), (*at, column)
@@ -41,11 +42,11 @@ def rotated(
         below = ex.less(channel, half)
         after, before = ex.add(channel, half), ex.subtract(channel, half)
         cos, sin = (yield factor(tables[0], channel)), (yield factor(tables[1], channel))
-        lower = ex.subtract(ex.multiply((yield from read(channel)), cos), ex.multiply((yield from read(after)), sin))
+        lower = ex.subtract(ex.multiply(own, cos), ex.multiply((yield from read(after)), sin))
         cos, sin = (yield factor(tables[0], before)), (yield factor(tables[1], before))
-        upper = ex.add(ex.multiply((yield from read(channel)), cos), ex.multiply((yield from read(before)), sin))
+        upper = ex.add(ex.multiply(own, cos), ex.multiply((yield from read(before)), sin))
         turned = ex.choose(below, lower, upper)
-    return ex.choose(ex.less(channel, number(2 * count)), turned, (yield from read(channel)))
+    return ex.choose(ex.less(channel, number(2 * count)), turned, own)
 
 
 def rotary(element: Element) -> Steps:

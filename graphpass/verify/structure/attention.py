@@ -14,9 +14,18 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import NEW_TOKENS, STATE_OPERATORS
+from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS, STATE_OPERATORS
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    """A norm of each head inside an operator; its weight is ``[size]``."""
+
+    weight: Value
+    epsilon: float
+    heads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,7 @@ class _Heads:
     size: Expr
     first: Expr = ZERO
     is_merged: bool = True
+    norm: _Norm | None = None
 
     def length(self, element: Element) -> Expr:
         """Return the number of positions."""
@@ -40,12 +50,19 @@ class _Heads:
         return self.value, (row, place, merged)
 
 
-def _attended(element: Element, score: Expr, cap: float, along: Expr, head: Expr, read_value: Steps) -> Steps:
-    """Return the values weighed by the shares of a scaled score."""
+def _score(element: Element, query: Expr, key: Expr, within: Expr) -> Expr:
+    """Return the product of query and key, scaled and capped as attributes say."""
+    given, size = element.node.attributes, within.args[1].as_number
+    assert isinstance(size, int)
+    scale = float(given.get("scale") or 0) or size**-0.5
+    score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(query, key), within))
+    cap = float(given.get("softcap") or 0)
+    return ex.multiply(number(cap), ex.apply("tanh", (ex.divide(score, number(cap)),))) if cap else score
+
+
+def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value: Steps) -> Steps:
+    """Return the values weighed by the shares of a score."""
     definitions = definitions_of(element)
-    if cap:
-        tanh = ex.apply("tanh", (ex.divide(score, number(cap)),))
-        score = ex.multiply(number(cap), tanh)
     elements = element.elements
     assert isinstance(elements, Elements)
     mask = attention_mask(elements, Attention(element.node, element.node.outputs[0]))
@@ -113,7 +130,7 @@ def _sdpa(element: Element) -> Steps:
         scale = yield node.source(4), (ZERO,) * (node.source(4).rank or 0)
     score = ex.multiply(scale, definitions_of(element).sum(ex.multiply(query, key), channel))
     value = node.source(2), (*leading(2), along, own[-1])
-    return (yield from _attended(element, score, 0.0, along, own[1], _read(value)))
+    return (yield from _attended(element, score, along, own[1], _read(value)))
 
 
 def _operand(node: Node, port: int, size: int) -> _Heads:
@@ -168,56 +185,56 @@ def _attention(element: Element) -> Steps:
     own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
     asked = yield query.place(row, head, token, within)
     held = yield from present(1, row, own, along, within)
-    scale = float(node.attributes.get("scale") or 0) or heads.head_dim**-0.5
-    score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(asked, held), within))
-    cap = float(node.attributes.get("softcap") or 0)
-    found = yield from _attended(element, score, cap, along, head, present(2, row, own, along, channel))
+    score = _score(element, asked, held, within)
+    found = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
     if not is_merged:
         return found
     return ex.substitute(found, dict(zip((head, channel), digits(index[2], width), strict=True)))
 
 
-#: Inputs without a meaning here: a bias of projections, and those of caches in buffers.
+#: Inputs of caches in buffers, whose size is not the past's.
+_BUFFERS = {"MultiHeadAttention": (8, 9)}
+
+#: Inputs without a meaning here: those, and a bias of projections.
 _UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 
 
 # GroupQueryAttention and its kin
 
 
-def _normed(element: Element, port: int, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
-    """Return an element of query or key, normed if the operator has the norm."""
-    row, head, token = place
-    found = yield read.place(row, head, token, channel)
-    weight = element.node.input(_NORMS[port])
+def _norm_inside(node: Node, port: int, heads: int) -> _Norm | None:
+    """Return the norm of query (0) or key (1)."""
+    weight, given = node.input(NORM_WEIGHTS[port]), node.attributes
     if weight is None:
+        return None
+    return _Norm(weight, float(given.get(f"{'qk'[port]}_norm_epsilon", given.get("qk_norm_epsilon", 1e-6))), heads)
+
+
+def _normed(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
+    """Return an element of a head, after its norm if there is one."""
+    found = yield read.place(*place, channel)
+    if (norm := read.norm) is None:
         return found
-    given, definitions = element.node.attributes, definitions_of(element)
-    epsilon = float(given.get(f"{'qk'[port]}_norm_epsilon", given.get("qk_norm_epsilon", 1e-6)))
+    definitions = definitions_of(element)
     # Written for any head and token, the mean is one definition, wherever it is read.
-    heads = number(operator_heads(element.node)[port] or 1)
-    own = ex.index("row", element.shape(0)[0]), ex.index("head", heads), ex.index("token", read.length(element))
+    sizes = element.shape(0)[0], number(norm.heads), read.length(element)
+    row, head, token = own = tuple(map(ex.index, ("row", "head", "token"), sizes))
     bound = ex.index("k", read.size)
-    along = yield read.place(*own, bound)
+    along = yield read.place(row, head, token, bound)
     mean = ex.divide(definitions.sum(ex.multiply(along, along), bound), read.size)
-    root = definitions.algebra.power(ex.add(mean, number(epsilon)), -0.5)
+    root = definitions.algebra.power(ex.add(mean, number(norm.epsilon)), -0.5)
     root = ex.substitute(root, dict(zip(own, place, strict=True)))
-    return ex.multiply(ex.multiply(found, root), (yield weight, (channel,)))
+    return ex.multiply(ex.multiply(found, root), (yield norm.weight, (channel,)))
 
 
-def _turned(
-    element: Element, port: int, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr
-) -> Steps:
+def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr) -> Steps:
     """Return an element of query or key turned by its position, as GroupQueryAttention does."""
     interleaved = bool(element.node.attributes.get("rotary_interleaved", 0))
-    return (
-        yield from rotated(
-            element, (7, 8), interleaved, (at,), channel, lambda one: _normed(element, port, read, place, one)
-        )
-    )
 
+    def normed(one: Expr) -> Steps:
+        return (yield from _normed(element, read, place, one))
 
-#: Inputs with the weights of norms of each head's query and key.
-_NORMS = (14, 15)
+    return (yield from rotated(element, (7, 8), interleaved, (at,), channel, normed))
 
 
 @closed
@@ -230,12 +247,13 @@ def _group_query(element: Element) -> Steps:
     if not (heads.heads and heads.key_heads and heads.head_dim):
         raise UnknownError("its heads are not known")
     size = number(heads.head_dim)
-    query = _Heads(node.source(0), size)
+    norms = [_norm_inside(node, port, count) for port, count in enumerate((heads.heads, heads.key_heads))]
+    query = _Heads(node.source(0), size, norm=norms[0])
     if node.input(1) is None:
-        key = _Heads(node.source(0), size, number(heads.heads))
+        key = _Heads(node.source(0), size, number(heads.heads), norm=norms[1])
         value = _Heads(node.source(0), size, number(heads.heads + heads.key_heads))
     else:
-        key, value = (_Heads(node.source(port), size) for port in (1, 2))
+        key, value = _Heads(node.source(1), size, norm=norms[1]), _Heads(node.source(2), size)
     length = element.shape(0)[1]
     past = ZERO if node.input(3) is None else element.shape(3)[2]
 
@@ -256,11 +274,9 @@ def _group_query(element: Element) -> Steps:
         read = key if port == 1 else value
         if port == 1 and given.get("do_rotary"):
             at = yield from position(row, token)
-            new = yield from _turned(element, 1, read, (row, head, token), channel, at)
-        elif port == 1:
-            new = yield from _normed(element, 1, read, (row, head, token), channel)
+            new = yield from _turned(element, read, (row, head, token), channel, at)
         else:
-            new = yield read.place(row, head, token, channel)
+            new = yield from _normed(element, read, (row, head, token), channel)
         if past is ZERO:
             return new
         old = yield node.source(2 + port), (row, head, place, channel)
@@ -278,14 +294,12 @@ def _group_query(element: Element) -> Steps:
     own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
     if given.get("do_rotary"):
         at = yield from position(row, token)
-        asked = yield from _turned(element, 0, query, (row, head, token), within, at)
+        asked = yield from _turned(element, query, (row, head, token), within, at)
     else:
-        asked = yield from _normed(element, 0, query, (row, head, token), within)
+        asked = yield from _normed(element, query, (row, head, token), within)
     held = yield from present(1, row, own, along, within)
-    scale = float(given.get("scale") or 0) or heads.head_dim**-0.5
-    score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(asked, held), within))
-    cap = float(given.get("softcap") or 0)
-    found = yield from _attended(element, score, cap, along, head, present(2, row, own, along, channel))
+    score = _score(element, asked, held, within)
+    found = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
     return ex.substitute(found, dict(zip((head, channel), digits(merged, size), strict=True)))
 
 
@@ -307,7 +321,7 @@ def _present(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the rows of present keys and values, or the positions after the step."""
     query, key = (node.input(port) for port in (0, 1))
     past = node.input(STATE_OPERATORS[node.op][0].past)
-    is_buffer = any(node.input(port) is not None for port in _UNREAD.get(node.op, ()))
+    is_buffer = any(node.input(port) is not None for port in _BUFFERS.get(node.op, ()))
     if axis == 0:
         return _state_rows(elements, node, axis)
     if axis != 2 or is_buffer or query is None or query.rank != 3:
