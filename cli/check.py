@@ -34,7 +34,7 @@ def command(console: Console, model: Path, target: str, confirm: bool, form: str
     """
     from graphpass.api.check import check
 
-    found = check(model, target, confirm=confirm, caches=declared, watch=console)
-    console.report(form, lambda: found.text(verbose=console.verbose), found.to_json)
-    if not found.holds:
+    result = check(model, target, confirm=confirm, caches=declared, watch=console)
+    console.report(form, lambda: result.text(verbose=console.verbose), result.to_json)
+    if not result.holds:
         raise click.exceptions.Exit(1)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from graphpass.matrix.selection import Shard
 
 
-def _shard(context: click.Context, parameter: click.Parameter, given: str | None) -> Shard | None:
+def _shard(context: click.Context, parameter: click.Parameter, text: str | None) -> Shard | None:
     from graphpass.matrix.selection import Shard
 
     try:
-        return None if given is None else Shard.parse(given)
+        return None if text is None else Shard.parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from error
 

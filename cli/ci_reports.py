@@ -33,11 +33,11 @@ def report_options(command: Function) -> Function:
     return command
 
 
-def report_files(given: Mapping[str, Path | None], configured: Callable[[str], Path | None]) -> dict[str, Path]:
+def report_files(paths: Mapping[str, Path | None], configured: Callable[[str], Path | None]) -> dict[str, Path]:
     """Return the files to write, by name of the report.
 
     Args:
-        given: Values of `report_options`.
+        paths: Values of `report_options`.
         configured: Returns the file that the configuration names for a report.
 
     Raises:
@@ -45,8 +45,8 @@ def report_files(given: Mapping[str, Path | None], configured: Callable[[str], P
     """
     from graphpass.storage.staging import check_writable
 
-    found = {name: given[f"report_{name}"] or configured(name) for name in _REPORTS}
-    files = {name: file for name, file in found.items() if file is not None}
+    chosen = {name: paths[f"report_{name}"] or configured(name) for name in _REPORTS}
+    files = {name: file for name, file in chosen.items() if file is not None}
     for file in files.values():
         check_writable(file)
     return files

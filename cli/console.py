@@ -115,9 +115,9 @@ def ask_for_model(folder: Path) -> Path | None:
     return files[chosen]
 
 
-def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     console = context.ensure_object(Console)
-    if given:
+    if value:
         setattr(console, str(parameter.name), True)
     if console.quiet and console.verbose:
         raise click.UsageError("--quiet and --verbose exclude each other", context)

@@ -15,5 +15,5 @@ def command(console: Console, form: str) -> None:
     from graphpass.reports.devices import devices_json, devices_text
     from graphpass.runtime.devices import find_runtimes
 
-    found = find_runtimes()
-    console.report(form, lambda: devices_text(found), lambda: devices_json(found))
+    runtimes = find_runtimes()
+    console.report(form, lambda: devices_text(runtimes), lambda: devices_json(runtimes))

@@ -44,10 +44,10 @@ def command(console: Console, models: tuple[Path, ...], form: str, unfolded: boo
     from graphpass.api.diff import diff
 
     before, after = models
-    found = diff(before, after, watch=console)
+    result = diff(before, after, watch=console)
     if form == "html":
-        console.page(found.to_html(str(before), str(after)))
+        console.page(result.to_html(str(before), str(after)))
     else:
-        console.report(form, lambda: found.text(unfolded=unfolded), found.to_json)
-    if not found.same:
+        console.report(form, lambda: result.text(unfolded=unfolded), result.to_json)
+    if not result.same:
         raise click.exceptions.Exit(1)

@@ -29,10 +29,10 @@ def command(
     """
     from graphpass.api.inspect import inspect
 
-    found = inspect(model, caches=declared, watch=console)
+    inspection = inspect(model, caches=declared, watch=console)
     if page is not None:
         from graphpass.storage.staging import write_whole
 
-        refuse_input(found.model, page)
-        write_whole(page, found.to_html(str(model)))
-    console.report(form, lambda: found.text(unfolded=unfolded), found.to_json)
+        refuse_input(inspection.model, page)
+        write_whole(page, inspection.to_html(str(model)))
+    console.report(form, lambda: inspection.text(unfolded=unfolded), inspection.to_json)

@@ -55,14 +55,14 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
 
     def decorate(command: Function) -> Function:
         @functools.wraps(command)
-        def with_job(*arguments: Any, **given: Any) -> Any:
-            if (place := given.pop("place")) is not None and given["output"] is not None:
+        def with_job(*arguments: Any, **options: Any) -> Any:
+            if (place := options.pop("place")) is not None and options["output"] is not None:
                 raise click.UsageError("the output is given twice: as OUTPUT and with -o", click.get_current_context())
-            given["output"] = place or given["output"]
-            if given["output"] is None:
+            options["output"] = place or options["output"]
+            if options["output"] is None:
                 raise click.UsageError("Missing argument 'OUTPUT', or option '-o'", click.get_current_context())
-            job = Job(**{one.name: given.pop(one.name) for one in fields(Job) if one.name in given})
-            return command(*arguments, job, **given)
+            job = Job(**{field.name: options.pop(field.name) for field in fields(Job) if field.name in options})
+            return command(*arguments, job, **options)
 
         made: Any = with_job
         for option in reversed(options):

@@ -77,10 +77,10 @@ def _reader(units: dict[str, int], expected: str) -> Callable[[click.Context, cl
     def read(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
         if text is None:
             return None
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", text)
-        if found is None or found[2] not in units:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]+)", text)
+        if match is None or match[2] not in units:
             raise click.BadParameter(f"expected a {expected}, got {text!r}", context, parameter)
-        return float(found[1]) * units[found[2]]
+        return float(match[1]) * units[match[2]]
 
     return read
 
@@ -181,6 +181,6 @@ def _children(process: int) -> list[int]:
 def _memory(process: int) -> int:
     """Return the bytes of a process that no file holds; 0 if unknown."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^RssAnon:\s*(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-        return int(found[1]) * 1024 if found is not None else 0
+        match = re.search(r"^RssAnon:\s*(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+        return int(match[1]) * 1024 if match is not None else 0
     return 0

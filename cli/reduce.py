@@ -26,12 +26,12 @@ def command(console: Console, model: Path, text: str, keeps: str, seconds: float
     """
     from graphpass.api.reduce import reduce
 
-    found = reduce(model, read_passes(text), keeps, seconds=seconds, watch=console)
+    reduction = reduce(model, read_passes(text), keeps, seconds=seconds, watch=console)
     if output is None:
-        console.result(str(found.case).rstrip())
-        console.note(str(found))
+        console.result(str(reduction.case).rstrip())
+        console.note(str(reduction))
         return
     from graphpass.storage.staging import write_whole
 
-    write_whole(output, str(found.case))
-    console.result(f"{found}\n{output}")
+    write_whole(output, str(reduction.case))
+    console.result(f"{reduction}\n{output}")

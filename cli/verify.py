@@ -25,13 +25,13 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
 
 
 def _properties(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    properties: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise click.BadParameter(f"{text!r} is no property such as NPUW_DEVICES=CPU", context, parameter)
-        found[name] = value
-    return found
+        properties[name] = value
+    return properties
 
 
 def _check(console: Console, result: Path, reference: Path | None, form: str) -> None:
@@ -40,8 +40,8 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
     with stages("checking the certificate", 1 + (reference is not None)):
         known = None if reference is None else load_model(reference)
         with stage("reading what the result holds"):
-            found = check_certificate(result, known)
-    console.report(form, lambda: summarize(found), lambda: found)
+            certificate = check_certificate(result, known)
+    console.report(form, lambda: summarize(certificate), lambda: certificate)
 
 
 @console_command("verify", limited=True)

@@ -66,16 +66,16 @@ def _found(path: Path) -> Path:
         return path
     if not path.is_dir():
         raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
-    found = models_in(path)
-    if not found:
+    models = models_in(path)
+    if not models:
         raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
-    if len(found) > 1 and (main := find_language_model(found)) is not None:
+    if len(models) > 1 and (main := find_language_model(models)) is not None:
         return main
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found)
-        hint = f"name one of them, for example {found[0]}"
+    if len(models) > 1:
+        names = ", ".join(file.name for file in models)
+        hint = f"name one of them, for example {models[0]}"
         raise UsageError("GP201", f"{path} holds several models: {names}", hint)
-    return found[0]
+    return models[0]
 
 
 def find_language_model(files: Iterable[Path]) -> Path | None:
@@ -115,10 +115,10 @@ def _is_graph(file: Path) -> bool:
 
 def _hub_advice(path: Path) -> str:
     """Return commands that export a model id of the hub; empty for other paths."""
-    found = _HUB_ID.fullmatch(path.as_posix())
-    if found is None or _is_graph(path) or path.parent.is_dir():
+    match = _HUB_ID.fullmatch(path.as_posix())
+    if match is None or _is_graph(path) or path.parent.is_dir():
         return ""
-    lines = (f"optimum-cli export {form} --model {found[1]} DIR" for form in ("openvino", "onnx"))
+    lines = (f"optimum-cli export {form} --model {match[1]} DIR" for form in ("openvino", "onnx"))
     return f"for a model id of the Hugging Face hub, export it first: {', or '.join(lines)}; then name DIR"
 
 

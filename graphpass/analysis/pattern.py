@@ -74,31 +74,31 @@ class _Trace:
 class Pattern(ABC):
     """A subgraph to look for; see the module's docstring."""
 
-    def match(self, graph: Graph, at: Node | Value, given: Match | None = None) -> Match | Miss:
+    def match(self, graph: Graph, at: Node | Value, bindings: Match | None = None) -> Match | Miss:
         """Match backward from ``at``, a value or the first output of a node.
 
-        Variables and nodes of the match ``given`` stay bound.
+        Variables and nodes of the match ``bindings`` stay bound.
         """
         from graphpass.ir.graph import Node
 
         value, node = (at.outputs[0], at) if isinstance(at, Node) else (at, graph.producer(at))
-        trace, start = _Trace(), _Bound() if given is None else _Bound(given.values, given.nodes)
+        trace, start = _Trace(), _Bound() if bindings is None else _Bound(bindings.values, bindings.nodes)
         for bound in self.bind(graph, value, start, trace, 0):
             return Match(node, bound.values, bound.nodes)
         return trace.miss or Miss(node, f"{node.op} does not fit")
 
-    def require(self, graph: Graph, at: Node | Value, given: Match | None = None) -> Match:
+    def require(self, graph: Graph, at: Node | Value, bindings: Match | None = None) -> Match:
         """Return the match at ``at``, as `match`; raise `MissError` without one."""
-        found = self.match(graph, at, given)
-        if isinstance(found, Miss):
-            raise MissError(found.node, found.reason)
-        return found
+        match = self.match(graph, at, bindings)
+        if isinstance(match, Miss):
+            raise MissError(match.node, match.reason)
+        return match
 
     def find(self, graph: Graph) -> Iterator[Match]:
         """Yield the matches in ``graph``, in node order."""
         for node in graph.nodes:
-            if node.outputs and isinstance(found := self.match(graph, node), Match):
-                yield found
+            if node.outputs and isinstance(match := self.match(graph, node), Match):
+                yield match
 
     @abstractmethod
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
@@ -147,9 +147,9 @@ class _Number(Pattern):
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
         from graphpass.analysis.symbolic.folding import fold_scalar
 
-        held = fold_scalar(graph, value)
+        scalar = fold_scalar(graph, value)
         # Exports in f16 round the numbers that the model's code has.
-        if held is not None and math.isclose(held, self.number, rel_tol=1e-3):
+        if scalar is not None and math.isclose(scalar, self.number, rel_tol=1e-3):
             yield bound
         else:
             trace.note(depth, graph.producer(value), f"{value.name} is not the number {self.number:g}")
@@ -197,10 +197,10 @@ class _Where(Pattern):
     check: Check
 
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
-        for found in self.pattern.bind(graph, value, bound, trace, depth):
+        for extended in self.pattern.bind(graph, value, bound, trace, depth):
             reason = self.check(graph, value)
             if reason is None:
-                yield found
+                yield extended
             else:
                 trace.note(depth, graph.producer(value), reason)
 
@@ -243,12 +243,12 @@ class _Operator(Pattern):
             return f"{node.op} stands where {' or '.join(self.kinds)} is looked for"
         if self.port is not None and value.port != self.port:
             return f"output {value.port} of {node.op} is read, not output {self.port}"
-        given = sum(value is not None for value in node.inputs)
-        if len(node.inputs) < len(self.inputs) or (given > len(self.inputs) and not self.open_ended):
-            return f"{node.op} has {given} inputs, not {len(self.inputs)}"
+        count = sum(value is not None for value in node.inputs)
+        if len(node.inputs) < len(self.inputs) or (count > len(self.inputs) and not self.open_ended):
+            return f"{node.op} has {count} inputs, not {len(self.inputs)}"
         for name, wanted in self.attributes.items():
-            if (found := node.attributes.get(name)) != wanted:
-                return f"{name} of {node.op} is {found}, not {wanted}"
+            if (attribute := node.attributes.get(name)) != wanted:
+                return f"{name} of {node.op} is {attribute}, not {wanted}"
         return None
 
     def _bind_inputs(
@@ -267,7 +267,7 @@ class _Operator(Pattern):
 
 class _Operators:
     def __getattr__(self, kind: str) -> Callable[..., Pattern]:
-        return lambda *inputs, **given: self(kind, *inputs, **given)
+        return lambda *inputs, **attributes: self(kind, *inputs, **attributes)
 
     def __call__(
         self,
@@ -289,12 +289,14 @@ class _Operators:
             attributes: Values that attributes must have.
         """
         open_ended = bool(inputs) and inputs[-1] is ...
-        wanted = tuple(None if one is None else _pattern(one) for one in (inputs[:-1] if open_ended else inputs))
+        wanted = tuple(
+            None if operand is None else _pattern(operand) for operand in (inputs[:-1] if open_ended else inputs)
+        )
         return _Operator(tuple(kinds.split("|")), wanted, name, attributes, port, open_ended, miss)
 
 
 op = _Operators()
 
 
-def _pattern(given: Pattern | float) -> Pattern:
-    return given if isinstance(given, Pattern) else _Number(float(given))
+def _pattern(operand: Pattern | float) -> Pattern:
+    return operand if isinstance(operand, Pattern) else _Number(float(operand))

@@ -17,17 +17,17 @@ StrPath: TypeAlias = str | os.PathLike[str]
 Given: TypeAlias = StrPath | Model
 
 
-def read(given: Given, caches: Iterable[str], watch: Watch | None) -> Model:
-    """Return the model that ``given`` means.
+def read(source: Given, caches: Iterable[str], watch: Watch | None) -> Model:
+    """Return the model that ``source`` means.
 
     Args:
-        given: A file, a folder that holds one model, or a model.
+        source: A file, a folder that holds one model, or a model.
         caches: Declarations of caches, for models that are read here: ``past_0=kv,sequence=2``.
         watch: Chooses one of several models of a folder.
 
     Raises:
         ReadError, UsageError: As `graphpass.jobs.reading.read_model`.
     """
-    if isinstance(given, Model):
-        return given
-    return read_model(Path(given), caches, (watch or Watch()).choose)
+    if isinstance(source, Model):
+        return source
+    return read_model(Path(source), caches, (watch or Watch()).choose)

@@ -145,8 +145,10 @@ def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -
         raise VerificationError("GP604", f"added since the result was proven: {', '.join(added)}", _HINT)
     sizes = [noted["output"][name]["bytes"] for name in expected]
     with ThreadPoolExecutor(usable_cores()) as threads:
-        found = threads.map(_digest, [folder / name for name in expected], sizes)
-        changed = [str(folder / name) for name, digest in zip(expected, found, strict=True) if digest != expected[name]]
+        digests = threads.map(_digest, [folder / name for name in expected], sizes)
+        changed = [
+            str(folder / name) for name, digest in zip(expected, digests, strict=True) if digest != expected[name]
+        ]
     if changed:
         raise VerificationError("GP604", f"changed since the result was proven: {', '.join(changed)}", _HINT)
 
@@ -162,15 +164,15 @@ def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
 
 def _digest(file: Path, size: int) -> str:
     """Return the SHA-256 of the first bytes of a file, read again."""
-    found, left = hashlib.sha256(), size
+    hasher, left = hashlib.sha256(), size
     try:
         with regular(file).open("rb") as stream:
             while left and (chunk := stream.read(min(_CHUNK, left))):
-                found.update(chunk)
+                hasher.update(chunk)
                 left -= len(chunk)
     except OSError as error:
         raise ReadError("GP111", f"{file} cannot be read: {error.strerror}") from error
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def summarize(certificate: Mapping[str, Any]) -> str:

@@ -55,12 +55,12 @@ def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, .
         ReadError: GP113, one is a link to a file elsewhere.
     """
     names = _COMPANIONS + (_ONNX_COMPANIONS if dialect == "onnx" else ())
-    found = tuple(file for name in names if (file := model_file.parent / name).is_file())
-    for file in found:
+    files = tuple(file for name in names if (file := model_file.parent / name).is_file())
+    for file in files:
         if not lies_with(file, model_file):
             reason = f"{file} is a link that leads to {file.resolve()}, outside the folder of {model_file.name}"
             raise ReadError("GP113", reason, "copy the file itself beside the model")
-    return found
+    return files
 
 
 def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
@@ -80,8 +80,8 @@ def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino
 
 def has_tokenizer(folder: Path) -> bool:
     """Return whether ``folder`` holds a tokenizer of Hugging Face's, and no converted one."""
-    found = {file.name for file in folder.iterdir()}
-    return not found.isdisjoint(_VOCABULARIES) and found.isdisjoint(_RESULTS)
+    names = {file.name for file in folder.iterdir()}
+    return not names.isdisjoint(_VOCABULARIES) and names.isdisjoint(_RESULTS)
 
 
 def missing_packages() -> list[str]:

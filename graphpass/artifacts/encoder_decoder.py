@@ -42,13 +42,13 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
         names = {file.name for file in path.iterdir()}
     except OSError:  # `graphpass.io.find_model` reports it
         return None
-    found = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
-    if not found:
+    forms = [(prefix, suffix) for prefix, suffix in _FORMS if f"{prefix}encoder_model{suffix}" in names]
+    if not forms:
         return EncoderDecoder(path / _BUILDER[0], path / _BUILDER[1], None) if names.issuperset(_BUILDER) else None
-    if len(found) > 1:
+    if len(forms) > 1:
         reason = f"{path} holds an encoder in ONNX and one in OpenVINO IR"
         raise UsageError("GP225", reason, "move one of the two models into a folder of its own")
-    prefix, suffix = found[0]
+    prefix, suffix = forms[0]
     encoder, first, later, merged = (path / f"{prefix}{part}{suffix}" for part in _PARTS)
     if first.is_file() and later.is_file():
         return EncoderDecoder(encoder, later, first)

@@ -148,13 +148,13 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
 
 def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return a description whose inputs have no digests of weights."""
-    given = described["input"]
+    source = described["input"]
     parts = {
         name: {key: value for key, value in part.items() if key != "weights"} if name != "beside" else part
-        for name, part in given.items()
+        for name, part in source.items()
         if isinstance(part, dict)
     }
-    alone = {key: value for key, value in given.items() if key != "weights" and not isinstance(value, dict)}
+    alone = {key: value for key, value in source.items() if key != "weights" and not isinstance(value, dict)}
     return {**described, "input": alone | parts}
 
 
@@ -182,8 +182,8 @@ def graphs_of(path: Path) -> tuple[Path, ...]:
 def source_of(model: Model, *, weights: bool) -> dict[str, Any]:
     """Describe a model as it was read; see `describe`."""
     assert model.path is not None
-    found = {"file": model.path.name, "sha256": _digest(model.path)}
-    return found | {"weights": digest_of_weights(model)} if weights else found
+    source = {"file": model.path.name, "sha256": _digest(model.path)}
+    return source | {"weights": digest_of_weights(model)} if weights else source
 
 
 def _parts(noted: dict[str, Any]) -> Any:

@@ -18,5 +18,9 @@ def native_attributes(node: Node) -> dict[str, Any]:
     import onnx
 
     with_bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
-    given = {one.name: onnx.helper.get_attribute_value(one) for one in native.attribute if one.type not in with_bodies}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}
+    attributes = {
+        attribute.name: onnx.helper.get_attribute_value(attribute)
+        for attribute in native.attribute
+        if attribute.type not in with_bodies
+    }
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}

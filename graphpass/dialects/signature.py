@@ -41,12 +41,12 @@ def _hash(*parts: object) -> str:
 
 def meaning(node: Node, model: Model) -> tuple[str, int] | None:
     """Return `signature` and the version of the operator's specification; ``None`` if it has bodies."""
-    found = signature(node)
-    if found is None or not isinstance(model, OnnxModel):
-        return None if found is None else (found, 0)
+    known = signature(node)
+    if known is None or not isinstance(model, OnnxModel):
+        return None if known is None else (known, 0)
     native = node.native
-    opset = next((one.version for one in model.proto.opset_import if one.domain == native.domain), 1)
+    opset = next((imported.version for imported in model.proto.opset_import if imported.domain == native.domain), 1)
     try:
-        return found, onnx.defs.get_schema(native.op_type, opset, native.domain).since_version
+        return known, onnx.defs.get_schema(native.op_type, opset, native.domain).since_version
     except onnx.defs.SchemaError:
-        return found, opset
+        return known, opset

@@ -97,19 +97,21 @@ class _Builder:
 
     def _add(self, statement: Statement) -> None:
         name = _name_of(statement)
-        sources = [self._operand(one, f"{name}/input_{port}") for port, one in enumerate(statement.operands)]
+        sources = [self._operand(operand, f"{name}/input_{port}") for port, operand in enumerate(statement.operands)]
         contents = statement.attributes.items()
-        given: dict[str, Any] = {key: one.values if isinstance(one, Literal) else one for key, one in contents}
+        attributes: dict[str, Any] = {
+            key: value.values if isinstance(value, Literal) else value for key, value in contents
+        }
         if statement.kind == "Result":
             if statement.operands[0] not in self._types:
-                self.untyped.add(given["name"])
+                self.untyped.add(attributes["name"])
             stated = self._types.get(str(statement.operands[0]), TensorType("f32", None))
-            self._rewriter.output(given["name"], sources[0], stated.element_type, stated.shape or ())
+            self._rewriter.output(attributes["name"], sources[0], stated.element_type, stated.shape or ())
             return
         if statement.kind == "Assign":
-            self._rewriter.add_assign(given["variable"], sources[0], f"{given['variable']}/write")
+            self._rewriter.add_assign(attributes["variable"], sources[0], f"{attributes['variable']}/write")
             return
-        made = self._made(statement, name, sources, given)
+        made = self._made(statement, name, sources, attributes)
         self._values |= zip(statement.results, made, strict=True)
         self._types |= zip(statement.results, statement.types, strict=False)
 
@@ -124,7 +126,7 @@ class _Builder:
         has_dtype = ELEMENT_TYPES[element_type].dtype is not None
         return self._rewriter.constant(values if has_dtype else values.tolist(), element_type, name)
 
-    def _made(self, statement: Statement, name: str, sources: list[Handle], given: dict[str, Any]) -> list[Handle]:
+    def _made(self, statement: Statement, name: str, sources: list[Handle], attributes: dict[str, Any]) -> list[Handle]:
         kind, rewriter = statement.kind, self._rewriter
         if kind in {"Constant", "Parameter", "ReadValue"}:
             (type_,) = statement.types
@@ -138,15 +140,17 @@ class _Builder:
             return sources or [self._weights(values, element_type, name)]
         if kind == "Parameter":
             made = rewriter.input(name, element_type, shape)
-            if "names" in given and self._dialect == "openvino":
-                made.set_names(set(given["names"]))
+            if "names" in attributes and self._dialect == "openvino":
+                made.set_names(set(attributes["names"]))
             return [made]
         if kind == "ReadValue":
             initial = sources[0] if sources else None
-            return [rewriter.add_variable(given["variable"], element_type, shape, initial, name)]
+            return [rewriter.add_variable(attributes["variable"], element_type, shape, initial, name)]
         if prefix:
-            given |= {"opset": int(prefix.removeprefix("opset"))} if self._dialect == "openvino" else _domain(prefix)
-        made = rewriter.make(own, sources, name, len(statement.results), given)
+            attributes |= (
+                {"opset": int(prefix.removeprefix("opset"))} if self._dialect == "openvino" else _domain(prefix)
+            )
+        made = rewriter.make(own, sources, name, len(statement.results), attributes)
         return list(made)
 
     def _weights(self, values: numpy.ndarray, element_type: str, name: str) -> Handle:
@@ -175,9 +179,9 @@ def _infer_outputs(model: Any, untyped: set[str]) -> None:
     bare.CopyFrom(model.proto)
     for info in bare.graph.output:
         info.ClearField("type")
-    for info, found in zip(model.proto.graph.output, inferred(bare).graph.output, strict=True):
-        if found.type.tensor_type.HasField("shape"):
-            info.CopyFrom(found)
+    for info, output in zip(model.proto.graph.output, inferred(bare).graph.output, strict=True):
+        if output.type.tensor_type.HasField("shape"):
+            info.CopyFrom(output)
         elif info.name in untyped:
             raise UsageError("GP270", f"the type of output {info.name} cannot be inferred", "state that of its value")
 
@@ -187,16 +191,16 @@ def _check_types(model: Model, statements: tuple[Statement, ...]) -> None:
     for statement in statements:
         node = made.get(_name_of(statement))
         for value, stated in zip(() if node is None else node.outputs, statement.types, strict=False):
-            found = TensorType(value.element_type, value.shape)
-            if not _fits(stated, found):
-                raise UsageError("GP270", f"{statement}: the value is {found}", "correct the type, or leave it out")
+            actual = TensorType(value.element_type, value.shape)
+            if not _fits(stated, actual):
+                raise UsageError("GP270", f"{statement}: the value is {actual}", "correct the type, or leave it out")
 
 
-def _fits(stated: TensorType, found: TensorType) -> bool:
-    if "dynamic" not in {stated.element_type, found.element_type} and stated.element_type != found.element_type:
+def _fits(stated: TensorType, actual: TensorType) -> bool:
+    if "dynamic" not in {stated.element_type, actual.element_type} and stated.element_type != actual.element_type:
         return False
-    if stated.shape is None or found.shape is None:
+    if stated.shape is None or actual.shape is None:
         return True
-    pairs = zip(stated.shape, found.shape, strict=False)
-    alike = all(one == other for one, other in pairs if isinstance(one, int) and isinstance(other, int))
-    return alike and len(stated.shape) == len(found.shape)
+    pairs = zip(stated.shape, actual.shape, strict=False)
+    alike = all(left == right for left, right in pairs if isinstance(left, int) and isinstance(right, int))
+    return alike and len(stated.shape) == len(actual.shape)

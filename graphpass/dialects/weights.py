@@ -69,12 +69,12 @@ def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
     """
     weights = _of_onnx(model, above) if isinstance(model, OnnxModel) else _of_openvino(model, above)
     counts: Counter[str] = Counter()
-    found = []
+    collected = []
     for weight in weights:
         counts[weight.name] += 1
         number = counts[weight.name]
-        found.append(weight if number == 1 else replace(weight, name=f"{weight.name}#{number}"))
-    return tuple(found)
+        collected.append(weight if number == 1 else replace(weight, name=f"{weight.name}#{number}"))
+    return tuple(collected)
 
 
 def holder_of(node: Node) -> int | str:
@@ -104,7 +104,7 @@ def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
     Raises:
         ReadError: GP110, a file is not as it was when the model was read.
     """
-    found = {}
+    digests = {}
     for weight in weights:
         digest, content = hashlib.sha256(), weight.content
         if isinstance(content, Place):
@@ -114,8 +114,8 @@ def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
             pieces = iter([content.tobytes()])
         for piece in pieces:
             digest.update(rounded(numpy.frombuffer(piece, "<f4"), half)[0])
-        found[weight] = digest.hexdigest()
-    return found
+        digests[weight] = digest.hexdigest()
+    return digests
 
 
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:

@@ -17,7 +17,7 @@ def _needs_stateless(model: Model) -> str | None:
 
 
 def _needs_stateful(model: Model) -> str | None:
-    reads, outside = (list(one.graph.of_op("ReadValue")) for one in (inlined(model), model))
+    reads, outside = (list(view.graph.of_op("ReadValue")) for view in (inlined(model), model))
     if not reads:
         return "the model holds no variables"
     inside = {node.attributes["variable"] for node in reads} - {node.attributes["variable"] for node in outside}

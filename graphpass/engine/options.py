@@ -113,14 +113,14 @@ def _field_docs(doc: str) -> dict[str, str]:
     section = re.search(r"^(?:Attributes|Options):\n((?:[ \t]+.*\n?|\n)+)", doc, re.MULTILINE)
     if section is None:
         return {}
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     name = ""
     for line in inspect.cleandoc("\n" + section[1]).splitlines():
         if match := re.match(r"(\w+)(?: \([^)]*\))?: *(.*)", line):
-            name, found[match[1]] = match[1], match[2]
+            name, docs[match[1]] = match[1], match[2]
         elif name and line.strip():
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return found
+            docs[name] = f"{docs[name]} {line.strip()}".strip()
+    return docs
 
 
 def _type_of(annotation: object) -> OptionType:

@@ -131,8 +131,8 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
         raise UsageError("GP214", f"not TOML: {error}", _TOML_HINT) from error
     tables = document.pop("pass", [])
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        found = f"; found {', '.join(map(repr, document))}" if document else ""
-        raise UsageError("GP214", f"a pipeline in TOML holds [[pass]] tables and nothing else{found}", _TOML_HINT)
+        keys = f"; found {', '.join(map(repr, document))}" if document else ""
+        raise UsageError("GP214", f"a pipeline in TOML holds [[pass]] tables and nothing else{keys}", _TOML_HINT)
     return tuple(_build(_toml_step(number, table), get_pass) for number, table in enumerate(tables, start=1))
 
 
@@ -178,16 +178,16 @@ def _build(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
     except UsageError as error:
         raise UsageError(error.id, step.place(error.message), error.hint) from error
     options = {option.name: option for option in options_of(made_class)}
-    given: dict[str, object] = {}
+    values: dict[str, object] = {}
     for setting in step.settings:
         option = options.get(setting.name)
         if option is None:
             raise _unknown_option(step, setting, list(options))
-        if option.field in given:
+        if option.field in values:
             raise UsageError("GP210", setting.place(f"option {setting.name} of {step.name} is given twice"))
-        given[option.field] = _read(step, option, setting)
+        values[option.field] = _read(step, option, setting)
     try:
-        made = made_class(**given)
+        made = made_class(**values)
     except ValueError as error:
         raise UsageError("GP213", step.place(f"{step.name} refuses its options: {error}")) from error
     return made

@@ -140,17 +140,17 @@ def _installed(group: str, path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
 
 @functools.lru_cache(maxsize=8)
 def _catalogued(path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
-    found: list[_Entry[Any]] = []
+    entries: list[_Entry[Any]] = []
     for point in _entry_points(_CATALOGUES, path):
         try:
             catalogue = dict(point.load())
         except Exception:  # noqa: BLE001 - asked for by the name of its entry point, it shows its error
-            found.append(_entry(point, point.value, point.name, point.load))
+            entries.append(_entry(point, point.value, point.name, point.load))
             continue
-        found += [
+        entries += [
             _entry(point, module, name, functools.partial(_defined, module, name)) for name, module in catalogue.items()
         ]
-    return tuple(found)
+    return tuple(entries)
 
 
 def _entry(point: metadata.EntryPoint, module: str, name: str, load: Callable[[], Any]) -> _Entry[Any]:
@@ -158,8 +158,8 @@ def _entry(point: metadata.EntryPoint, module: str, name: str, load: Callable[[]
 
 
 def _defined(module: str, name: str) -> object:
-    found = importlib.import_module(module)
-    return next((one for one in vars(found).values() if getattr(one, "name", None) == name), found)
+    imported = importlib.import_module(module)
+    return next((value for value in vars(imported).values() if getattr(value, "name", None) == name), imported)
 
 
 def _distribution(point: metadata.EntryPoint) -> str:

@@ -167,9 +167,9 @@ class _Parser:
 
     def _take_mark(self, mark: str) -> bool:
         token = self._peek()
-        found = token.kind == "mark" and token.text == mark
-        self._next += found
-        return found
+        is_mark = token.kind == "mark" and token.text == mark
+        self._next += is_mark
+        return is_mark
 
     def _word(self, what: str) -> _Token:
         token = self._peek()

@@ -146,21 +146,21 @@ def _tile(node: Node, rank: int) -> AxisEffect | None:
 
 
 def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
-    given, starts = node.attributes, node.inputs[1]
+    attributes, starts = node.attributes, node.inputs[1]
     count = starts.shape[0] if starts is not None and starts.shape else None
-    if not isinstance(count, int) or any(given["ellipsis_mask"]):
+    if not isinstance(count, int) or any(attributes["ellipsis_mask"]):
         return None
-    steps = given.get("steps", ())
+    steps = attributes.get("steps", ())
     origins: list[int | None] = []
     along, removed, axis = [], [], 0
     for place in range(count):
-        if _is_set(given["new_axis_mask"], place):
+        if _is_set(attributes["new_axis_mask"], place):
             origins.append(None)
             continue
-        if _is_set(given["shrink_axis_mask"], place):
+        if _is_set(attributes["shrink_axis_mask"], place):
             removed.append(axis)
         else:
-            is_open = _is_set(given["begin_mask"], place) and _is_set(given["end_mask"], place)
+            is_open = _is_set(attributes["begin_mask"], place) and _is_set(attributes["end_mask"], place)
             along += [] if is_open and steps[place : place + 1] == (1,) else [len(origins)]
             origins.append(axis)
         axis += 1
@@ -279,8 +279,8 @@ def _last_product(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> AxisGroup | None:
     """Pair the last axes of both sides that hold equally many elements."""
-    for one, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
-        size, product = one[ones[-1]], 1
+    for side, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
+        size, product = side[ones[-1]], 1
         for count in range(1, len(others) + 1):
             last = many[others[-count]]
             if not isinstance(size, int) or size <= 1 or not isinstance(last, int):
@@ -304,7 +304,8 @@ def _remainder(
     real_olds, real_news = [axis for axis in olds if old[axis] != 1], [axis for axis in news if new[axis] != 1]
     pairs = list(zip(real_olds, real_news, strict=False))
     is_equal = all(
-        old[one] == new[two] or not isinstance(old[one], int) or not isinstance(new[two], int) for one, two in pairs
+        old[old_axis] == new[new_axis] or not isinstance(old[old_axis], int) or not isinstance(new[new_axis], int)
+        for old_axis, new_axis in pairs
     )
     if len(real_olds) != len(real_news) or not is_equal:
         return None
@@ -358,8 +359,8 @@ def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut
 
     def numbers(port: int) -> tuple[int, ...] | None:
         value = node.input(port)
-        held = read(value) if value is not None else None
-        return None if held is None else tuple(int(number) for number in held.reshape(-1))
+        constant = read(value) if value is not None else None
+        return None if constant is None else tuple(int(number) for number in constant.reshape(-1))
 
     starts, stops = numbers(1), numbers(2)
     count = max(len(starts or ()), len(stops or ()))
@@ -380,21 +381,21 @@ def _at(numbers: tuple[int, ...] | None, place: int) -> int | None:
 
 
 def _strided(node: Node, count: int, *bounds: tuple[int, ...] | None) -> tuple[Cut, ...]:
-    given = node.attributes
-    if any(given["new_axis_mask"]) or any(given["ellipsis_mask"]):
+    attributes = node.attributes
+    if any(attributes["new_axis_mask"]) or any(attributes["ellipsis_mask"]):
         return ()
-    found = []
+    cuts = []
     for axis in range(count):
         start, stop, step = (_at(bound, axis) for bound in bounds)
-        is_open = _is_set(given["begin_mask"], axis), _is_set(given["end_mask"], axis)
-        if _is_set(given["shrink_axis_mask"], axis):
+        is_open = _is_set(attributes["begin_mask"], axis), _is_set(attributes["end_mask"], axis)
+        if _is_set(attributes["shrink_axis_mask"], axis):
             stop = None if start is None else NO_END if start == -1 else start + 1
-            found.append(Cut(axis, start, stop, 1, keeps_axis=False))
+            cuts.append(Cut(axis, start, stop, 1, keeps_axis=False))
         elif any(is_open) and (step is None or step < 0):
             return ()
         else:
-            found.append(Cut(axis, 0 if is_open[0] else start, NO_END if is_open[1] else stop, step))
-    return tuple(found)
+            cuts.append(Cut(axis, 0 if is_open[0] else start, NO_END if is_open[1] else stop, step))
+    return tuple(cuts)
 
 
 def _is_set(mask: list[int], axis: int) -> bool:

@@ -92,9 +92,9 @@ def _place(axis: str, text: object) -> int:
 def note_of(declarations: Iterable[Declaration]) -> str:
     """Return a model's note: a JSON object of kinds, roles and axes by name."""
     noted = {
-        one.name: {"kind": one.kind, "role": one.role}
-        | {axis: place for axis, place in asdict(one.axes).items() if place is not None}
-        for one in declarations
+        declaration.name: {"kind": declaration.kind, "role": declaration.role}
+        | {axis: place for axis, place in asdict(declaration.axes).items() if place is not None}
+        for declaration in declarations
     }
     return json.dumps(noted, separators=(",", ":"))
 

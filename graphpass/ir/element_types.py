@@ -24,8 +24,8 @@ class ElementType:
 
 #: All types by name.
 ELEMENT_TYPES: dict[str, ElementType] = {
-    one.name: one
-    for one in (
+    element_type.name: element_type
+    for element_type in (
         ElementType("f32", 1, 32, "float32"),
         ElementType("u8", 2, 8, "uint8"),
         ElementType("i8", 3, 8, "int8"),

@@ -139,12 +139,12 @@ class Graph:
 
     @cached_property
     def _uses(self) -> dict[tuple[int, int], list[Use]]:
-        found: dict[tuple[int, int], list[Use]] = {}
+        uses: dict[tuple[int, int], list[Use]] = {}
         for node in self.nodes:
             for port, value in enumerate(node.inputs):
                 if value is not None:
-                    found.setdefault((value.node, value.port), []).append(Use(node, port))
-        return found
+                    uses.setdefault((value.node, value.port), []).append(Use(node, port))
+        return uses
 
     def producer(self, value: Value) -> Node:
         """Return the node that makes ``value``."""
@@ -198,10 +198,10 @@ class Graph:
     @cached_property
     def parameters(self) -> Mapping[str, Value]:
         """Inputs by each name by which a runtime addresses them."""
-        found: dict[str, Value] = {}
+        parameters: dict[str, Value] = {}
         for node in self.of_op("Parameter"):
-            found |= dict.fromkeys((*node.attributes.get("names", ()), node.name), node.outputs[0])
-        return found
+            parameters |= dict.fromkeys((*node.attributes.get("names", ()), node.name), node.outputs[0])
+        return parameters
 
     @cached_property
     def reads(self) -> Mapping[str, Node]:
@@ -211,20 +211,20 @@ class Graph:
     @cached_property
     def writes(self) -> Mapping[str | None, Node]:
         """Results and Assigns, which write caches, by name."""
-        found: dict[str | None, Node] = {node.name: node for node in self.of_op("Result", "Assign")}
-        return found
+        writes: dict[str | None, Node] = {node.name: node for node in self.of_op("Result", "Assign")}
+        return writes
 
     def of_op(self, *ops: str) -> Iterator[Node]:
         """Yield the nodes of these operators, in order."""
-        found = [self._by_op.get(op, ()) for op in ops]
-        return iter(found[0]) if len(found) == 1 else heapq.merge(*found, key=lambda node: node.index)
+        groups = [self._by_op.get(op, ()) for op in ops]
+        return iter(groups[0]) if len(groups) == 1 else heapq.merge(*groups, key=lambda node: node.index)
 
     @cached_property
     def _by_op(self) -> Mapping[str, Sequence[Node]]:
-        found: dict[str, list[Node]] = {}
+        by_op: dict[str, list[Node]] = {}
         for node in self.nodes:
-            found.setdefault(node.op, []).append(node)
-        return found
+            by_op.setdefault(node.op, []).append(node)
+        return by_op
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
         """Return the elements of a readable constant of at most ``limit`` elements.

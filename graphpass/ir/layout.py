@@ -168,10 +168,10 @@ class KVLayout:
             UnsupportedError: GP382 the shape has too few axes, or none of two entries for the pair, or key and value
                 contradict each other; GP381 the content is packed and ``key`` is not given.
         """
-        found = self._by_axis(shape, "key")
-        content, value = found["content"], None
-        if self.packing == "axis" and found["pair"] != (2,):
-            raise UnsupportedError("GP382", f"layout {self}: key and value are 2 entries, not {found['pair'][0]}")
+        by_axis = self._by_axis(shape, "key")
+        content, value = by_axis["content"], None
+        if self.packing == "axis" and by_axis["pair"] != (2,):
+            raise UnsupportedError("GP382", f"layout {self}: key and value are 2 entries, not {by_axis['pair'][0]}")
         if self.packing == "content":
             if not 0 < key < content[-1]:
                 raise UnsupportedError(
@@ -181,9 +181,9 @@ class KVLayout:
         elif value_shape is not None:
             others = self._by_axis(value_shape, "value")
             value = others["content"]
-            if others | {"content": content} != found:
-                raise UnsupportedError("GP382", f"key and value are not of one size: {found} and {others}")
-        rest = {axis: extent[0] for axis, extent in found.items() if axis not in {"content", "pair"}}
+            if others | {"content": content} != by_axis:
+                raise UnsupportedError("GP382", f"key and value are not of one size: {by_axis} and {others}")
+        rest = {axis: extent[0] for axis, extent in by_axis.items() if axis not in {"content", "pair"}}
         return KVSizes(content, None if value == content else value, **rest)
 
     def transposition(self, other: KVLayout, part: Part = "key") -> tuple[int, ...]:
@@ -283,11 +283,11 @@ class KVLayout:
         more = len(sizes) - len(order)
         if more < 0 or (more and self.packing == "content"):
             raise UnsupportedError("GP382", f"shape {list(sizes)} has not the axes of layout {self}")
-        found: dict[AxisName, tuple[int, ...]] = {}
+        by_axis: dict[AxisName, tuple[int, ...]] = {}
         for axis in order:
             taken = 1 + more if axis == "content" else 1
-            found[axis], sizes = sizes[:taken], sizes[taken:]
-        return found
+            by_axis[axis], sizes = sizes[:taken], sizes[taken:]
+        return by_axis
 
 
 def layout_of(cache: Cache) -> KVLayout:

@@ -42,9 +42,9 @@ def or_miss(find: Callable[Given, Found]) -> Callable[Given, Found | Miss]:
     """Let a function return the `Miss` of the `MissError` that it raises."""
 
     @functools.wraps(find)
-    def finds(*given: Given.args, **named: Given.kwargs) -> Found | Miss:
+    def finds(*arguments: Given.args, **named: Given.kwargs) -> Found | Miss:
         try:
-            return find(*given, **named)
+            return find(*arguments, **named)
         except MissError as error:
             return error.miss
 

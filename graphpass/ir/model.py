@@ -139,8 +139,8 @@ class Model(ABC):
             except Exception:
                 self.validate()  # the failure on a well-formed graph is our bug, and is raised itself
                 raise
-        found: Analysis = self._analyses[compute]
-        return found
+        result: Analysis = self._analyses[compute]
+        return result
 
     @property
     def edited(self) -> bool:

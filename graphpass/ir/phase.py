@@ -60,17 +60,17 @@ class Phase:
             told = read_json(text)
             caches = [
                 Cache(
-                    name=one["past"],
-                    kind=one["kind"],
-                    role=one["role"],
-                    layer=one["layer"],
-                    axes=Axes(**one["axes"]),
-                    shape=ports[one["past"]].shape,
-                    element_type=ports[one["past"]].element_type,
-                    read=one["past"],
-                    write=one["present"],
+                    name=cache["past"],
+                    kind=cache["kind"],
+                    role=cache["role"],
+                    layer=cache["layer"],
+                    axes=Axes(**cache["axes"]),
+                    shape=ports[cache["past"]].shape,
+                    element_type=ports[cache["past"]].element_type,
+                    read=cache["past"],
+                    write=cache["present"],
                 )
-                for one in told["caches"]
+                for cache in told["caches"]
             ]
             return cls(int(told["length"]), int(told["past"]), tuple(caches))
         except (KeyError, TypeError, ValueError) as error:

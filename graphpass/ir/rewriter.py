@@ -75,7 +75,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def make(
-        self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
+        self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
         """Make an operator.
 
@@ -84,14 +84,14 @@ class Rewriter(ABC):
             inputs: Its operands, without axes and sizes that are attributes in the neutral form.
             name: Name of the node, and of its first output in ONNX.
             count: Number of outputs.
-            given: Attributes: ``axis`` (Concat, Gather, Softmax, ScatterElementsUpdate ...), ``axes`` (Squeeze,
+            neutral: Attributes: ``axis`` (Concat, Gather, Softmax, ScatterElementsUpdate ...), ``axes`` (Squeeze,
                 Unsqueeze, Slice, reductions), ``order`` (Transpose), ``to`` (Convert), ``keep`` (reductions), ``mode``
                 (Broadcast: ``numpy`` or ``bidirectional``), ``zero_keeps`` (Reshape); others go to the operator.
         """
 
-    def op(self, kind: str, *inputs: Operand, name: str, **given: Any) -> Handle:
+    def op(self, kind: str, *inputs: Operand, name: str, **attributes: Any) -> Handle:
         """Make an operator with one output; see `make`."""
-        return self.make(kind, inputs, name, 1, given)[0]
+        return self.make(kind, inputs, name, 1, attributes)[0]
 
     def split(self, operand: Operand, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
         """Make the parts of ``operand`` along ``axis``."""
@@ -201,7 +201,7 @@ class Writer:
         self._prefix = prefix
         self._used: dict[str, int] = {}
 
-    def op(self, kind: str, *inputs: Operand, label: str = "", name: str = "", **given: Any) -> Handle:
+    def op(self, kind: str, *inputs: Operand, label: str = "", name: str = "", **attributes: Any) -> Handle:
         """Make an operator with one output; see `Rewriter.make`.
 
         Args:
@@ -209,13 +209,13 @@ class Writer:
             inputs: Its operands.
             label: Last part of its name; its kind by default.
             name: Its whole name, instead of a label.
-            given: Its attributes.
+            attributes: Its attributes.
         """
-        return self._rewriter.make(kind, inputs, name or self._name(label or kind), 1, given)[0]
+        return self._rewriter.make(kind, inputs, name or self._name(label or kind), 1, attributes)[0]
 
-    def outputs(self, kind: str, *inputs: Operand, count: int, label: str = "", **given: Any) -> list[Handle]:
+    def outputs(self, kind: str, *inputs: Operand, count: int, label: str = "", **attributes: Any) -> list[Handle]:
         """Make an operator with ``count`` outputs."""
-        return self._rewriter.make(kind, inputs, self._name(label or kind), count, given)
+        return self._rewriter.make(kind, inputs, self._name(label or kind), count, attributes)
 
     def clone(self, node: Node, *inputs: Operand) -> Handle:
         """Make a copy of ``node``, which has one output, with these inputs."""
@@ -250,7 +250,9 @@ class Writer:
 
         Bounds are numbers or tensors i64 ``[1]``; without ``stop`` all that follows is kept.
         """
-        first, last = ([one] if isinstance(one, int) else one for one in (start, NO_STOP if stop is None else stop))
+        first, last = (
+            [bound] if isinstance(bound, int) else bound for bound in (start, NO_STOP if stop is None else stop)
+        )
         return self.op("Slice", operand, first, last, axes=[axis], label=label, name=name)
 
     def split(self, operand: Operand, axis: int, sizes: Sequence[int], label: str = "Split") -> list[Handle]:

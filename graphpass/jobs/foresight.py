@@ -43,8 +43,8 @@ def check_sharing(model: Model, dialect: Dialect, scratch: Path) -> None:
     """
     files = model.weight_files
     if not files or (dialect == "openvino" and len(files) > 1):
-        found = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
-        raise UsageError("GP230", f"weights can be shared where they lie in one file; these lie {found}", _COPY)
+        where = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
+        raise UsageError("GP230", f"weights can be shared where they lie in one file; these lie {where}", _COPY)
     for file in files:
         link = scratch / "link"
         link_weights(file, link)

@@ -192,12 +192,12 @@ def prove(comparing: Callable[[], Comparison], hint: str, require: Requirement =
             message = f"the result cannot be verified: {error.message}"
             raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
     if not comparison.passed:
-        found = "\n  ".join([comparison.verdict, *comparison.remarks[:_REMARKS]])
-        reason = f"the result does not compute the same as the input\n  {found}"
+        summary = "\n  ".join([comparison.verdict, *comparison.remarks[:_REMARKS]])
+        reason = f"the result does not compute the same as the input\n  {summary}"
         hint = f"nothing was written; {hint}--no-verify writes it all the same"
         raise UnequalError("GP601", reason, hint, comparison)
     if require == "proven" and not comparison.is_proven:
-        found = "\n  ".join(comparison.unproven)
-        reason = f"the result is not proven to be equal for every input\n  {found}"
+        summary = "\n  ".join(comparison.unproven)
+        reason = f"the result is not proven to be equal for every input\n  {summary}"
         raise UnequalError("GP606", reason, "nothing was written; without --require proven numbers decide", comparison)
     return comparison

@@ -19,12 +19,12 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     """
     from graphpass.engine.manager import PassManager
 
-    found: tuple[Pass[Any], ...] = ()
+    chosen: tuple[Pass[Any], ...] = ()
     for choose in (_forms, _idle):
         passes = choose(model)
         model = PassManager(passes).run(model).model if passes else model
-        found += passes
-    return (*found, *target.pipeline(model))
+        chosen += passes
+    return (*chosen, *target.pipeline(model))
 
 
 def runnable(model: Model) -> Model:

@@ -77,8 +77,8 @@ class Baseline:
             cells: Names of all cells of the configuration; those that did not run keep their findings.
         """
         ran = {result.cell.id for result in run.results if result.state != "cancelled"}
-        found = [entry for entry in self.entries if entry["cell"] in cells and entry["cell"] not in ran]
-        found += [
+        entries = [entry for entry in self.entries if entry["cell"] in cells and entry["cell"] not in ran]
+        entries += [
             {
                 "fingerprint": finding.fingerprint,
                 "cell": finding.result.cell.id,
@@ -89,7 +89,7 @@ class Baseline:
             for finding in run.findings
             if finding.problem.level != "note"
         ]
-        return replace(self, entries=tuple(sorted(found, key=lambda one: (one["cell"], one["fingerprint"]))))
+        return replace(self, entries=tuple(sorted(entries, key=lambda entry: (entry["cell"], entry["fingerprint"]))))
 
     def write(self) -> None:
         """Write the file, whole or not at all.

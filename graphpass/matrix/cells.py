@@ -183,12 +183,12 @@ class CellResult:
         They stay the same whatever words and numbers a message has; problems of one place are numbered.
         """
         met: Counter[tuple[str, ...]] = Counter()
-        found = []
+        fingerprints = []
         for problem in self.problems:
             place = (problem.rule, self.cell.model, self.cell.label, problem.subject, problem.node)
-            found.append(hashlib.sha256("\0".join((*place, str(met[place]))).encode()).hexdigest()[:32])
+            fingerprints.append(hashlib.sha256("\0".join((*place, str(met[place]))).encode()).hexdigest()[:32])
             met[place] += 1
-        return tuple(found)
+        return tuple(fingerprints)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of ``graphpass-cell.json`` and of reports."""
@@ -223,10 +223,10 @@ def internal_error(cell: Cell, error: Exception) -> CellResult:
 
 def hold_to_expectation(result: CellResult) -> CellResult:
     """Add an error to a result that did not end with the expected one."""
-    expected, found = result.cell.expect, {problem.rule for problem in result.problems if problem.level == "error"}
-    if expected is None or expected in found or result.state == "cancelled":
+    expected, rules = result.cell.expect, {problem.rule for problem in result.problems if problem.level == "error"}
+    if expected is None or expected in rules or result.state == "cancelled":
         return result
-    ended = f"it ended with {', '.join(sorted(found))}" if found else f"it was {result.state}"
-    hint = "remove expect from the configuration" if not found else ""
+    ended = f"it ended with {', '.join(sorted(rules))}" if rules else f"it was {result.state}"
+    hint = "remove expect from the configuration" if not rules else ""
     problem = Problem("GP605", "error", f"expected {expected}, but {ended}", hint)
     return replace(result, problems=(problem, *result.problems), exit_code=result.exit_code or 1)

@@ -77,8 +77,8 @@ class Config:
     @property
     def fail_on(self) -> frozenset[FailOn]:
         """Return the findings that fail the run."""
-        given = self.content.get("fail-on", [])
-        return frozenset(["error", *([given] if isinstance(given, str) else given)])
+        stated = self.content.get("fail-on", [])
+        return frozenset(["error", *([stated] if isinstance(stated, str) else stated)])
 
     @property
     def memory(self) -> int | None:
@@ -93,41 +93,41 @@ class Config:
         return self.folder / value if value else None
 
 
-def size_of(given: int | str) -> int:
+def size_of(size: int | str) -> int:
     """Return a size in bytes: ``2 GiB`` or a number.
 
     Raises:
         ValueError: It is none; the schema allows no such size in files.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", str(given))
-    if found is None or (found[2] or "B") not in _SIZES:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", str(size))
+    if match is None or (match[2] or "B") not in _SIZES:
         raise ValueError("this is no size")
-    return int(float(found[1]) * _SIZES[found[2] or "B"])
+    return int(float(match[1]) * _SIZES[match[2] or "B"])
 
 
-def find_config(given: Path | None) -> Path:
+def find_config(path: Path | None) -> Path:
     """Return the configuration file.
 
     Args:
-        given: A file, or a folder that holds one; else this folder and those above it are searched.
+        path: A file, or a folder that holds one; else this folder and those above it are searched.
 
     Raises:
         UsageError: GP232, there is none.
         ReadError: GP114, the given file does not exist.
     """
-    if given is not None and not given.is_dir():
-        if not given.exists():
-            raise ReadError("GP114", f"the configuration {given} does not exist", "name a TOML file")
-        return given
-    here = Path.cwd() if given is None else given
-    for folder in (here, *(here.parents if given is None else ())):
+    if path is not None and not path.is_dir():
+        if not path.exists():
+            raise ReadError("GP114", f"the configuration {path} does not exist", "name a TOML file")
+        return path
+    here = Path.cwd() if path is None else path
+    for folder in (here, *(here.parents if path is None else ())):
         if (folder / _FILE).is_file():
             return _shortened(folder / _FILE)
         project = folder / _PROJECT
         if project.is_file() and "[tool.graphpass" in _text(project):
             return _shortened(project)
     hint = f"write {_FILE}, or [tool.graphpass] in {_PROJECT}; docs/ci.md has an example"
-    raise UsageError("GP232", f"no configuration in {here}" + (" or above" if given is None else ""), hint)
+    raise UsageError("GP232", f"no configuration in {here}" + (" or above" if path is None else ""), hint)
 
 
 def load_config(file: Path) -> Config:
@@ -145,8 +145,8 @@ def load_config(file: Path) -> Config:
     keys = ("tool", "graphpass") if file.name == _PROJECT else ()
     place = functools.reduce(lambda at, key: at / key, keys, Place(file, text))
     content = functools.reduce(lambda table, key: table.get(key, {}), keys, document)
-    if found := list(_offences(content, place)):
-        shown = found[:_SHOWN] + ([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else [])
+    if offences := list(_offences(content, place)):
+        shown = offences[:_SHOWN] + ([f"and {len(offences) - _SHOWN} more"] if len(offences) > _SHOWN else [])
         raise UsageError("GP231", "\n".join(shown), _HINT)
     return Config(file.parent, place, content)
 
@@ -154,8 +154,8 @@ def load_config(file: Path) -> Config:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of configurations."""
     text = resources.files("graphpass.reports").joinpath("schemas/config.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    content: dict[str, Any] = json.loads(text)
+    return content
 
 
 def _offences(content: Mapping[str, Any], place: Place) -> Iterator[str]:
@@ -188,12 +188,12 @@ def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]
     rule: Any = error.validator_value
     if error.validator == "anyOf":
         # A value may have several forms; the one of its type is meant.
-        meant = [one for one in error.context or () if one.validator != "type" or one.relative_path]
+        meant = [cause for cause in error.context or () if cause.validator != "type" or cause.relative_path]
         if meant:
-            for one in meant:
-                yield from _told(one)
+            for cause in meant:
+                yield from _told(cause)
         else:
-            kinds = [one.validator_value for one in error.context or ()]
+            kinds = [cause.validator_value for cause in error.context or ()]
             yield path, f"{name} takes {' or '.join(map(str, kinds))}, not {value!r}"
     elif error.validator == "additionalProperties":
         known = error.schema["properties"]

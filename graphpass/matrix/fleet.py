@@ -150,7 +150,7 @@ def _told(at: Position) -> dict[str, Any]:
 def _position(told: Mapping[str, Any]) -> Position:
     now = time.perf_counter()
     pairs = zip((told["stage"], told["whole"]), told["seconds"], strict=True)
-    stage, whole = (Stage(**one | {"started": now - seconds}) for one, seconds in pairs)
+    stage, whole = (Stage(**fields | {"started": now - seconds}) for fields, seconds in pairs)
     return Position(stage, whole, told["memory"])
 
 
@@ -179,8 +179,8 @@ def _connected(scheduler: str, patience: float) -> Iterator[Client]:
 def _compare_versions(client: Client, scheduler: str) -> None:
     """Refuse workers whose results would differ from those of this machine."""
     own = versions()
-    found: dict[str, Any] = client.run(_versions, on_error="return")
-    for worker, theirs in found.items():
+    answers: dict[str, Any] = client.run(_versions, on_error="return")
+    for worker, theirs in answers.items():
         if isinstance(theirs, BaseException):
             reason = f"worker {worker} of {scheduler} cannot run graphpass: {theirs}"
             raise UsageError("GP237", reason, "install the same graphpass there")

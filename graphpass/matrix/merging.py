@@ -31,13 +31,15 @@ def merged(files: Sequence[Path]) -> Run:
         UsageError: GP239, it is no such report.
     """
     reports = [_report(file) for file in files]
-    rows = itertools.zip_longest(*([_result(one) for one in report["cells"]] for report in reports))
+    rows = itertools.zip_longest(*([_result(cell) for cell in report["cells"]] for report in reports))
     order = [result.cell.id for row in rows for result in row if result is not None]
-    latest = {one["cell"]["id"]: one for report in reports for one in report["cells"]}
-    unused = {one["fingerprint"]: one for report in reports for one in report["unused_baseline"]}
+    latest = {cell["cell"]["id"]: cell for report in reports for cell in report["cells"]}
+    unused = {entry["fingerprint"]: entry for report in reports for entry in report["unused_baseline"]}
     return Run(
         tuple(_result(latest[name]) for name in dict.fromkeys(order)),
-        frozenset(problem["fingerprint"] for one in latest.values() for problem in one["problems"] if problem["known"]),
+        frozenset(
+            problem["fingerprint"] for cell in latest.values() for problem in cell["problems"] if problem["known"]
+        ),
         frozenset(level for report in reports for level in report["fail_on"]),
         max(report["seconds"] for report in reports),
         any(report["interrupted"] for report in reports),
@@ -56,8 +58,8 @@ def _report(file: Path) -> dict[str, Any]:
         raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}") from error
     except ValueError:
         told = None
-    if (found := next(Draft202012Validator(schema).iter_errors(told), None)) is not None:
-        reason = f"{file} is no JSON report of graphpass ci: {found.json_path}: {found.message[:200]}"
+    if (offence := next(Draft202012Validator(schema).iter_errors(told), None)) is not None:
+        reason = f"{file} is no JSON report of graphpass ci: {offence.json_path}: {offence.message[:200]}"
         raise UsageError("GP239", reason, "name files that --report-json of this version wrote")
     report: dict[str, Any] = told
     return report
@@ -68,9 +70,9 @@ def _result(told: Mapping[str, Any]) -> CellResult:
     settings |= {name: tuple(settings[name]) for name in LISTS} | {"budgets": Budgets(**settings["budgets"])}
     cell = _made(Cell, told["cell"] | {"settings": Settings(**settings)})
     problems = tuple(_made(Problem, problem) for problem in told["problems"])
-    given = {"cell": cell, "problems": problems, "outcome": told["outcome"] or {}, "changes": tuple(told["changes"])}
-    return _made(CellResult, {**told, **given})
+    values = {"cell": cell, "problems": problems, "outcome": told["outcome"] or {}, "changes": tuple(told["changes"])}
+    return _made(CellResult, {**told, **values})
 
 
 def _made(kind: type[Kind], told: Mapping[str, Any]) -> Kind:
-    return kind(**{one.name: told[one.name] for one in fields(kind)})  # type: ignore[arg-type]
+    return kind(**{field.name: told[field.name] for field in fields(kind)})  # type: ignore[arg-type]

@@ -55,9 +55,10 @@ def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterato
     defaults = config.content.get("defaults", {})
     output = model.get("output", config.content.get("output", _OUTPUT))
     published = config.content.get("published", output)
-    kinds = [_of_target(one, place / "targets" / number) for number, one in enumerate(model.get("targets", ()))]
+    kinds = [_of_target(target, place / "targets" / number) for number, target in enumerate(model.get("targets", ()))]
     kinds += [
-        _of_pipeline(config, one, place / "pipelines" / number) for number, one in enumerate(model.get("pipelines", ()))
+        _of_pipeline(config, pipeline, place / "pipelines" / number)
+        for number, pipeline in enumerate(model.get("pipelines", ()))
     ]
     for name, source in _sources(config, model, place):
         for label, target, pipeline, own in kinds:
@@ -75,10 +76,10 @@ def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterato
             )
 
 
-def _of_target(given: str | Mapping[str, Any], place: Place) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
+def _of_target(entry: str | Mapping[str, Any], place: Place) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
     from graphpass.engine.pipeline import format_target, parse_target
 
-    own = {"target": given} if isinstance(given, str) else given
+    own = {"target": entry} if isinstance(entry, str) else entry
     try:
         target = format_target(parse_target(own["target"]))
     except UsageError as error:
@@ -101,12 +102,12 @@ def _of_pipeline(
 
 def _settings(*levels: Mapping[str, Any]) -> Settings:
     """Return the settings of a cell; later levels go before earlier ones."""
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     budgets: dict[str, Any] = {}
     for level in levels:
-        given |= {name.replace("-", "_"): value for name, value in level.items()}
+        settings |= {name.replace("-", "_"): value for name, value in level.items()}
         budgets |= {name.replace("-", "_"): value for name, value in level.get("budgets", {}).items()}
-    chosen = {one.name: given[one.name] for one in fields(Settings) if one.name in given}
+    chosen = {field.name: settings[field.name] for field in fields(Settings) if field.name in settings}
     chosen |= {name: tuple(chosen.get(name, ())) for name in LISTS}
     limits = {name: size_of(limit) if name in _SIZES else limit for name, limit in budgets.items()}
     return Settings(**chosen | {"budgets": Budgets(**limits)})
@@ -121,15 +122,15 @@ def _sources(config: Config, model: Mapping[str, Any], place: Place) -> list[tup
         reason = f"{place / 'name'}: one name cannot be that of all models of {pattern}"
         raise UsageError("GP231", reason, "leave it out")
     if is_address(pattern):
-        found = matching(pattern)
+        files = matching(pattern)
     else:
-        found = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
-    if not found:
+        files = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
+    if not files:
         raise UsageError("GP231", f"{place / 'path'}: nothing matches {pattern}", "patterns are relative to the file")
     parts = PurePosixPath(pattern).parts
     wild = [number for number, part in enumerate(parts) if glob.has_magic(part)]
     before, after = wild[0], len(parts) - 1 - wild[-1]
-    return [(_matched(path, before, after), _located(config, path)) for path in found]
+    return [(_matched(path, before, after), _located(config, path)) for path in files]
 
 
 def _matched(path: str, before: int, after: int) -> str:
@@ -147,7 +148,7 @@ def _without_suffix(name: str) -> str:
 
 
 def _filled(template: str, names: Mapping[str, str]) -> str:
-    return re.sub(r"\{(model|target)\}", lambda found: names[found[1]], template)
+    return re.sub(r"\{(model|target)\}", lambda match: names[match[1]], template)
 
 
 def _as_path(label: str) -> str:

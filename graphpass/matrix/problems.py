@@ -35,30 +35,30 @@ def _of_configuration(hint: str) -> str:
 
 def problems_of_outcome(outcome: Outcome) -> tuple[Problem, ...]:
     """Return warnings and notes on a written result."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if outcome.contract is not None and not outcome.contract.holds:
-        found += _of_contract(outcome.contract, "warning", "")
+        problems += _of_contract(outcome.contract, "warning", "")
     for report in outcome.models:
-        found += [
+        problems += [
             Problem(record.step.name, "note", note, subject=report.name)
             for record in report.records
             for note in record.notes
         ]
-    found += [Problem("tokenizer", "note", note) for note in outcome.notes]
+    problems += [Problem("tokenizer", "note", note) for note in outcome.notes]
     if outcome.comparison is not None:
-        found += [Problem("verify", "warning", warning) for warning in outcome.comparison.warnings]
-        found += [Problem("verify", "note", f"not compared: {part}") for part in outcome.comparison.skipped]
-    return tuple(found)
+        problems += [Problem("verify", "warning", warning) for warning in outcome.comparison.warnings]
+        problems += [Problem("verify", "note", f"not compared: {part}") for part in outcome.comparison.skipped]
+    return tuple(problems)
 
 
 def _of_contract(report: Report, level: Level, hint: str) -> tuple[Problem, ...]:
     from graphpass.reports.contract import flaw_of
 
-    found = []
+    problems = []
     for finding in report.findings:
         if not finding.holds:
             subject = "" if finding.subject == "model" else finding.name
             node = finding.node or (finding.name if finding.subject == "attention" else "")
-            found.append(Problem("GP350", level, flaw_of(finding), hint, subject, node))
+            problems.append(Problem("GP350", level, flaw_of(finding), hint, subject, node))
     contradictions = () if report.confirmation is None else report.confirmation.contradictions
-    return (*found, *(Problem("GP350", level, said, hint) for said in contradictions))
+    return (*problems, *(Problem("GP350", level, said, hint) for said in contradictions))

@@ -42,12 +42,12 @@ class Project:
 
     @classmethod
     def open(
-        cls, given: Path | None, select: Sequence[str] = (), *, last_failed: bool = False, shard: Shard | None = None
+        cls, path: Path | None, select: Sequence[str] = (), *, last_failed: bool = False, shard: Shard | None = None
     ) -> Project:
         """Read a configuration and choose cells.
 
         Args:
-            given: A file, or a folder that holds one; else this folder and those above it are searched.
+            path: A file, or a folder that holds one; else this folder and those above it are searched.
             select: Patterns of cells: ``llama*:npu``.
             last_failed: Whether to take cells alone that failed when they last ran.
             shard: One of several parts of the cells.
@@ -56,7 +56,7 @@ class Project:
             ReadError: GP114, the configuration cannot be read.
             UsageError: The configuration or a pattern is not well formed.
         """
-        file = find_config(given)
+        file = find_config(path)
         config = load_config(file)
         every = cells_of(config)
         cells = selection.selected(every, select)
@@ -92,16 +92,16 @@ class Project:
             jobs or self.config.content.get("jobs") or usable_cores(), bound or available_memory(), retries
         )
 
-    def baseline(self, given: Path | None = None) -> Baseline:
+    def baseline(self, path: Path | None = None) -> Baseline:
         """Read the baseline: the given file, the configured one, or ``graphpass-baseline.json`` beside it.
 
         Args:
-            given: The file.
+            path: The file.
 
         Raises:
             UsageError: GP235, it is no baseline.
         """
-        file = given or self.config.path_of("baseline") or self.config.folder / _BASELINE
+        file = path or self.config.path_of("baseline") or self.config.folder / _BASELINE
         return Baseline.read(file)
 
     def run(self, executor: Executor, progress: Progress, baseline: Baseline, fail_on: Iterable[FailOn] = ()) -> Run:

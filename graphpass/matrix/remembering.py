@@ -61,7 +61,8 @@ def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
     from graphpass.reports.picture import picture_of
 
     return [
-        picture_of(["before", "after"], one.before, one.after, diff_models(one.before, one.after)) for one in reports
+        picture_of(["before", "after"], report.before, report.after, diff_models(report.before, report.after))
+        for report in reports
     ]
 
 
@@ -129,15 +130,15 @@ def remembered(cell: Cell) -> CellResult | None:
 
 def _state(folders: set[Path]) -> dict[str, list[int]]:
     """Return size and times of all files in some folders."""
-    found = {}
+    state = {}
     for folder in sorted(folders):
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 if entry.is_file():
                     status = os.stat(entry.path)
                     times = [status.st_mtime_ns, status.st_ctime_ns]
-                    found[entry.path] = [status.st_size, *times, status.st_ino]
-    return found
+                    state[entry.path] = [status.st_size, *times, status.st_ino]
+    return state
 
 
 def _key(cell: Cell) -> dict[str, Any]:

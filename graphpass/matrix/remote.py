@@ -190,7 +190,7 @@ def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any])
         if known != origin or listed is None:
             return None
         files = output.files()
-        if all(name in files and files[name].bytes == one["bytes"] for name, one in listed["output"].items()):
+        if all(name in files and files[name].bytes == entry["bytes"] for name, entry in listed["output"].items()):
             return result_of(cell, output.read(RESULT_FILE) or b"", manifest)
     except (ValueError, LookupError, TypeError, AttributeError):
         pass

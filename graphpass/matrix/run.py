@@ -64,12 +64,12 @@ class Run:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Return all problems, errors first."""
-        found = [
+        findings = [
             Finding(result, problem, fingerprint, self.is_known(result, problem, fingerprint))
             for result in self.results
             for problem, fingerprint in zip(result.problems, result.fingerprints, strict=True)
         ]
-        return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.problem.level)))
+        return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.problem.level)))
 
     @property
     def exit_code(self) -> int:
@@ -105,12 +105,12 @@ class Run:
     @property
     def counts(self) -> dict[str, int]:
         """Return numbers of cells: up to date, converted, failed, known, cancelled."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for result in self.results:
             verdict = self.verdict(result)
-            found[verdict if verdict in {"failed", "known", "cancelled"} else result.state] += 1
+            counts[verdict if verdict in {"failed", "known", "cancelled"} else result.state] += 1
         names = ("up to date", "converted", "failed", "known", "cancelled")
-        return {name: found[name] for name in names}
+        return {name: counts[name] for name in names}
 
 
 def run_matrix(
@@ -142,8 +142,8 @@ def run_matrix(
         progress.begin(cells)
         tidy(cells)
         for result in _results(cells, executor, progress):
-            results[result.cell.id] = held = hold_to_expectation(result)
-            progress.ended(held)
+            results[result.cell.id] = judged = hold_to_expectation(result)
+            progress.ended(judged)
     except KeyboardInterrupt:
         interrupted = True
     except GraphpassError:

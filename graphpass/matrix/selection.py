@@ -37,8 +37,8 @@ class Shard:
         Raises:
             ValueError: It is no such text.
         """
-        found = re.fullmatch(r"(\d+)/(\d+)", text)
-        shard = None if found is None else cls(int(found[1]), int(found[2]))
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        shard = None if match is None else cls(int(match[1]), int(match[2]))
         if shard is None or not 1 <= shard.number <= shard.count:
             raise ValueError(f"expected a shard such as 1/4, got {text}")
         return shard
@@ -58,11 +58,11 @@ def selected(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]
     Raises:
         UsageError: GP234, there is none.
     """
-    found = tuple(cell for cell in cells if not patterns or _is_selected(cell, patterns))
-    if not found:
+    chosen = tuple(cell for cell in cells if not patterns or _is_selected(cell, patterns))
+    if not chosen:
         near = ", ".join(cell.id for cell in cells[:5])
         raise UsageError("GP234", f"no cell is called {' or '.join(patterns)}", f"there are {near}")
-    return found
+    return chosen
 
 
 def _is_selected(cell: Cell, patterns: Iterable[str]) -> bool:

@@ -190,7 +190,7 @@ class _Gate:
 def _hold_to_budgets(result: CellResult) -> None:
     budgets, outcome = result.cell.settings.budgets, result.outcome
     summaries = [model["after"] for model in outcome["models"]]
-    found = {
+    measured = {
         "bytes": sum(file["bytes"] for file in outcome["files"]),
         "operators": max(summary["operators"] for summary in summaries),
         "bytes_per_token": max(summary["bytes_per_token"] or 0 for summary in summaries),
@@ -199,7 +199,7 @@ def _hold_to_budgets(result: CellResult) -> None:
     }
     over = [
         f"{name.replace('_', ' ')}: {number:,}, and {limit:,} are allowed"
-        for name, number in found.items()
+        for name, number in measured.items()
         if (limit := getattr(budgets, name)) is not None and number > limit
     ]
     if over:
@@ -215,16 +215,16 @@ def _changes(published: Path, folder: Path, outcome: Outcome) -> tuple[str, ...]
 
     if folder == published:
         return ()
-    found: list[str] = []
+    changes: list[str] = []
     for graph in outcome.graphs:
         before = published / graph.name
         if not before.is_file():
             return None
         try:
-            found += in_short(diff_models(load(before), load(folder / graph.name)))
+            changes += in_short(diff_models(load(before), load(folder / graph.name)))
         except GraphpassError as error:
-            found.append(f"the published {graph.name} cannot be compared: {error.message}")
-    return tuple(found)
+            changes.append(f"the published {graph.name} cannot be compared: {error.message}")
+    return tuple(changes)
 
 
 def _if_any(changes: tuple[str, ...] | None) -> bool | None:

@@ -92,8 +92,8 @@ def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
         return {}
     from graphpass.analysis.equations.grouped_query import find_grouped_queries
 
-    found = model.analysis(find_grouped_queries)
-    return {name: one if isinstance(one, Miss) else one.wants_padding for name, one in found.items()}
+    groups = model.analysis(find_grouped_queries)
+    return {name: group if isinstance(group, Miss) else group.wants_padding for name, group in groups.items()}
 
 
 def grouped_query_in_words(misses: Mapping[str, Miss | None]) -> list[str]:

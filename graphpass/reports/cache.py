@@ -187,13 +187,13 @@ def _known(misses: Mapping[str, Miss | None]) -> dict[str, Miss]:
 
 def _attempts(case: Case) -> Iterator[Attempt]:
     for rule in RULES:
-        found = rule.judge(case)
-        if isinstance(found, str):
-            yield Attempt(rule.claim, False, found)
+        judgement = rule.judge(case)
+        if isinstance(judgement, str):
+            yield Attempt(rule.claim, False, judgement)
             continue
         # An unknown cache that is known to grow is a claim, too; any other misses what its evidence ends with.
-        holds = found.cache.kind != "unknown" or found.cache.axes.sequence is not None
-        yield Attempt(rule.claim, holds, found.cache.evidence[0 if holds else -1])
+        holds = judgement.cache.kind != "unknown" or judgement.cache.axes.sequence is not None
+        yield Attempt(rule.claim, holds, judgement.cache.evidence[0 if holds else -1])
         return
 
 

@@ -157,8 +157,8 @@ def _subject(group: list[Finding]) -> str:
     subject, name = group[0].subject, group[0].name
     if subject == "model":
         return name
-    one, many = _NOUNS[subject]
-    return f"{one} {name}" if len(group) == 1 else f"{len(group)} {many}"
+    singular, many = _NOUNS[subject]
+    return f"{singular} {name}" if len(group) == 1 else f"{len(group)} {many}"
 
 
 def _details(finding: Finding) -> list[str]:

@@ -173,11 +173,11 @@ def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
     from graphpass.ir.layout import layout_of
 
     packed = set(packed_caches(inventory))
-    found: dict[str, str] = {}
+    layouts: dict[str, str] = {}
     for cache in inventory.of_kind("kv"):
         with contextlib.suppress(UnsupportedError):
-            found[cache.name] = str(packed_layout(model, cache) if cache in packed else layout_of(cache))
-    return {name: layout for name, layout in found.items() if layout != "BHSD"}
+            layouts[cache.name] = str(packed_layout(model, cache) if cache in packed else layout_of(cache))
+    return {name: layout for name, layout in layouts.items() if layout != "BHSD"}
 
 
 def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:

@@ -144,8 +144,8 @@ class Outcome(Report):
 
 def sources_of(models: Iterable[Model]) -> tuple[Path, ...]:
     """Return all files that hold graphs and weights of models that were read."""
-    found = [file for model in models for file in (model.path, *(file.path for file in model.weight_files))]
-    return tuple(dict.fromkeys(file for file in found if file is not None))
+    files = [file for model in models for file in (model.path, *(file.path for file in model.weight_files))]
+    return tuple(dict.fromkeys(file for file in files if file is not None))
 
 
 def passes_text(report: ModelReport, most: int = _PASSES, *, verbose: bool = False) -> list[str]:
@@ -192,7 +192,7 @@ def files_text(
     verbose: bool = False,
 ) -> list[str]:
     """Return lines about written files: sizes, warnings about shared weights, notes."""
-    warnings = [_warning(shared, one.appended) for one in written for shared in one.shared]
+    warnings = [_warning(shared, result.appended) for result in written for shared in result.shared]
     if verbose:
         told = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]
         return [f"written to {folder}", *(f"  {line}" for line in [*told, *warnings, *notes])]
@@ -214,7 +214,7 @@ def passes_json(report: ModelReport) -> list[dict[str, Any]]:
 
 def shared_json(written: Sequence[Written]) -> list[dict[str, Any]]:
     """Return the objects of weight files that the result shares."""
-    return [{"file": str(shared), "appended": one.appended} for one in written for shared in one.shared]
+    return [{"file": str(shared), "appended": result.appended} for result in written for shared in result.shared]
 
 
 def _model(report: ModelReport) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def _attention(inventory: Inventory) -> str:
     rows = [
         f"<tr><td>{group.layers}</td><td>{escape(attention_in_words(block, is_cross=group.is_cross))}</td>"
         f"<td>{escape(form_in_words(block))}</td>"
-        f"<td>{'<br>'.join(escape(one.node) for one in group.blocks)}</td></tr>"
+        f"<td>{'<br>'.join(escape(block.node) for block in group.blocks)}</td></tr>"
         for group in group_attention(inventory)
         for block in group.blocks[:1]
     ]

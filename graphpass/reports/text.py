@@ -63,9 +63,15 @@ def time_table(timings: Iterable[Timing]) -> list[str]:
     rows = [("kind", "name", "own time", "runs", "peak memory")]
     for kind in ("pass", "analysis"):
         rows += [
-            (kind, one.name, f"{one.seconds:.3f} s", str(one.runs), in_bytes(one.peak) if one.peak else "unknown")
-            for one in timings
-            if one.kind == kind
+            (
+                kind,
+                timing.name,
+                f"{timing.seconds:.3f} s",
+                str(timing.runs),
+                in_bytes(timing.peak) if timing.peak else "unknown",
+            )
+            for timing in timings
+            if timing.kind == kind
         ]
     return columns(rows)
 

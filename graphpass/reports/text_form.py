@@ -48,28 +48,28 @@ def in_text_form(
 
 def _named(graph: Graph, name: str) -> Node:
     nodes = [node for node in graph.nodes if node.op != "Constant"]
-    found = [node for node in nodes if node.name == name] or [node for node in nodes if node.name.endswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(node.name for node in found[:3])
-        raise UsageError("GP271", f"{len(found)} nodes are called {name}: {listed} ...", "give more of the name")
+    named = [node for node in nodes if node.name == name] or [node for node in nodes if node.name.endswith(name)]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        listed = ", ".join(node.name for node in named[:3])
+        raise UsageError("GP271", f"{len(named)} nodes are called {name}: {listed} ...", "give more of the name")
     near = difflib.get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else None
     raise UsageError("GP271", f"expected the name of a node, got {name}", hint)
 
 
 def _around(graph: Graph, node: Node, distance: int) -> set[int]:
-    found, ring = {node.index}, [node]
+    reached, ring = {node.index}, [node]
     for _ in range(distance):
-        above = [graph.producer(value) for one in ring for value in one.inputs if value is not None]
+        above = [graph.producer(value) for node in ring for value in node.inputs if value is not None]
         below = [
-            use.node for one in ring if one.op != "Parameter" for value in one.outputs for use in graph.uses(value)
+            use.node for node in ring if node.op != "Parameter" for value in node.outputs for use in graph.uses(value)
         ]
-        ring = [one for one in {one.index: one for one in (*above, *below)}.values() if one.index not in found]
-        ring = [one for one in ring if one.op not in {"Constant", "Parameter"}]
-        found |= {one.index for one in ring}
-    return found
+        ring = [node for node in {node.index: node for node in (*above, *below)}.values() if node.index not in reached]
+        ring = [node for node in ring if node.op not in {"Constant", "Parameter"}]
+        reached |= {node.index for node in ring}
+    return reached
 
 
 def _layer(model: Model, layer: int) -> set[int]:
@@ -86,10 +86,12 @@ def _layer(model: Model, layer: int) -> set[int]:
     graph, ends = chain.graph, [cut.node for cut in chain.cuts]
     last = min((start for start in starts.values() if start > starts[layer]), default=len(ends))
     own = {cache.write for cache in chain.caches if cache.layer == layer}
-    found = {index for index in chain.deep if starts[layer] <= bisect_left(ends, index) < last}
+    indices = {index for index in chain.deep if starts[layer] <= bisect_left(ends, index) < last}
     writes = [graph.writes[name] for name in own if name in graph.writes]
-    found |= {node.index for node in _owned(graph, [*map(graph.nodes.__getitem__, sorted(found)), *writes], chain.deep)}
-    return found | {node.index for node in writes}
+    indices |= {
+        node.index for node in _owned(graph, [*map(graph.nodes.__getitem__, sorted(indices)), *writes], chain.deep)
+    }
+    return indices | {node.index for node in writes}
 
 
 def _owned(graph: Graph, nodes: Iterable[Node], deep: set[int]) -> list[Node]:

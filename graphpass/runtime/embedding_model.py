@@ -37,17 +37,17 @@ def text_embeddings(model: Model) -> Embed:
         UnsupportedError: GP325, there is no such model, or there are several.
         ReadError: As `graphpass.io.load`.
     """
-    found = find_text_embeddings(model)
-    if found is None:
+    embedder = find_text_embeddings(model)
+    if embedder is None:
         message = f"no one model beside {model.path} embeds token ids for it"
         raise UnsupportedError("GP325", message, "feed the session embeddings")
-    return _embeddings_of(found)
+    return _embeddings_of(embedder)
 
 
-def _embeddings_of(found: Model) -> Embed:
-    (ids,), (embeddings,) = found.inputs, found.outputs
+def _embeddings_of(embedder: Model) -> Embed:
+    (ids,), (embeddings,) = embedder.inputs, embedder.outputs
     dtype = numpy_type(ids.element_type, f"input {ids.name}")
-    request = open_request(found, Device("CPU", exact=True, properties={}))
+    request = open_request(embedder, Device("CPU", exact=True, properties={}))
 
     def embed(tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         return request.infer({ids.name: tokens.astype(dtype)})[embeddings.name].astype(np.float32)
@@ -65,8 +65,8 @@ def find_text_embeddings(model: Model) -> Model | None:
     if model.path is None or hidden is None:
         return None
     others = [load(file) for file in models_in(model.path.parent) if file != model.path]
-    found = [other for other in others if _embeds(other, hidden)]
-    return found[0] if len(found) == 1 else None
+    candidates = [other for other in others if _embeds(other, hidden)]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def let_take_ids(model: Model, *sessions: DecodeSession) -> None:

@@ -37,13 +37,13 @@ def filesystem_of(address: str) -> tuple[Any, str]:
         import fsspec
 
         # A listing that is kept would hide the files that others write meanwhile.
-        found: tuple[Any, str] = fsspec.core.url_to_fs(address, use_listings_cache=False)
+        resolved: tuple[Any, str] = fsspec.core.url_to_fs(address, use_listings_cache=False)
     except ImportError as error:
         hint = f"pip install 'graphpass[{extra}]'"
         raise UsageError("GP236", f"{address} cannot be reached: {error.name or error} is missing", hint) from error
     except (ValueError, TypeError) as error:
         raise UsageError("GP236", f"{address} is no address that fsspec knows: {error}", "fsspec lists them") from error
-    return found
+    return resolved
 
 
 def matching(pattern: str) -> list[str]:
@@ -55,7 +55,7 @@ def matching(pattern: str) -> list[str]:
     """
     system, path = filesystem_of(pattern)
     with _reaching(pattern, writes=False):
-        return sorted(system.unstrip_protocol(found) for found in system.glob(path))
+        return sorted(system.unstrip_protocol(name) for name in system.glob(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ class StoredFolder:
             ReadError: GP115, the storage's words.
         """
         with _reaching(self.address, writes=False):
-            found = self._system.find(self._path, maxdepth=depth, detail=True)
+            entries = self._system.find(self._path, maxdepth=depth, detail=True)
         return {
             path[len(self._path) + 1 :]: StoredFile(info["size"] or 0, _version(info))
-            for path, info in sorted(found.items())
+            for path, info in sorted(entries.items())
             if path != self._path
         }
 

@@ -116,13 +116,13 @@ class BinFile:
         last = (self._start - (self._size - first)) // _ALIGNMENT * _ALIGNMENT
         if last < 0:
             return
-        held = numpy.memmap(self._extents[0].file.path, numpy.uint8, "r", shape=(self._start,))
+        content = numpy.memmap(self._extents[0].file.path, numpy.uint8, "r", shape=(self._start,))
         places = numpy.arange(last, max(-1, last - _LOOK_BACK * _ALIGNMENT), -_ALIGNMENT) - first
         for offset, data in self._chunks:
             for index in (0, data.size - 1):
-                places = places[held[places + offset + index] == data[index]]
+                places = places[content[places + offset + index] == data[index]]
         for moved in map(int, places[:_COMPARED]):
-            if all(numpy.array_equal(held[offset + moved :][: data.size], data) for offset, data in self._chunks):
+            if all(numpy.array_equal(content[offset + moved :][: data.size], data) for offset, data in self._chunks):
                 self._known = {
                     key: [(offset + moved, data) for offset, data in alike] for key, alike in self._known.items()
                 }
@@ -184,8 +184,8 @@ def _end(extent: Extent) -> int:
 def _whole_file(used: Iterable[Place]) -> list[Extent]:
     files = list(dict.fromkeys(place.file for place in used))
     if len(files) != 1:
-        found = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
-        reason = f"weights can be shared where they lie in one file; these lie {found}"
+        where = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
+        reason = f"weights can be shared where they lie in one file; these lie {where}"
         raise UsageError("GP230", reason, "write with --weights copy")
     return [Extent(files[0], 0, files[0].size, 0)]
 

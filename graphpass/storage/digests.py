@@ -33,11 +33,11 @@ def digest_of_file(path: Path) -> str:
     Raises:
         OSError: The file is no regular one, or the file system's words.
     """
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     with regular(path).open("rb") as stream:
         while chunk := stream.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+            hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def digests_of(places: Iterable[Place]) -> dict[Place, str]:
@@ -49,18 +49,18 @@ def digests_of(places: Iterable[Place]) -> dict[Place, str]:
     wanted: dict[WeightFile, list[Place]] = {}
     for place in dict.fromkeys(places):
         wanted.setdefault(place.file, []).append(place)
-    found: dict[Place, str] = {}
+    digests: dict[Place, str] = {}
     for file, inside in wanted.items():
         known = _remembered(file)
-        found |= {place: known[_key(place)] for place in inside if _key(place) in known}
-        missing = [place for place in inside if place not in found]
+        digests |= {place: known[_key(place)] for place in inside if _key(place) in known}
+        missing = [place for place in inside if place not in digests]
         if not missing:
             continue
         computed = dict(zip(missing, _computed(file, missing), strict=True))
         check_unchanged([file])
-        found |= computed
+        digests |= computed
         _remember(file, known | {_key(place): digest for place, digest in computed.items()})
-    return found
+    return digests
 
 
 def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
@@ -75,34 +75,34 @@ def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
         ReadError: GP110 and GP111, as `digests_of`.
     """
     places = {name: Place(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
-    found = digests_of(places.values())
-    return {name: found[place] for name, place in places.items()}
+    digests = digests_of(places.values())
+    return {name: digests[place] for name, place in places.items()}
 
 
 def _computed(file: WeightFile, places: list[Place]) -> list[str]:
     try:
         with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, usable_cores())) as threads:
             expect(sum(place.length for place in places), BYTES)
-            found: list[str] = []
+            digests: list[str] = []
             for digest in threads.map(lambda place: _digest(stream.fileno(), place), places):
-                advance(places[len(found)].length, unit=BYTES)
-                found.append(digest)
-            return found
+                advance(places[len(digests)].length, unit=BYTES)
+                digests.append(digest)
+            return digests
     except OSError as error:
         check_unchanged([file])
         raise ReadError("GP111", f"{file.path} cannot be read: {error.strerror}") from error
 
 
 def _digest(descriptor: int, place: Place) -> str:
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     offset, end = place.offset, place.offset + place.length
     while offset < end:
         chunk = os.pread(descriptor, min(_CHUNK, end - offset), offset)
         if not chunk:  # the file was cut; `check_unchanged` reports it
             break
-        found.update(chunk)
+        hasher.update(chunk)
         offset += len(chunk)
-    return found.hexdigest()
+    return hasher.hexdigest()
 
 
 def _key(place: Place) -> str:

@@ -19,8 +19,8 @@ _HALF = ".new"
 
 def memory_folder(name: str) -> Path:
     """Return a folder of what is remembered: ``graphpass/NAME`` in the user's cache folder."""
-    given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(given) if given else Path.home() / ".cache") / "graphpass" / name
+    folder = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(folder) if folder else Path.home() / ".cache") / "graphpass" / name
 
 
 def is_settled(*times: int) -> bool:

@@ -80,8 +80,8 @@ class ScratchFile:
     @classmethod
     def find(cls, name: str) -> Path | None:
         """Return the path of a finished file by its name; ``None`` if there is none."""
-        found = _finished.get(name)
-        return None if found is None else found._path
+        file = _finished.get(name)
+        return None if file is None else file._path
 
 
 @contextlib.contextmanager

@@ -46,21 +46,21 @@ def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]
             base = next(folder for folder in (destination, *destination.absolute().parents) if folder.exists())
             for folder in (base, destination.absolute().parent):
                 _clean_up(folder)
-            found = _inodes(destination)
+            inodes = _inodes(destination)
             scratch = _scratch_folder(base, stack)
             staged = scratch / _WRITING
-            if found is None:
+            if inodes is None:
                 missing = os.path.normpath(destination.absolute().relative_to(base))
                 staged, destination = staged / missing, base / missing
             staged.mkdir(parents=True)
             yield staged
             for path in (*staged.rglob("*"), staged):
                 flush(path)
-            if found is None:
+            if inodes is None:
                 _appear(staged, destination)
             else:
                 lock(destination, stack, wait=True)
-                _refuse_changes(staged, destination, found)
+                _refuse_changes(staged, destination, inodes)
                 names = [file.relative_to(staged) for file in sorted(staged.rglob("*")) if file.is_file()]
                 gone = [name for name in map(Path, sorted(replaced)) if name not in names]
                 note_gone(scratch, gone)
@@ -146,10 +146,10 @@ def _inodes(folder: Path) -> dict[str, int] | None:
         return {entry.name: entry.inode() for entry in entries}
 
 
-def _refuse_changes(staged: Path, destination: Path, found: dict[str, int]) -> None:
+def _refuse_changes(staged: Path, destination: Path, inodes: dict[str, int]) -> None:
     now = _inodes(destination) or {}
     for name in sorted(path.name for path in staged.iterdir()):
-        if now.get(name) != found.get(name):
+        if now.get(name) != inodes.get(name):
             raise _overtaken(destination / name)
     for file in sorted(file for file in staged.rglob("*") if file.is_file()):
         target = destination / file.relative_to(staged)

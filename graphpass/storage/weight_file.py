@@ -48,8 +48,8 @@ class WeightFile:
         Raises:
             OSError: There is none.
         """
-        found = path.stat()
-        return cls(path.resolve(), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        status = path.stat()
+        return cls(path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def is_same(self, path: Path) -> bool:
         """Return whether ``path`` is another name of this file, unchanged."""
@@ -185,7 +185,7 @@ def _windows(files: tuple[WeightFile, ...]) -> list[_Window]:
     # By path, and by number: overlay file systems show other numbers here, temporary links are gone by now.
     paths = {str(file.path): file for file in files}
     numbers = {(os.major(file.device), os.minor(file.device), file.inode): file for file in files}
-    found = []
+    windows = []
     for line in _MAPS.read_text(errors="surrogateescape").splitlines():
         fields = line.split(None, 5)
         if len(fields) < 6:
@@ -196,5 +196,5 @@ def _windows(files: tuple[WeightFile, ...]) -> list[_Window]:
         file = paths.get(name) or numbers.get((int(major, 16), int(minor, 16), int(inode)))
         if file is not None:
             start, end = (int(part, 16) for part in addresses.split("-"))
-            found.append(_Window(start, end, int(offset, 16), file, "w" not in rights))
-    return found
+            windows.append(_Window(start, end, int(offset, 16), file, "w" not in rights))
+    return windows

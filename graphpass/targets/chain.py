@@ -66,19 +66,19 @@ def trace(graph: Graph, operand: Value) -> Chain:
     Raises:
         MissError: At the first node, from attention on, that is none of it.
     """
-    found = _OPERAND.require(graph, operand)
-    read, gather, concat = (found.nodes[name] for name in ("read", "gather", "concat"))
+    match = _OPERAND.require(graph, operand)
+    read, gather, concat = (match.nodes[name] for name in ("read", "gather", "concat"))
     converts = _between(graph, gather.source(), read)
-    return Chain(read, gather, found["index"], concat, _between(graph, operand, concat), converts)
+    return Chain(read, gather, match["index"], concat, _between(graph, operand, concat), converts)
 
 
 def _between(graph: Graph, value: Value, end: Node) -> tuple[Node, ...]:
     """Return the nodes from ``value`` upstream along first inputs, without ``end``."""
-    found = []
+    between = []
     while (node := graph.producer(value)) != end:
-        found.append(node)
+        between.append(node)
         value = node.source()
-    return tuple(found)
+    return tuple(between)
 
 
 def data_uses(graph: Graph, value: Value) -> tuple[Node, ...]:

@@ -22,13 +22,17 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
         shape = node.outputs[0].shape if node.op == "Constant" else None
         if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
             continue
-        held = graph.constant(node.outputs[0], LARGEST_MASK)
+        constant = graph.constant(node.outputs[0], LARGEST_MASK)
         # Other whole numbers than 0 and 1 are no mask, but distances perhaps.
-        if held is None or held.size < 2 or (held.dtype.kind != "f" and not numpy.isin(held, (0, 1)).all()):
+        if (
+            constant is None
+            or constant.size < 2
+            or (constant.dtype.kind != "f" and not numpy.isin(constant, (0, 1)).all())
+        ):
             continue
-        seen = _seen_in(held)
+        seen = _seen_in(constant)
         if seen is not None:
-            earlier = seen[..., numpy.tri(held.shape[-1], dtype=bool)]
+            earlier = seen[..., numpy.tri(constant.shape[-1], dtype=bool)]
             if not (earlier == earlier.flat[0]).all():
                 return node
     return None

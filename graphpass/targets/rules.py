@@ -55,24 +55,24 @@ def attention_findings(
     """
     own = {attention.node.name: attention for attention in model.analysis(find_attention)}
     kinds = {cache.name: cache.kind for cache in inventory.caches}
-    found = []
+    findings = []
     for block in inventory.attention:
         read = {kinds[name] for name in (block.key, block.value) if name is not None}
         attention = own.get(block.node)
         if "kv" not in read:
             reason = "it reads the encoder's keys and values" if "cross" in read else "it reads no growing cache"
-            found.append(Finding("attention", block.node, "plain", block.layer, reason=reason))
+            findings.append(Finding("attention", block.node, "plain", block.layer, reason=reason))
         elif attention is None:
             reason = "it is in the body of a loop or branch"
-            found.append(Finding("attention", block.node, otherwise, block.layer, block.node, reason, source))
+            findings.append(Finding("attention", block.node, otherwise, block.layer, block.node, reason, source))
         else:
             try:
                 check(model.graph, attention)
             except MissError as error:
-                found.append(Finding.at(error.miss, "attention", block.node, otherwise, source, block.layer))
+                findings.append(Finding.at(error.miss, "attention", block.node, otherwise, source, block.layer))
             else:
-                found.append(Finding("attention", block.node, "fused", block.layer))
-    return tuple(found)
+                findings.append(Finding("attention", block.node, "fused", block.layer))
+    return tuple(findings)
 
 
 def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:

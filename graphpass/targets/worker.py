@@ -24,7 +24,7 @@ import json, sys, numpy, openvino
 path, where = sys.argv[1:]
 core = openvino.Core()
 exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-found = {"version": openvino.__version__.split("-")[0]}
+answer = {"version": openvino.__version__.split("-")[0]}
 
 def words(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -36,9 +36,9 @@ _AFTER = """
 try:
     run()
 except RuntimeError as error:
-    found["refused"] = words(error)
+    answer["refused"] = words(error)
 with open(where, "w") as file:
-    json.dump(found, file)
+    json.dump(answer, file)
 """
 
 
@@ -48,12 +48,12 @@ class Finished:
 
     Attributes:
         tried: The trial, for people, with the version of OpenVINO if that is known.
-        found: Its answer; empty if it did not live to give one.
+        answer: Its answer; empty if it did not live to give one.
         refused: The runtime's words or the end of the process, if it failed.
     """
 
     tried: str
-    found: dict[str, Any] = field(default_factory=dict)
+    answer: dict[str, Any] = field(default_factory=dict)
     refused: str | None = None
 
     @property
@@ -66,7 +66,7 @@ def run_worker(code: str, model: Model, tried: str, environment: Path | None = N
     """Run ``code`` on a model.
 
     Args:
-        code: Python that defines ``run()``, which fills the dict ``found`` that JSON can hold; RuntimeErrors of it are
+        code: Python that defines ``run()``, which fills the dict ``answer`` that JSON can hold; RuntimeErrors of it are
             refusals. It may use the model's ``path``, the OpenVINO ``core``, ``numpy``, the options ``exact`` that make
             the CPU plugin compute in f32, and ``words(error)``.
         model: The model; it is saved for the worker if it was edited or never had a file.
@@ -78,10 +78,10 @@ def run_worker(code: str, model: Model, tried: str, environment: Path | None = N
         if model.edited or file is None:
             file = Path(scratch, "model.xml")
             write_model(model, file)
-        found = run_python(_BEFORE + code + _AFTER, [str(file.resolve())], environment)
-    if isinstance(found, str):
-        return Finished(tried, refused=found)
-    return Finished(f"{tried}, openvino {found['version']}", found, found.get("refused"))
+        answer = run_python(_BEFORE + code + _AFTER, [str(file.resolve())], environment)
+    if isinstance(answer, str):
+        return Finished(tried, refused=answer)
+    return Finished(f"{tried}, openvino {answer['version']}", answer, answer.get("refused"))
 
 
 def run_python(code: str, arguments: Sequence[str], environment: Path | None = None) -> dict[str, Any] | str:
@@ -101,5 +101,5 @@ def run_python(code: str, arguments: Sequence[str], environment: Path | None = N
         command = [*interpreter, "-c", code, *arguments, str(answer)]
         if failure := run_apart(command, answer, _LIMIT):
             return failure
-        found: dict[str, Any] = json.loads(answer.read_text())
-        return found
+        content: dict[str, Any] = json.loads(answer.read_text())
+        return content

@@ -27,20 +27,22 @@ def assert_text(model: Model, expected: str) -> None:
         AssertionError: The graph is another one; the message is a diff.
         UsageError: GP270, the text is not a graph.
     """
-    found, wanted = (canonical(one, types=True) for one in (statements_of(model.graph), parse_text(expected)))
+    actual, wanted = (
+        canonical(statements, types=True) for statements in (statements_of(model.graph), parse_text(expected))
+    )
     # The types that the text leaves out are not compared.
-    stated = {one.results: bool(one.types) for one in wanted}
-    found = tuple(one if stated.get(one.results) else replace(one, types=()) for one in found)
+    stated = {statement.results: bool(statement.types) for statement in wanted}
+    actual = tuple(statement if stated.get(statement.results) else replace(statement, types=()) for statement in actual)
     if model.dialect == "openvino":
-        wanted = tuple(replace(one, types=tuple(map(_without_symbols, one.types))) for one in wanted)
-    left, right = (list(map(str, one)) for one in (wanted, found))
+        wanted = tuple(replace(statement, types=tuple(map(_without_symbols, statement.types))) for statement in wanted)
+    left, right = (list(map(str, side)) for side in (wanted, actual))
     if left != right:
         raise AssertionError("\n".join(difflib.unified_diff(left, right, "expected", "found", lineterm="")))
 
 
-def _without_symbols(given: TensorType) -> TensorType:
-    shape = None if given.shape is None else tuple(size if isinstance(size, int) else None for size in given.shape)
-    return TensorType(given.element_type, shape)
+def _without_symbols(type_: TensorType) -> TensorType:
+    shape = None if type_.shape is None else tuple(size if isinstance(size, int) else None for size in type_.shape)
+    return TensorType(type_.element_type, shape)
 
 
 def assert_fused(model: Model, **counts: int) -> None:
@@ -53,11 +55,11 @@ def assert_fused(model: Model, **counts: int) -> None:
     Raises:
         AssertionError: There are more or fewer.
     """
-    found = Counter(model.graph.spelling(node).kind.rpartition(".")[2] for node in model.graph.nodes)
-    differing = {op: found[op] for op, count in counts.items() if found[op] != count}
+    kinds = Counter(model.graph.spelling(node).kind.rpartition(".")[2] for node in model.graph.nodes)
+    differing = {op: kinds[op] for op, count in counts.items() if kinds[op] != count}
     if differing:
         words = ", ".join(f"{op}: {count} instead of {counts[op]}" for op, count in differing.items())
-        others = ", ".join(f"{op} {count}" for op, count in sorted(found.items()) if op != "Constant")
+        others = ", ".join(f"{op} {count}" for op, count in sorted(kinds.items()) if op != "Constant")
         raise AssertionError(f"{words}; the model has {others}")
 
 

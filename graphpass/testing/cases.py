@@ -100,7 +100,7 @@ class Case:
         outcome, notes = result.records[-1].outcome, result.records[-1].notes
         assert self.directives.get("OUTCOME", outcome) == outcome, f"{self}: the outcome is {outcome!r}"
         note = self.directives.get("NOTE")
-        assert note is None or any(note in one for one in notes), f"{self}: the notes are {notes}"
+        assert note is None or any(note in line for line in notes), f"{self}: the notes are {notes}"
         self._compare(model, result.model)
 
     def _compare(self, model: Model, result: Model) -> None:
@@ -110,7 +110,7 @@ class Case:
             return
         reference = evaluate(model, feeds)
         kept = {port.name for port in result.outputs}
-        difference = difference_on({name: one for name, one in reference.items() if name in kept}, result, feeds)
+        difference = difference_on({name: array for name, array in reference.items() if name in kept}, result, feeds)
         assert difference is None, f"{self}: {difference}"
 
 
@@ -128,7 +128,9 @@ def _cases(file: Path) -> Iterator[Case]:
             message = f"{file}, case {case.title}: expected // AFTER, // UNCHANGED or // ERROR:"
             raise UsageError("GP270", message, f"python -m graphpass.testing {file} writes them")
         yield from (
-            replace(case, dialect=one) for one in _DIALECTS if one in case.directives.get("DIALECT", one).split()
+            replace(case, dialect=dialect)
+            for dialect in _DIALECTS
+            if dialect in case.directives.get("DIALECT", dialect).split()
         )
 
 
@@ -136,18 +138,22 @@ def _case(file: Path, head: str, title: str, text: str) -> Case:
     """Return a case in the first of its dialects."""
     directives = dict(_DIRECTIVE.findall(head)) | dict(_DIRECTIVE.findall(text))
     before, *rest = _AFTER.split(text, maxsplit=1)
-    given = live((*parse_text(head), *parse_text(before)))
-    after = _completed(given, rest[1]) if rest and rest[0] == "AFTER" else None
+    statements = live((*parse_text(head), *parse_text(before)))
+    after = _completed(statements, rest[1]) if rest and rest[0] == "AFTER" else None
     dialect = _DIALECTS["onnx" not in directives.get("DIALECT", "onnx")]
-    return Case(file, title.strip(), dialect, directives, _joined(given), after)
+    return Case(file, title.strip(), dialect, directives, _joined(statements), after)
 
 
-def _completed(given: Iterable[Statement], text: str) -> str:
+def _completed(statements: Iterable[Statement], text: str) -> str:
     """Return a text with the inputs and constants that it leaves out."""
     stated = parse_text(text)
-    made = {result for one in stated for result in one.results}
-    inputs = () if any(one.kind == "Parameter" for one in stated) else ("Parameter",)
-    sources = [one for one in given if one.kind in {"Constant", *inputs} and made.isdisjoint(one.results)]
+    made = {result for statement in stated for result in statement.results}
+    inputs = () if any(statement.kind == "Parameter" for statement in stated) else ("Parameter",)
+    sources = [
+        statement
+        for statement in statements
+        if statement.kind in {"Constant", *inputs} and made.isdisjoint(statement.results)
+    ]
     return _joined((*sources, *stated))
 
 
@@ -173,17 +179,21 @@ def _updated(file: Path, head: str, title: str, text: str) -> str:
     if "ERROR" not in case.directives:
         _, result = case.run()
         written += ["// AFTER", *_shortened(case, result.model)] if result.changed else ["// UNCHANGED"]
-        written += [found[0] for found in _DIRECTIVE.finditer(rest[1] if rest else "")]
+        written += [match[0] for match in _DIRECTIVE.finditer(rest[1] if rest else "")]
     return "\n".join(written) + "\n"
 
 
 def _shortened(case: Case, model: Model) -> Iterator[str]:
     """Yield the text of a result without the inputs and constants of the case."""
-    given = {one.results: one for one in parse_text(case.before) if one.kind in {"Constant", "Parameter"}}
-    lines = [plain(one) for one in statements_of(model.graph)]
-    inputs = {one.results for one in lines if one.kind == "Parameter"}
-    same = inputs == {results for results, one in given.items() if one.kind == "Parameter"}
-    for one in lines:
-        if one.results not in given or (one.kind == "Parameter" and not same):
+    stated = {
+        statement.results: statement
+        for statement in parse_text(case.before)
+        if statement.kind in {"Constant", "Parameter"}
+    }
+    lines = [plain(statement) for statement in statements_of(model.graph)]
+    inputs = {statement.results for statement in lines if statement.kind == "Parameter"}
+    same = inputs == {results for results, statement in stated.items() if statement.kind == "Parameter"}
+    for statement in lines:
+        if statement.results not in stated or (statement.kind == "Parameter" and not same):
             # OpenVINO IR has no symbols.
-            yield str(given.get(one.results, one))
+            yield str(stated.get(statement.results, statement))

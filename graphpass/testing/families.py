@@ -119,10 +119,10 @@ class _Decoder:
     def _is_convolution(self, layer: int) -> bool:
         return self._family.convolution and layer % 2 == 0
 
-    def _add(self, name: str, kind: str, *operands: Any, type_: str = "", **given: Any) -> str:
-        attributes = ", ".join(f"{key}={value}" for key, value in given.items())
+    def _add(self, name: str, kind: str, *operands: Any, type_: str = "", **stated: Any) -> str:
+        attributes = ", ".join(f"{key}={value}" for key, value in stated.items())
         called = f"({', '.join(map(str, operands))})" if operands else ""
-        words = [f"%{name} = {kind}{called}", f"{{{attributes}}}" if given else "", f": {type_}" if type_ else ""]
+        words = [f"%{name} = {kind}{called}", f"{{{attributes}}}" if stated else "", f": {type_}" if type_ else ""]
         self._lines.append(" ".join(word for word in words if word))
         return f"%{name}"
 
@@ -248,7 +248,8 @@ class _Decoder:
         query, key, value = (self._split_heads(f"{at}.{name}", flat, heads) for name, flat, heads in projected)
         if family.qk_norm:
             query, key = (
-                self._normed(f"{at}.{name}_norm", one, self._head_dim, 3) for name, one in (("q", query), ("k", key))
+                self._normed(f"{at}.{name}_norm", value, self._head_dim, 3)
+                for name, value in (("q", query), ("k", key))
             )
         query, key = self._rotated(f"{at}.q", query), self._rotated(f"{at}.k", key)
         key, value = (
@@ -347,7 +348,7 @@ class _Decoder:
         self._lines.append(f"%{at}.best, %{at}.ids = TopK({scores}, [2]) {{axis=2}}")
         total = self._add(f"{at}.total", "ReduceSum", f"%{at}.best", axes=[2], keep="true")
         shares = self._add(f"{at}.shares", "Divide", f"%{at}.best", total)
-        found = ""
+        state = ""
         for number in range(self._family.experts):
             own = f"{at}.expert{number}"
             hit = self._add(f"{own}.hit", "Convert", self._add(f"{own}.is", "Equal", f"%{at}.ids", number), to="f32")
@@ -355,8 +356,8 @@ class _Decoder:
                 f"{own}.share", "ReduceSum", self._add(f"{own}.part", "Multiply", shares, hit), axes=[2], keep="true"
             )
             result = self._add(f"{own}.weighted", "Multiply", self._expert(own, x), share)
-            found = self._add(f"{own}.sum", "Add", found, result) if found else result
-        return found
+            state = self._add(f"{own}.sum", "Add", state, result) if state else result
+        return state
 
     def _expert(self, at: str, x: str) -> str:
         if not self._family.gated:

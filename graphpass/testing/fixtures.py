@@ -21,8 +21,8 @@ def dialect(request: pytest.FixtureRequest) -> Dialect:
     Returns:
         The dialect.
     """
-    given: Dialect = request.param
-    return given
+    chosen: Dialect = request.param
+    return chosen
 
 
 @pytest.fixture(params=FAMILIES)

@@ -51,5 +51,5 @@ def run(model: Model, passes: str | Sequence[Pass[Any]]) -> Model:
     Raises:
         GraphpassError: As `graphpass.PassManager.run`.
     """
-    given = parse_pipeline(passes) if isinstance(passes, str) else passes
-    return PassManager(given).run(model).model
+    sequence = parse_pipeline(passes) if isinstance(passes, str) else passes
+    return PassManager(sequence).run(model).model

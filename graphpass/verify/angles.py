@@ -84,11 +84,11 @@ def compare_angles(
     Returns:
         The verdict; ``None`` if neither model has any.
     """
-    found = _compared(reference, candidate, tolerance)
-    if not isinstance(found, EqualAngles):
-        return found
+    result = _compared(reference, candidate, tolerance)
+    if not isinstance(result, EqualAngles):
+        return result
     ends = [angles.rows for angles in (reference, candidate)]
-    return replace(found, rows=min((rows for rows in ends if rows is not None), default=0))
+    return replace(result, rows=min((rows for rows in ends if rows is not None), default=0))
 
 
 def _compared(
@@ -105,10 +105,10 @@ def _compared(
     channels = [angles.channels() for _, angles in sides]
     if _positive(channels[0]) == _positive(channels[1]):
         return EqualAngles("any")
-    turned = [_positive(_turning(one)) for one in channels]
+    turned = [_positive(_turning(expr)) for expr in channels]
     if turned[0] == turned[1]:
         return EqualAngles("unpadded")
-    if any(any(not _follows(one) for one in side) for side in turned):
+    if any(any(not _follows(expr) for expr in side) for side in turned):
         return OpenAngles("angles are written differently, and follow from more than positions")
     for (name, _), side in zip(sides, turned, strict=True):
         if not side:
@@ -130,8 +130,8 @@ def _positive(exprs: Iterable[Expr]) -> frozenset[Expr]:
 
 def _turning(exprs: Iterable[Expr]) -> list[Expr]:
     """Return numbers that follow from a position as functions of it."""
-    found = [at_position(expr) for expr in exprs]
-    return [expr for expr in found if any(part is POSITION or part.op == "read" for part in ex.walk(expr))]
+    placed = [at_position(expr) for expr in exprs]
+    return [expr for expr in placed if any(part is POSITION or part.op == "read" for part in ex.walk(expr))]
 
 
 def _follows(expr: Expr) -> bool:
@@ -148,10 +148,10 @@ def _follows(expr: Expr) -> bool:
 
 def _positions(sides: list[frozenset[Expr]]) -> EqualAngles | UnlikeAngles | None:
     """Compare the positions of equal functions; ``None`` if this is not decided."""
-    found = [_factored(side) for side in sides]
-    if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
+    factored = [_factored(side) for side in sides]
+    if factored[0] is None or factored[1] is None or factored[0][1] != factored[1][1]:
         return None
-    places = found[0][0], found[1][0]
+    places = factored[0][0], factored[1][0]
     answer = example_of(ex.negate(ex.equal(*places)))
     if isinstance(answer, str):
         return EqualAngles("unpadded") if answer == "never" else None
@@ -168,7 +168,7 @@ def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
         depends = set()
         pending = [expr]
         for part in ex.walk(expr):
-            if part is POSITION or any(one in depends for one in part.operands):
+            if part is POSITION or any(operand in depends for operand in part.operands):
                 depends.add(part)
         while pending:
             part = pending.pop()
@@ -214,19 +214,19 @@ def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tol
 
 def _columns(forms: list[Expr], places: Array) -> np.ma.MaskedArray[Any, Any]:
     """Return numbers ``[positions, columns]``, masked where a table has ended."""
-    found = []
+    columns = []
     for form in forms:
         channels = sorted({part for part in ex.walk(form) if part.op == "index"}, key=lambda part: str(part.args[0]))
-        given = {POSITION: places.reshape(-1, *[1] * len(channels))}
+        values = {POSITION: places.reshape(-1, *[1] * len(channels))}
         for axis, channel in enumerate(channels):
             count = channel.args[1].as_number
-            given[channel] = np.arange(count).reshape([-1 if axis == own else 1 for own in range(len(channels))])
+            values[channel] = np.arange(count).reshape([-1 if axis == own else 1 for own in range(len(channels))])
         with np.errstate(all="ignore"):
-            held = arrays_at(form, given).astype(np.float64)
-        shape = np.broadcast_shapes(held.shape, given[POSITION].shape)
-        found.append(np.broadcast_to(held, shape, subok=True).reshape(len(places), -1))
-    masks = np.concatenate([np.ma.getmaskarray(one) for one in found], axis=1)
-    return np.ma.array(np.concatenate([one.data for one in found], axis=1), mask=masks)
+            array = arrays_at(form, values).astype(np.float64)
+        shape = np.broadcast_shapes(array.shape, values[POSITION].shape)
+        columns.append(np.broadcast_to(array, shape, subok=True).reshape(len(places), -1))
+    masks = np.concatenate([np.ma.getmaskarray(array) for array in columns], axis=1)
+    return np.ma.array(np.concatenate([array.data for array in columns], axis=1), mask=masks)
 
 
 def unlike_columns(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> str | None:
@@ -243,9 +243,9 @@ def unlike_columns(reference: Array, candidate: Array, first: int, tolerance: To
         return None
     if max(reference.shape[1], candidate.shape[1]) > _MOST_COLUMNS:
         return f"what positions from {first} on add or multiply differs"
-    left, right = (np.unique(one.round(12), axis=1) for one in (reference, candidate))
-    for name, one, other in (("reference", left, right), ("candidate", right, left)):
-        column = _unmatched(one, other, allowed)
+    left, right = (np.unique(columns.round(12), axis=1) for columns in (reference, candidate))
+    for name, own, others in (("reference", left, right), ("candidate", right, left)):
+        column = _unmatched(own, others, allowed)
         if column is not None:
             numbers = " ".join(f"{number:.6g}" for number in column[:3])
             return f"the {name} alone multiplies query or keys at positions from {first} on by {numbers}"

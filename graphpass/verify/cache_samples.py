@@ -58,18 +58,18 @@ def usual_prompts(session: DecodeSession) -> list[tuple[int, ...]]:
 def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) -> CacheSample:
     """Feed ``prompts`` one after another, each followed by greedy steps; raises as `DecodeSession.forward`."""
     chosen, logits = [], []
-    held: dict[str, list[Array]] = {}
+    by_name: dict[str, list[Array]] = {}
     for prompt in prompts:
-        found = [session.prefill(_rows(session, prompt))[0]]
+        results = [session.prefill(_rows(session, prompt))[0]]
         tokens: list[int] = []
         for _ in range(_STEPS):
-            tokens.append(int(found[-1][-1].argmax()))
-            found.append(session.step(_rows(session, tokens[-1:]))[0])
+            tokens.append(int(results[-1][-1].argmax()))
+            results.append(session.step(_rows(session, tokens[-1:]))[0])
         chosen.append(tuple(tokens))
-        logits.append(np.concatenate(found))
+        logits.append(np.concatenate(results))
         for name, content in session.contents().items():
-            held.setdefault(name, []).append(content[0])
-    contents = {name: np.concatenate(parts, axis=1) for name, parts in held.items()}
+            by_name.setdefault(name, []).append(content[0])
+    contents = {name: np.concatenate(parts, axis=1) for name, parts in by_name.items()}
     return CacheSample(tuple(prompts), tuple(chosen), tuple(logits), contents)
 
 
@@ -77,9 +77,9 @@ def replayed(session: DecodeSession, sample: CacheSample) -> tuple[Array, ...]:
     """Return the logits of another session on the tokens of ``sample``; raises as `DecodeSession.forward`."""
     logits = []
     for prompt, tokens in zip(sample.prompts, sample.chosen, strict=True):
-        found = [session.prefill(_rows(session, prompt))[0]]
-        found += [session.step(_rows(session, [token]))[0] for token in tokens]
-        logits.append(np.concatenate(found))
+        results = [session.prefill(_rows(session, prompt))[0]]
+        results += [session.step(_rows(session, [token]))[0] for token in tokens]
+        logits.append(np.concatenate(results))
     return tuple(logits)
 
 

@@ -223,8 +223,8 @@ class StructureProof:
         Args:
             allowed: Names of operators that may.
         """
-        found = None if self.fed is None else self.fed.difference
-        fed = () if found is None else (replace(found, reason=str(self.fed)),)
+        region = None if self.fed is None else self.fed.difference
+        fed = () if region is None else (replace(region, reason=str(self.fed)),)
         return next((region for region in (*self.added, *fed) if region.node not in allowed), None)
 
     def in_words(self) -> Iterator[str]:
@@ -325,16 +325,16 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields in JSON's types; values that JSON lacks are strings: ``"nan"``, ``"inf"``."""
-        found: dict[str, Any] = _plain({"passed": self.passed, "steps_run": self.steps_run, **asdict(self)})
-        return found
+        content: dict[str, Any] = _plain({"passed": self.passed, "steps_run": self.steps_run, **asdict(self)})
+        return content
 
     @property
     def verdict(self) -> str:
         """Return one line: whether the models compute the same, and what was compared."""
-        found = "same" if self.passed else "DIFFERENT"
+        word = "same" if self.passed else "DIFFERENT"
         parts = f"{_counted(len(self.parts), 'part')}, " if self.parts else ""
         return (
-            f"{found}: {parts}{_counted(len(self.sequences), 'sequence')}, {_counted(self.steps_run, 'greedy step')}, "
+            f"{word}: {parts}{_counted(len(self.sequences), 'sequence')}, {_counted(self.steps_run, 'greedy step')}, "
             f"{', '.join(self.outputs)} compared; largest difference {self.max_abs_difference:.3g}"
         )
 
@@ -382,8 +382,8 @@ def _in_words(parts: tuple[PartProof, ...]) -> list[str]:
         return []
     ran = [part.name for part in parts if part.like is None]
     lines = [f"part by part: ran {', '.join(ran)}, each with its own weights and caches, on random vectors"]
-    found = [f"{part.name} {part.difference:.2g}" for part in parts if part.difference is not None]
-    lines.append(f"largest differences: {', '.join(found)}")
+    words = [f"{part.name} {part.difference:.2g}" for part in parts if part.difference is not None]
+    lines.append(f"largest differences: {', '.join(words)}")
     for like in ran:
         alike = [part.name for part in parts if part.like == like]
         if alike:
@@ -397,13 +397,13 @@ def _in_words(parts: tuple[PartProof, ...]) -> list[str]:
 def _span(names: list[str]) -> str:
     """Shorten runs of numbered names."""
     numbers = [int(name.split()[-1]) for name in names]
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
         else:
-            found.append([number])
-    words = ["-".join(map(str, ends)) for ends in found]
+            spans.append([number])
+    words = ["-".join(map(str, ends)) for ends in spans]
     kind = names[0].rsplit(maxsplit=1)[0]
     return f"{kind}{'s' * (len(numbers) > 1)} {', '.join(words)}"
 

@@ -32,7 +32,7 @@ _RANK = 3
 
 
 def after_nudges(
-    found: Comparison, reference: Model, half: Half, against_itself: Callable[[Model], Comparison]
+    comparison: Comparison, reference: Model, half: Half, against_itself: Callable[[Model], Comparison]
 ) -> Comparison:
     """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
 
@@ -42,13 +42,13 @@ def after_nudges(
     fixtures moves by 4.3 at the place where its f16 form does, and its router in f32 changes nothing.
 
     Args:
-        found: The comparison of the reference and the same model, rounded.
+        comparison: The comparison of the reference and the same model, rounded.
         reference: The model that is right.
         half: The type to which the other's weights are rounded, or in which both compute.
         against_itself: Compares ``reference`` with a copy.
     """
-    if found.divergence is None:
-        return found
+    if comparison.divergence is None:
+        return comparison
     nudge = MOVES_BY[half] - 1
     if reference.analysis(is_in_f16):
         # Smaller ones are lost in its numbers.
@@ -59,12 +59,14 @@ def after_nudges(
                 f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
                 f"embeddings are off by 2^{nudge}, first at {itself.divergence}"
             )
-            return replace(found, divergence=replace(found.divergence, reason=f"{found.divergence.reason}; {words}"))
-    return found
+            return replace(
+                comparison, divergence=replace(comparison.divergence, reason=f"{comparison.divergence.reason}; {words}")
+            )
+    return comparison
 
 
 def after_reordered_sums(
-    found: Comparison, reference: Model, pooled: Callable[[Model | None], tuple[Comparison, float]]
+    comparison: Comparison, reference: Model, pooled: Callable[[Model | None], tuple[Comparison, float]]
 ) -> Comparison:
     """Let a divergence pass that is no larger than those of the reference from itself.
 
@@ -73,17 +75,17 @@ def after_reordered_sums(
     their size. The reference moves so by itself if its embeddings are off by 2^-20: a candidate may by twice that.
 
     Args:
-        found: The comparison of both models.
+        comparison: The comparison of both models.
         reference: The model that is right.
         pooled: Compares ``reference`` with a copy, or with the candidate for ``None``, all logits at once; returns the
             share that differs, too.
     """
-    if found.divergence is None:
-        return found
+    if comparison.divergence is None:
+        return comparison
     own = max((pooled(copy)[1] for copy in _nudges(reference, _REORDERED)), default=0.0)
     compared, share = pooled(None)
     if not compared.passed or share > _MOST * own:
-        return found
+        return comparison
     words = (
         f"single logits: activations are rounded to integers, and all logits together differ by {share:.2%} of their "
         f"size, the reference from itself by {own:.2%} if its embeddings are off by 2^{_REORDERED}"

@@ -42,16 +42,16 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
     session.reset()
     steps = [_next(session, ids[:, [place]]) for place in range(fed)]
     one_by_one = np.concatenate(steps, axis=1)[:, -at_once.shape[1] :]
-    found = []
+    sentences = []
     if words := _difference(at_once[:, : one_by_one.shape[1]], one_by_one, tolerance):
-        found.append(f"a prompt of {_LENGTH} tokens at once and token by token: {words}")
+        sentences.append(f"a prompt of {_LENGTH} tokens at once and token by token: {words}")
     if batch is None:
         rows = np.array([vocabulary.prompt(_LENGTH) for _ in range(2)], np.int64)
         together = _logits(session, rows)
         alone = np.concatenate([_logits(session, row[None]) for row in rows])
         if words := _difference(together, alone, tolerance):
-            found.append(f"rows in a batch of 2 and alone: {words}")
-    return found
+            sentences.append(f"rows in a batch of 2 and alone: {words}")
+    return sentences
 
 
 def other_columns(model: Model) -> list[str]:
@@ -68,15 +68,15 @@ def _logits(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
 
 
 def _next(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
-    found = session.forward(ids)[session.logits_output]
+    logits = session.forward(ids)[session.logits_output]
     advance()
-    return found.copy()
+    return logits.copy()
 
 
-def _difference(one: Array, other: Array, tolerance: Tolerance) -> str:
+def _difference(left: Array, right: Array, tolerance: Tolerance) -> str:
     """Return the largest difference beyond rounding, in words; nothing if there is none."""
-    if (np.isfinite(one) != np.isfinite(other)).any():
+    if (np.isfinite(left) != np.isfinite(right)).any():
         return "one of the two is not finite"
     leeway = Tolerance(_LEEWAY * tolerance.absolute, _LEEWAY * tolerance.relative)
-    found = difference(other, one, None, leeway)
-    return "" if found.index is None else f"logits differ by {found.largest:.2g}"
+    divergence = difference(right, left, None, leeway)
+    return "" if divergence.index is None else f"logits differ by {divergence.largest:.2g}"

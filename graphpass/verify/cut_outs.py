@@ -134,8 +134,8 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
             alike[key] = _Pair(left.angles, right.angles, turned, (left.sight, right.sight), seen)
         alike[key].count += 1
     pairs = list(alike.values())
-    for one, other in zip(*learned, strict=True) if len(learned[0]) == len(learned[1]) else ():
-        pairs.append(_Pair(one, other, compare_angles(one, other, tolerance), count=1))
+    for first, second in zip(*learned, strict=True) if len(learned[0]) == len(learned[1]) else ():
+        pairs.append(_Pair(first, second, compare_angles(first, second, tolerance), count=1))
     return pairs, skipped
 
 
@@ -154,8 +154,8 @@ class _View:
 
 
 def _views(model: Model) -> list[_View]:
-    found = (model.analysis(find) for find in (find_sights, find_masks, find_angles))
-    return [_View(*one) for one in zip(*found, strict=True)]
+    analyses = (model.analysis(find) for find in (find_sights, find_masks, find_angles))
+    return [_View(*parts) for parts in zip(*analyses, strict=True)]
 
 
 def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
@@ -254,9 +254,9 @@ class _Pair:
         except MissError as error:
             self.angle_miss = f"{_at(step)}: {error.miss}"
             return None
-        if all(one.shape[1] for one in columns):
+        if all(column.shape[1] for column in columns):
             return unlike_columns(columns[0], columns[1], step.past, tolerance)
-        if any(one.shape[1] for one in columns):
+        if any(column.shape[1] for column in columns):
             name = "reference" if columns[0].shape[1] else "candidate"
             self.angle_miss = f"only those of the {name} are found"
         return None
@@ -283,8 +283,8 @@ def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
     largest = max((2 * turn.length for turn in turns if not turn.ends), default=0)
     splits += [(past, 5) for past in (*_SAMPLED, *((largest,) if largest > _SAMPLED[-1] else ()))]
     splits += [(end - 4, 4) for end in ends if end > 4]
-    found = {Step(batch, *split) for split in splits if not ends or sum(split) <= min(ends)}
-    return sorted(found, key=lambda step: (step.total, step.length))
+    steps = {Step(batch, *split) for split in splits if not ends or sum(split) <= min(ends)}
+    return sorted(steps, key=lambda step: (step.total, step.length))
 
 
 def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance, rounding: float) -> str | None:
@@ -298,17 +298,17 @@ def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tol
     unlike = (sees[0] != sees[1]) & sees[0].any(axis=-1, keepdims=True)
     if unlike.any():
         place = tuple(np.argwhere(unlike)[0][:-1])
-        words = [_seen(one[place]) for one in sees]
+        words = [_seen(mask[place]) for mask in sees]
         return f"the query at position {step.past + place[-1]} sees {words[0]}, the candidate's {words[1]}"
     both = sees[0]
-    held = [np.where(both, one, 0) for one in (reference, candidate)]
+    shown = [np.where(both, mask, 0) for mask in (reference, candidate)]
     last = both.shape[-1] - 1 - np.argmax(both[..., ::-1], axis=-1)[..., None]
-    anchors = [np.take_along_axis(one, last, axis=-1) for one in held]
+    anchors = [np.take_along_axis(mask, last, axis=-1) for mask in shown]
     # Softmax ignores a number added to all.
-    shifted = [one - anchor for one, anchor in zip(held, anchors, strict=True)]
+    shifted = [mask - anchor for mask, anchor in zip(shown, anchors, strict=True)]
     apart = np.where(both, np.abs(shifted[0] - shifted[1]), 0)
     allowed = tolerance.absolute + tolerance.relative * np.abs(shifted[0])
-    allowed = allowed + rounding * (np.abs(held[0]) + np.abs(anchors[0]))
+    allowed = allowed + rounding * (np.abs(shown[0]) + np.abs(anchors[0]))
     if (apart > allowed).any():
         place = tuple(np.argwhere(apart > allowed)[0])
         numbers = f"{shifted[0][place]:.7g} to the score of key {place[-1]}, the candidate {shifted[1][place]:.7g}"

@@ -56,7 +56,7 @@ class Tolerance:
             types |= own - HALVES if place == 0 and model.dialect == "onnx" else own
             stored.append({node.outputs[0].element_type for node in model.graph.of_op("Constant")})
         for half, rounding in _ROUNDED_WEIGHTS.items():
-            if half in types and len({half in one for one in stored}) > 1:
+            if half in types and len({half in names for names in stored}) > 1:
                 return cls(rounding, rounding, half)
         types |= set() if device == "CPU" else {"f16"}
         rounding = next((rounding for element_type, rounding in _ROUNDING.items() if element_type in types), _F32)
@@ -135,12 +135,12 @@ class OutputComparer:
         if reference.shape != candidate.shape:
             shapes = f"shape {list(candidate.shape)} where the reference has {list(reference.shape)}"
             return Divergence(*place, name, (), None, None, shapes)
-        found = difference(reference, candidate, counts, self.tolerance)
-        self.largest = max(self.largest, found.largest)
-        if found.index is None:
+        unequal = difference(reference, candidate, counts, self.tolerance)
+        self.largest = max(self.largest, unequal.largest)
+        if unequal.index is None:
             return None
-        values = float(reference[found.index]), float(candidate[found.index])
-        return Divergence(*place, name, found.index, *values, f"reference {values[0]:.7g}, candidate {values[1]:.7g}")
+        values = float(reference[unequal.index]), float(candidate[unequal.index])
+        return Divergence(*place, name, unequal.index, *values, f"reference {values[0]:.7g}, candidate {values[1]:.7g}")
 
 
 class PooledComparer(OutputComparer):

@@ -52,10 +52,10 @@ class Tree:
     @property
     def paths(self) -> tuple[tuple[int, ...], ...]:
         """Return each token with its ancestors, from the history on."""
-        found: list[tuple[int, ...]] = []
+        branches: list[tuple[int, ...]] = []
         for token, parent in enumerate(self.parents):
-            found.append((*(found[parent] if parent >= 0 else ()), token))
-        return tuple(found)
+            branches.append((*(branches[parent] if parent >= 0 else ()), token))
+        return tuple(branches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +120,16 @@ class Editor:
             All outputs that are not caches, by name, as of one step; if the model computes the last token's alone,
             that one's.
         """
-        held, kept = self._session.length, len(tree.branch)
+        length, kept = self._session.length, len(tree.branch)
         if self._session.takes_tree:
             outputs = self._session.forward(ids, parents=tree.parents)
-            self._session.reorder([held + token for token in tree.branch], range(held, held + kept))
-            self._session.rewind(held + kept)
+            self._session.reorder([length + token for token in tree.branch], range(length, length + kept))
+            self._session.rewind(length + kept)
             return outputs
         steps = []
         for path in tree.paths:
             steps.append(self._session.forward(ids[:, path]))
-            self._session.rewind(held)
+            self._session.rewind(length)
         self._session.forward(ids[:, tree.branch])
         last = steps[-1]
         return {

@@ -78,10 +78,10 @@ class _Lockstep:
             ids = chosen[-1][:, None]
             step += 1
         described = f"{'batch of 2, ' if len(prompts) > 1 else ''}prompt of {prompts.shape[1]} tokens after an encoder"
-        found = SequenceRun(
+        run = SequenceRun(
             described, tuple(map(tuple, prompts.tolist())), max(step - 1, 0), _rows(chosen), _rows(others)
         )
-        return found, divergence
+        return run, divergence
 
 
 def _rows(steps: list[NDArray[np.int64]]) -> tuple[tuple[int, ...], ...]:

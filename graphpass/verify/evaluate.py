@@ -46,12 +46,12 @@ def noise_for(statements: Iterable[Statement], sizes: Mapping[str, int] | None =
     def size(dimension: Dimension) -> int:
         return dimension if isinstance(dimension, int) else (sizes or {}).get(str(dimension), _SIZE)
 
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for statement in statements:
         if statement.kind == "Parameter":
             (name,), (type_,) = statement.results, statement.types
-            found[name] = noise(type_.element_type, tuple(map(size, type_.shape or ())), name)
-    return found
+            arrays[name] = noise(type_.element_type, tuple(map(size, type_.shape or ())), name)
+    return arrays
 
 
 def step_for(model: Model) -> dict[str, Array]:
@@ -65,7 +65,7 @@ def step_for(model: Model) -> dict[str, Array]:
     ids = noise("i64", (_ROWS, _SIZE), "ids")
     past = _SIZE if inventory.caches else 0
     positions = np.tile(np.arange(past, past + _SIZE), (_ROWS, 1))
-    found = plan.feeds(Step(ids, np.ones((_ROWS, past + _SIZE), np.int64), positions, past))
+    feeds = plan.feeds(Step(ids, np.ones((_ROWS, past + _SIZE), np.int64), positions, past))
     ports = {port.name: port for port in model.inputs}
     for cache in inventory.caches:
         if cache.read in ports:
@@ -74,8 +74,8 @@ def step_for(model: Model) -> dict[str, Array]:
                 size if isinstance(size, int) else sizes.get(axis, _SIZE)
                 for axis, size in enumerate(ports[cache.read].shape or ())
             )
-            found[cache.read] = noise(ports[cache.read].element_type, tuple(shape), cache.read)
-    return found
+            feeds[cache.read] = noise(ports[cache.read].element_type, tuple(shape), cache.read)
+    return feeds
 
 
 def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -105,23 +105,23 @@ def difference_on(reference: Mapping[str, Array], candidate: Model, feeds: Mappi
     """
     names = {port.name for port in candidate.inputs}
     try:
-        found = evaluate(candidate, {name: array for name, array in feeds.items() if name in names})
+        results = evaluate(candidate, {name: array for name, array in feeds.items() if name in names})
     except UnsupportedError as error:
         return f"{UNABLE}: {error.message}"
     for name, expected in reference.items():
-        if name not in found:
+        if name not in results:
             return f"output {name} is missing"
-        if (difference := differing(name, expected, found[name])) is not None:
+        if (difference := differing(name, expected, results[name])) is not None:
             return difference
     return None
 
 
-def differing(name: str, expected: Array, found: Array) -> str | None:
+def differing(name: str, expected: Array, actual: Array) -> str | None:
     """Return the first difference beyond rounding; ``None`` if there is none."""
     finite = expected[np.isfinite(expected)].astype(np.float64)
     size = float(np.sqrt(np.square(finite).mean())) if finite.size else 0.0
     share = _SHARES.get(expected.dtype.name, 1e-3)
     comparer = OutputComparer(Tolerance(share * size, share))
-    if (difference := comparer.compare((0, 0), name, expected, found)) is None:
+    if (difference := comparer.compare((0, 0), name, expected, actual)) is None:
         return None
     return f"output {name}{list(difference.index) or ''}: {difference.reason}"

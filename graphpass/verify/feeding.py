@@ -95,10 +95,10 @@ def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
             first, second = (part.run(step, numbers, carried) for part in parts)
             runs += 1
             for result, *arrays in zip(results, first, second, strict=True):
-                one, other = (array.transpose(order) for array, order in zip(arrays, result.orders, strict=True))
+                left, right = (array.transpose(order) for array, order in zip(arrays, result.orders, strict=True))
                 if last_only and result.name == "logits":
-                    one, other = one[:, -1:], other[:, -1:]
-                if (difference := differing(result.name, one, other)) is not None:
+                    left, right = left[:, -1:], right[:, -1:]
+                if (difference := differing(result.name, left, right)) is not None:
                     node = _first_reader(cuts, unequal)
                     return Fed(names, runs, Region(node.name, node.op, difference))
     return Fed(names, runs)
@@ -125,14 +125,14 @@ def _unlike_weights(comparer: Comparer, unequal: Unequal) -> str | None:
 
 
 def _weights_in(tensors: Tensors, constants: Iterable[Value]) -> set[Weight]:
-    found: set[Weight] = set()
+    weights: set[Weight] = set()
     for value in constants:
         try:
             parts = ex.walk(tensors.of(value, tensors.own_index(value)))
         except UnknownError:
             continue
-        found |= {part.args[0] for part in parts if part.op == "read" and isinstance(part.args[0], Weight)}
-    return found
+        weights |= {part.args[0] for part in parts if part.op == "read" and isinstance(part.args[0], Weight)}
+    return weights
 
 
 def _step(batch: int, past: int, length: int) -> Step:
@@ -155,7 +155,7 @@ def _sizes(sizes: Iterable[Expr], step: Step, name: str) -> tuple[int, ...]:
 
 def _carried(pairs: Sequence[Carried], step: Step, scale: float) -> list[Array]:
     """Return the content of each cache before the step, axes in the common order."""
-    found = []
+    carried = []
     for pair in pairs:
         cache = pair.reference
         if cache.element_type != "f32" or pair.candidate.element_type != "f32" or cache.shape is None:
@@ -166,8 +166,8 @@ def _carried(pairs: Sequence[Carried], step: Step, scale: float) -> list[Array]:
         if len(sizes) < len(declared):
             raise NotFedError(f"sizes of cache {pair.name} are not known")
         is_empty = cache.axes.sequence is None and not step.past
-        found.append(_random(sizes, pair.name, 0.0 if is_empty else scale))
-    return found
+        carried.append(_random(sizes, pair.name, 0.0 if is_empty else scale))
+    return carried
 
 
 def _random(shape: tuple[int, ...], name: str, scale: float) -> Array:
@@ -221,8 +221,8 @@ class _Part:
             else:
                 place, member = self._cuts[value]
                 feeds[name] = _laid_out(numbers[place], member, step)
-        found = self._request.infer({name: array for name, array in feeds.items() if name in self._inputs})
-        return [found[name].copy() for name in self._outputs]
+        results = self._request.infer({name: array for name, array in feeds.items() if name in self._inputs})
+        return [results[name].copy() for name in self._outputs]
 
 
 def _laid_out(numbers: Array, member: Member, step: Step) -> Array:

@@ -27,10 +27,10 @@ def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
     Raises:
         ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.
     """
-    found = [{weight.holder: weight for weight in weights_of(model, above=0)} for model in (reference, candidate)]
-    places = [{weight.bytes_of for weight in weights.values()} for weights in found]
+    by_holder = [{weight.holder: weight for weight in weights_of(model, above=0)} for model in (reference, candidate)]
+    places = [{weight.bytes_of for weight in weights.values()} for weights in by_holder]
     shared = (places[0] & places[1]) - {None}
-    asked = [[weight for weight in weights.values() if weight.bytes_of not in shared] for weights in found]
+    asked = [[weight for weight in weights.values() if weight.bytes_of not in shared] for weights in by_holder]
     sizes = {weight.size for weight in asked[0]} & {weight.size for weight in asked[1]}
     halved = {half: _sizes_of(asked[1], half) - _sizes_of(asked[0], half) for half in get_args(Half)}
     read = sizes.union(*halved.values())
@@ -52,7 +52,7 @@ def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
             for node in model.graph.of_op("Constant")
             if holder_of(node) in weights
         }
-        for model, weights in zip((reference, candidate), found, strict=True)
+        for model, weights in zip((reference, candidate), by_holder, strict=True)
     )
     return first, second
 

@@ -145,14 +145,14 @@ def compare_by(request: Request, reference: Model, candidate: Model) -> Comparis
         proven = with_default_rounding(proven, candidate, request)
     if wide[1] is candidate:
         return proven
-    found = with_rounding(proven, candidate, wide[1], opened)
-    if not found.passed:
-        return found
+    comparison = with_rounding(proven, candidate, wide[1], opened)
+    if not comparison.passed:
+        return comparison
     pooled = PooledComparer(Tolerance.for_models(candidate))
     rounded = _compare(replace(request, examine=False), wide[1], candidate, pooled=pooled)
     if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
         rounded = rounded.diverging(ROUNDED, reason)
-    return after_proof(found, rounded)
+    return after_proof(comparison, rounded)
 
 
 def _compare(
@@ -162,7 +162,7 @@ def _compare(
     usual = Tolerance.for_models(reference, candidate, device=request.device)
     tolerance = request.tolerance(usual)
     widen = without_bf16 if candidate.analysis(is_in_f16) and not exactly else in_f32
-    given = reference, candidate
+    models = reference, candidate
     reference, candidate = reference.analysis(widen), candidate.analysis(without_bf16)
     sessions = opened(reference), opened(candidate, device=request.device, properties=request.properties)
     let_take_ids(reference, *sessions)
@@ -185,21 +185,21 @@ def _compare(
     outputs = pooled or OutputComparer(tolerance)
     token_ids = tuple(sorted({token for model in both for token in model.analysis(compared_token_ids)}))
 
-    def paired(one: DecodeSession, other: DecodeSession, compared: OutputComparer) -> _Lockstep:
-        return _Lockstep(one, other, compared, sides, drafts=drafts, token_ids=token_ids)
+    def paired(left: DecodeSession, right: DecodeSession, compared: OutputComparer) -> _Lockstep:
+        return _Lockstep(left, right, compared, sides, drafts=drafts, token_ids=token_ids)
 
     lockstep = paired(*sessions, outputs)
 
-    def followed(one: _Lockstep) -> Comparison:
-        return one.run(steps, request.prompt_ids, kinds if request.edits else [], turns, _limit(request, both))
+    def followed(lockstep: _Lockstep) -> Comparison:
+        return lockstep.run(steps, request.prompt_ids, kinds if request.edits else [], turns, _limit(request, both))
 
     def against_itself(copy: Model) -> Comparison:
         return followed(paired(sessions[0], opened(copy), OutputComparer(tolerance)))
 
     def pooled_with(copy: Model | None) -> tuple[Comparison, float]:
         compared, other = PooledComparer(tolerance), sessions[1] if copy is None else opened(copy)
-        found = followed(paired(sessions[0], other, compared))
-        return found, max(compared.shares.values(), default=0.0)
+        comparison = followed(paired(sessions[0], other, compared))
+        return comparison, max(compared.shares.values(), default=0.0)
 
     try:
         turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
@@ -211,11 +211,11 @@ def _compare(
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             # No runtime is needed, so that types stay; a reference may compute in f32, too.
-            found = compare_cut_outs(*given, turns, tolerance, comparison)
-            if not found.passed and reference is not given[0]:
-                found = compare_cut_outs(reference, given[1], turns, tolerance, comparison)
-            comparison = found
-        if reference is not given[0]:
+            result = compare_cut_outs(*models, turns, tolerance, comparison)
+            if not result.passed and reference is not models[0]:
+                result = compare_cut_outs(reference, models[1], turns, tolerance, comparison)
+            comparison = result
+        if reference is not models[0]:
             comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))
         return lockstep.examined(comparison, reference) if request.examine else comparison
     except UsageError as error:
@@ -294,15 +294,17 @@ class _Lockstep:
         runs: list[SequenceRun] = []
         divergence = None
         trajectories = self._planner.plan(steps, prompt_ids, edited, turns, limit)
-        expect(sum(1 + len(one.rounds) for one in trajectories), "steps")
-        for one in trajectories:
-            advance(0, one.prompt.description.removesuffix(", prompts"))
+        expect(sum(1 + len(trajectory.rounds) for trajectory in trajectories), "steps")
+        for trajectory in trajectories:
+            advance(0, trajectory.prompt.description.removesuffix(", prompts"))
             try:
-                run, divergence = self._way_of(one)(len(runs), one.prompt, one.rounds)
+                run, divergence = self._way_of(trajectory)(len(runs), trajectory.prompt, trajectory.rounds)
             except (UsageError, UnsupportedError) as error:
-                if not one.is_long or error.id not in _NO_ROOM:
+                if not trajectory.is_long or error.id not in _NO_ROOM:
                     raise
-                self._skipped[f"{one.prompt.description}: the models have no room for it: {error.message}"] = None
+                self._skipped[f"{trajectory.prompt.description}: the models have no room for it: {error.message}"] = (
+                    None
+                )
                 continue
             runs += [] if run is None else [run]
             if divergence is not None:
@@ -312,19 +314,19 @@ class _Lockstep:
     def examined(self, comparison: Comparison, reference: Model) -> Comparison:
         """Return ``comparison`` with warnings of how the reference contradicts itself."""
         try:
-            found = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
-            found += other_columns(reference)
+            sentences = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
+            sentences += other_columns(reference)
         except (UsageError, UnsupportedError) as error:
             if error.id not in _NO_ROOM:
                 raise
             words = f"the reference with itself: it has no room for it: {error.message}"
             return replace(comparison, skipped=(*comparison.skipped, words))
-        return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in found))
+        return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
 
-    def _way_of(self, one: Trajectory) -> Callable[..., tuple[SequenceRun | None, Divergence | None]]:
-        if one.is_other_side:
+    def _way_of(self, trajectory: Trajectory) -> Callable[..., tuple[SequenceRun | None, Divergence | None]]:
+        if trajectory.is_other_side:
             return self._follow_other_side
-        is_padded = self._alone and self._pads_right and not one.prompt.mask.all()
+        is_padded = self._alone and self._pads_right and not trajectory.prompt.mask.all()
         return self._follow_padded_right if is_padded else self._follow
 
     def _follow_padded_right(
@@ -426,7 +428,7 @@ class _Lockstep:
         words = tuple(done.words for done in rounds[:step])
         if divergence is not None and step:
             divergence = replace(divergence, edits=words[-1])
-        found = SequenceRun(
+        run = SequenceRun(
             prompt.description,
             prompt.rows,
             step,
@@ -434,7 +436,7 @@ class _Lockstep:
             _frozen(candidate_ids),
             words if any(words) else (),
         )
-        return found, divergence
+        return run, divergence
 
     def _try_candidate(
         self,

@@ -81,15 +81,15 @@ def compare_masks(
         return OpenMasks("the models differ in the number of keys or queries of one step")
     visible = reference.visible, ex.substitute(candidate.visible, own)
     bias = reference.bias, ex.substitute(candidate.bias, own)
-    found = _compared(visible, bias, left)
-    if found is None:
+    result = _compared(visible, bias, left)
+    if result is None:
         return EqualMasks("any")
     plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left)  # type: ignore[arg-type]
     if isinstance(plain, Example):
         return _unlike(reference, plain, needs_padding=False)
     reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
-    if isinstance(found, Example) and reads_as_is and padded and not _hides_padding(reference, visible[1]):
-        return _unlike(reference, found, needs_padding=True)
+    if isinstance(result, Example) and reads_as_is and padded and not _hides_padding(reference, visible[1]):
+        return _unlike(reference, result, needs_padding=True)
     # Row lengths and positions read padding as a slot mask does for rows that are padded at one end alone.
     return EqualMasks("unpadded") if plain is None else OpenMasks(plain)
 
@@ -143,8 +143,8 @@ def _line(bias: Expr, scope: Scope) -> _Line | None:
     return None if slopes is None else (bool(counted), slopes)
 
 
-def _are_alike(one: _Line, other: _Line) -> bool:
-    return one[0] == other[0] and all(map(partial(isclose, rel_tol=_ROUNDING), one[1], other[1]))
+def _are_alike(left: _Line, right: _Line) -> bool:
+    return left[0] == right[0] and all(map(partial(isclose, rel_tol=_ROUNDING), left[1], right[1]))
 
 
 def _unlike(reference: AttentionMask, example: Example, *, needs_padding: bool) -> UnlikeMasks:

@@ -61,7 +61,7 @@ def verify(
         >>> graphpass.verify("build/fixtures/llama/onnx", "build/fixtures/llama/ov-stateless", steps=2).passed
         True
     """
-    models = [given if isinstance(given, Model) else load(Path(given)) for given in (reference, candidate)]
+    models = [model if isinstance(model, Model) else load(Path(model)) for model in (reference, candidate)]
     with stage("comparing"):
         return compare_on_device(
             models[0],

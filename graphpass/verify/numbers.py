@@ -32,23 +32,23 @@ def unlike_numbers(reference: Model, candidate: Model, tolerance: Tolerance) -> 
         tolerance: Tolerance of the comparison, a sign of how coarse the types are.
     """
     allowed = _COARSE if tolerance.relative >= _COARSE_TOLERANCE else _F32
-    for place, name, one, other in (*_of_attention(reference, candidate), *_of_norms(reference, candidate)):
-        if not np.isclose(one, other, rtol=allowed, atol=0):
-            return place, f"its {name} is {one:.7g}, the candidate's {other:.7g}"
+    for place, name, left, right in (*_of_attention(reference, candidate), *_of_norms(reference, candidate)):
+        if not np.isclose(left, right, rtol=allowed, atol=0):
+            return place, f"its {name} is {left:.7g}, the candidate's {right:.7g}"
     return None
 
 
 def _of_attention(reference: Model, candidate: Model) -> Iterator[tuple[str, str, float, float]]:
     left, right = (analyze_caches(model).attention for model in (reference, candidate))
-    for one, other in zip(left, right, strict=True) if len(left) == len(right) else ():
+    for first, second in zip(left, right, strict=True) if len(left) == len(right) else ():
         for name in ("scale", "softcap"):
-            numbers = getattr(one, name), getattr(other, name)
+            numbers = getattr(first, name), getattr(second, name)
             if None not in numbers:
-                yield f"attention {one.node}", name, *numbers
+                yield f"attention {first.node}", name, *numbers
 
 
 def _of_norms(reference: Model, candidate: Model) -> Iterator[tuple[str, str, float, float]]:
     left, right = (sorted(model.analysis(find_epsilons), key=lambda norm: norm[1]) for model in (reference, candidate))
     if len(left) == len(right):
-        for (name, one), (_, other) in zip(left, right, strict=True):
-            yield f"norm {name}", "epsilon", one, other
+        for (name, first), (_, second) in zip(left, right, strict=True):
+            yield f"norm {name}", "epsilon", first, second

@@ -71,9 +71,9 @@ def _compare_on_webgpu(reference: Model, candidate: Model, options: dict[str, An
     """Compare in an environment with an adapter, in f32 if that has no f16."""
     variables = _webgpu(options.get("prompt_ids") or ())
     twin, difference = for_adapter(candidate, is_software=bool(variables))
-    found = _apart((reference, twin), options, NAME, variables)
+    comparison = _apart((reference, twin), options, NAME, variables)
     skipped = (f"the candidate's rounding to f16: it ran{difference}",) if difference else ()
-    return replace(found, skipped=found.skipped + skipped)
+    return replace(comparison, skipped=comparison.skipped + skipped)
 
 
 def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, device: str) -> Comparison:
@@ -114,10 +114,10 @@ def _apart(
         command = [*start, sys.executable, "-m", __name__, str(task), str(answer)]
         if failure := run_apart(command, answer, None, variables):
             raise UnsupportedError("GP321", f"cannot compare on {place}: {failure}")
-        found = pickle.loads(answer.read_bytes())  # noqa: S301 - our own process wrote it
-    if isinstance(found, GraphpassError):
-        raise found
-    result: Comparison = found
+        content = pickle.loads(answer.read_bytes())  # noqa: S301 - our own process wrote it
+    if isinstance(content, GraphpassError):
+        raise content
+    result: Comparison = content
     return result
 
 
@@ -127,13 +127,13 @@ def _webgpu(prompt: Sequence[int]) -> Mapping[str, str]:
     Raises:
         UnsupportedError: GP321, there is none, or none that takes such a prompt.
     """
-    found = environment()
-    if isinstance(found, str):
-        raise UnsupportedError("GP321", f"cannot compare on {NAME}: {found}")
-    if found and len(prompt) > LONGEST_IN_SOFTWARE:
+    variables = environment()
+    if isinstance(variables, str):
+        raise UnsupportedError("GP321", f"cannot compare on {NAME}: {variables}")
+    if variables and len(prompt) > LONGEST_IN_SOFTWARE:
         reason = f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} tokens wrongly"
         raise UnsupportedError("GP321", f"cannot compare on {NAME}: {reason}", "take a shorter prompt, or a GPU")
-    return found
+    return variables
 
 
 def _stand_in_for(device: str) -> Path | None:
@@ -161,14 +161,14 @@ def _file(model: Model, folder: Path) -> Path:
 
 def _run(task: Path, answer: Path) -> None:
     """Do the work of the other process."""
-    given: _Task = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
+    work: _Task = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
     try:
-        models = [load(file) for file in given.files]
-        compare: Any = compare_pair if "split" in given.options else compare_within
-        found: Comparison | GraphpassError = compare(*models, **given.options)
+        models = [load(file) for file in work.files]
+        compare: Any = compare_pair if "split" in work.options else compare_within
+        result: Comparison | GraphpassError = compare(*models, **work.options)
     except GraphpassError as error:
-        found = error
-    answer.write_bytes(pickle.dumps(found))
+        result = error
+    answer.write_bytes(pickle.dumps(result))
 
 
 if __name__ == "__main__":

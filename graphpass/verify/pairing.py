@@ -40,7 +40,7 @@ def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
     if inventory.stateful:
         return ()
     pairs = [(cache.read, cache.write) for cache in inventory.caches if cache.write is not None]
-    found: dict[tuple[str, str], None] = {}
+    exchanged: dict[tuple[str, str], None] = {}
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for read, write in pairs:
         groups.setdefault((_form(read), _form(write)), []).append((read, write))
@@ -48,9 +48,9 @@ def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
         reads, writes = ([_numbers(name) for name in names] for names in zip(*group, strict=True))
         if sorted(reads) == sorted(writes):
             crossed = zip(group, reads, writes, strict=True)
-            found |= {pair: None for pair, before, after in crossed if before != after}
-    found |= dict.fromkeys(_of_other_roles(pairs))
-    return tuple(pair for pair in pairs if pair in found)
+            exchanged |= {pair: None for pair, before, after in crossed if before != after}
+    exchanged |= dict.fromkeys(_of_other_roles(pairs))
+    return tuple(pair for pair in pairs if pair in exchanged)
 
 
 def _of_other_roles(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -69,11 +69,11 @@ def with_rounding(
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.forward`.
     """
     runs = tuple(replace(run, description=f"caches widened: {run.description}") for run in proven.sequences)
-    found = replace(proven, sequences=runs)
+    comparison = replace(proven, sequences=runs)
     reason = find_coarse_scale(candidate, wide, opened) if proven.passed else None
     if reason is None:
-        return found
-    return found.diverging(ROUNDED, reason)
+        return comparison
+    return comparison.diverging(ROUNDED, reason)
 
 
 def after_proof(proven: Comparison, rounded: Comparison) -> Comparison:

@@ -45,9 +45,11 @@ def rounded_alike(reference: Model, candidate: Model) -> tuple[Model, int] | Non
         value = node.outputs[0]
         if value.element_type != "f32" or contents[0].get(node.index) not in halves:
             continue
-        held = reference.graph.constant(value, math.prod(size for size in value.shape or () if isinstance(size, int)))
-        if held is not None:
-            rewriter.redirect_uses(value, write.constant(held.astype(np.float16).astype(np.float32)))
+        constant = reference.graph.constant(
+            value, math.prod(size for size in value.shape or () if isinstance(size, int))
+        )
+        if constant is not None:
+            rewriter.redirect_uses(value, write.constant(constant.astype(np.float16).astype(np.float32)))
             count += 1
     rewriter.finish()
     return (copy, count) if count else None

@@ -35,12 +35,12 @@ def compared_token_ids(model: Model) -> tuple[int, ...]:
     def through(use: Use) -> Iterable[Value]:
         return use.node.outputs if use.node.op in LAYOUT | PICKS | ARITHMETIC | EXTREMA and use.port == 0 else ()
 
-    found: set[int] = set()
+    ids: set[int] = set()
     for use in graph.forward([tokens], through):
         others = use.node.inputs if use.node.op in _COMPARING else ()
         for value in others[: use.port] + others[use.port + 1 :]:
             numbers = fold(graph, value)
             if numbers is not None and numbers.size <= _MOST_IDS and numbers.dtype.kind in "iuf":
                 whole = {int(number) for number in numbers.ravel().tolist() if abs(number) < 2**31}
-                found |= {number + step for number in whole for step in (-1, 0, 1)}
-    return tuple(sorted(number for number in found if number >= 0))
+                ids |= {number + step for number in whole for step in (-1, 0, 1)}
+    return tuple(sorted(number for number in ids if number >= 0))

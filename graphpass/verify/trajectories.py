@@ -123,14 +123,14 @@ class Planner:
         """
         prompts = self._prompts(prompt_ids)
         length = prompts[0].ids.shape[1]
-        found = [Trajectory(prompt, (Round(),) * steps) for prompt in prompts]
+        trajectories = [Trajectory(prompt, (Round(),) * steps) for prompt in prompts]
         if steps:
-            found += [*self._rows(length), *self._other_side(prompts, steps)]
+            trajectories += [*self._rows(length), *self._other_side(prompts, steps)]
         if edited:
-            found += self._edited(length, edited)
+            trajectories += self._edited(length, edited)
         if steps:
-            found += [*self._around(turns, limit), *self._treated_apart(limit)]
-        return found
+            trajectories += [*self._around(turns, limit), *self._treated_apart(limit)]
+        return trajectories
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
         batch = self.batch
@@ -203,7 +203,7 @@ class Planner:
         """Return sequences around the turns of either model."""
         end = min((turn.length for turn in turns if turn.ends), default=None)
         rows = self.batch or 1
-        found = []
+        trajectories = []
         for length in sorted({turn.length for turn in turns if turn.changes}):
             if end is not None and length > end:
                 self.skipped[f"lengths around {length}: nothing is defined beyond {end} positions"] = None
@@ -216,8 +216,8 @@ class Planner:
                     self.skipped[f"prompts of {count} tokens around {length}: {limit.reason}"] = None
                     continue
                 prompt = rectangular(f"around {length}, prompt", [self.vocabulary.prompt(count) for _ in range(rows)])
-                found.append(Trajectory(prompt, (Round(),) * steps, is_long=True))
-        return found
+                trajectories.append(Trajectory(prompt, (Round(),) * steps, is_long=True))
+        return trajectories
 
     def _select_miss(self) -> str | None:
         misses = ((name, session.select_miss) for name, session in self._named_sessions())
@@ -242,9 +242,9 @@ class Planner:
         fixed = [name for name, session in self._named_sessions() if not session.moves_slots]
         if fixed:
             self.skipped[f"reorder: the runtime of the {' and the '.join(fixed)} keeps slots in their places"] = None
-        one = [self.vocabulary.prompt(length) for _ in range(self.batch or 1)]
+        rows = [self.vocabulary.prompt(length) for _ in range(self.batch or 1)]
         rounds = edit_rounds(length, moves=set(kinds) == {"kv"} and not fixed)
-        found = [Trajectory(rectangular("edits, prompt", one), rounds)]
+        trajectories = [Trajectory(rectangular("edits, prompt", rows), rounds)]
         if self.batch == 1:
             self.skipped["select: the batch is fixed at 1"] = None
         elif (miss := self._select_miss()) is not None:
@@ -252,12 +252,14 @@ class Planner:
         else:
             some = [self.vocabulary.prompt(length) for _ in range(self.batch or 2)]
             prompt = rectangular(f"edits, batch of {len(some)}, prompts", some)
-            found.append(Trajectory(prompt, beam_rounds(len(some))))
+            trajectories.append(Trajectory(prompt, beam_rounds(len(some))))
         sessions = self.reference, self.candidate
-        takes_tree = any(one.takes_tree for one in sessions) and not any(one.last_only for one in sessions)
+        takes_tree = any(session.takes_tree for session in sessions) and not any(
+            session.last_only for session in sessions
+        )
         if set(kinds) == {"kv"} and takes_tree:
-            found.append(Trajectory(rectangular("trees of drafts, prompt", one), tree_rounds()))
-        return found
+            trajectories.append(Trajectory(rectangular("trees of drafts, prompt", rows), tree_rounds()))
+        return trajectories
 
     def _reference_gives_nan(self, prompt: Prompt) -> bool:
         """Return whether rows that are masked whole spoil the others, as in some exports."""

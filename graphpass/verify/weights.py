@@ -40,7 +40,7 @@ def damaged_weight(reference: Model, candidate: Model) -> tuple[str, str] | None
         ReadError: GP105, GP110 and GP111, weights cannot be read.
     """
     contents = identify(reference, candidate)
-    known, kept = (set(held.values()) for held in contents)
+    known, kept = (set(content.values()) for content in contents)
     gone = _by_form(reference, contents[0], kept)
     for form, made in _by_form(candidate, contents[1], known).items():
         for value in made:
@@ -55,20 +55,20 @@ def _by_form(
     model: Model, identities: Mapping[int, Hashable], others: set[Hashable]
 ) -> dict[tuple[str, tuple[int, ...]], list[Value]]:
     """Return weights of ``model`` that are none of ``others``, by type and shape."""
-    found: dict[tuple[str, tuple[int, ...]], list[Value]] = {}
+    by_form: dict[tuple[str, tuple[int, ...]], list[Value]] = {}
     for node in model.graph.of_op("Constant"):
         value = node.outputs[0]
         sizes = tuple(size for size in value.shape or () if isinstance(size, int))
         is_weight = value.element_type in REALS and _LEAST <= math.prod(sizes) <= _MOST
         if is_weight and node.index in identities and identities[node.index] not in others:
-            found.setdefault((value.element_type, sizes), []).append(value)
-    return found
+            by_form.setdefault((value.element_type, sizes), []).append(value)
+    return by_form
 
 
 def _flat(model: Model, value: Value) -> np.ndarray:
-    held = model.graph.constant(value, _MOST)
-    assert held is not None
-    return held.reshape(-1)
+    constant = model.graph.constant(value, _MOST)
+    assert constant is not None
+    return constant.reshape(-1)
 
 
 def _few_differences(reference: np.ndarray, candidate: np.ndarray, value: Value) -> str | None:

@@ -62,9 +62,9 @@ class ComputeCrossCaches(Pass[OpenVINOModel]):
             if own is None and not is_states(node):
                 reason = f"{source.path} computes caches from input {node.name}, which the other decoder does not have"
                 raise PreconditionError("GP345", reason, "name the two decoders of one export")
-            given = node.outputs[0]
-            new = rewriter.input(node.name, given.element_type, given.shape or ()) if own is None else own
-            donor.redirect_uses(given, rewriter.handle(new))
+            output = node.outputs[0]
+            new = rewriter.input(node.name, output.element_type, output.shape or ()) if own is None else own
+            donor.redirect_uses(output, rewriter.handle(new))
         for cache, value in zip(caches, computed, strict=True):
             rewriter.replace(inputs[cache.read], donor.native(value))
             rewriter.drop([model.graph.producer(inputs[cache.read])])
@@ -83,8 +83,8 @@ def _in_openvino(path: Path) -> OpenVINOModel:
 def _computed(source: OpenVINOModel, cache: Cache) -> Value:
     """Return the first value of ``cache``."""
     wanted = cache.filled_by
-    found = source.graph.writes.get(wanted)
-    if found is None:
+    writer = source.graph.writes.get(wanted)
+    if writer is None:
         reason = f"{source.path} does not compute cache {cache.read}: it has no output {wanted}"
         raise PreconditionError("GP345", reason, "name the decoder model for the first step")
-    return found.source()
+    return writer.source()

@@ -52,13 +52,13 @@ class CountNewTokens(Pass[OnnxModel]):
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
         kept = model.analysis(analyze_caches).of_kind("kv")
-        found = [node for node in model.graph.of_op("GroupQueryAttention") if node.input(NEW_TOKENS) is None]
-        if not found or not kept:
+        nodes = [node for node in model.graph.of_op("GroupQueryAttention") if node.input(NEW_TOKENS) is None]
+        if not nodes or not kept:
             return Done()
         rewriter = model.rewriter()
         counts = _Counts(model, rewriter)
         counted, notes = 0, []
-        for node in found:
+        for node in nodes:
             count = counts.of(node)
             if isinstance(count, Miss):
                 notes.append(f"attention at {node.name} takes several tokens after a past for one row alone: {count}")

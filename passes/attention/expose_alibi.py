@@ -43,7 +43,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         graph = model.graph
         mask, tokens = graph.parameters.get("attention_mask"), token_input(graph)
-        found, notes = [], []
+        exposed, notes = [], []
         for meaning in model.analysis(find_masks):
             node = meaning.node
             is_alibi = node.op == "ScaledDotProductAttention" and "alibi" in (meaning.parts or ())
@@ -51,10 +51,10 @@ class ExposeAlibi(Pass[OpenVINOModel]):
                 continue
             reason = _obstacle(meaning) if mask is not None else "the model has no input attention_mask"
             if reason is None:
-                found.append((node, meaning.slopes or ()))
+                exposed.append((node, meaning.slopes or ()))
             else:
                 notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
-        if mask is None or tokens is None or not found:
+        if mask is None or tokens is None or not exposed:
             return Done(notes=tuple(notes))
         rewriter = model.rewriter()
         write = rewriter.under("alibi")
@@ -63,13 +63,13 @@ class ExposeAlibi(Pass[OpenVINOModel]):
         counted = write.op("Subtract", write.op("CumSum", shown, axis=1), 1, label="counted")
         positions = write.op("Unsqueeze", write.op("Multiply", counted, shown), axes=[1], label="positions")
         written: dict[tuple[tuple[float, ...], str], Handle] = {}
-        for node, slopes in found:
+        for node, slopes in exposed:
             key = slopes, node.source().element_type
             if key not in written:
                 written[key] = _write(rewriter.under(f"{node.name}/alibi"), *key, positions, hidden)
             rewriter.redirect(node, 3, written[key])
         rewriter.finish()
-        return Done({"attention with ALiBi": len(found)}, tuple(notes))
+        return Done({"attention with ALiBi": len(exposed)}, tuple(notes))
 
 
 def _obstacle(mask: AttentionMask) -> str | None:
@@ -81,8 +81,8 @@ def _obstacle(mask: AttentionMask) -> str | None:
 
 def _write(write: Writer, slopes: tuple[float, ...], kind: str, positions: Handle, hidden: Handle) -> Handle:
     """Make the mask in the matcher's form: slopes come first."""
-    held = write.constant(numpy.array(slopes, "f4").reshape(1, -1, 1), "slopes", kind)
-    product = write.op("Multiply", held, write.convert(positions, kind, "positions"), label="product")
+    constant = write.constant(numpy.array(slopes, "f4").reshape(1, -1, 1), "slopes", kind)
+    product = write.op("Multiply", constant, write.convert(positions, kind, "positions"), label="product")
     rows = write.op("Reshape", product, [-1, 1, 0], label="rows")
     shape = write.op("Concat", [-1, len(slopes), 1], write.size(rows, 2, "keys"), axis=0, label="shape")
     added = write.op("Reshape", rows, shape, zero_keeps=False, label="by_head")

@@ -99,9 +99,9 @@ class ExposePositionIds(Pass[Model]):
         # Plugins lose an input that was read by nothing when the model was made (2026.4.1).
         rewriter.drop_input(_POSITIONS)
         sources = _Sources(rewriter)
-        for found in uses:
-            node, port = found.use.node, found.use.port
-            rewriter.redirect(node, port, sources.of(found, node.source(port).element_type))
+        for embedding in uses:
+            node, port = embedding.use.node, embedding.use.port
+            rewriter.redirect(node, port, sources.of(embedding, node.source(port).element_type))
         for reshape, shape in _single_rows(graph, uses):
             rewriter.set_shape(reshape, shape)
         rewriter.finish()
@@ -142,38 +142,38 @@ def _gather(write: Writer, match: Match) -> Handle:
 def _counted_rows(model: Model) -> list[Value]:
     """Return positions ``[1, length]`` by the cache, or ``[batch, length]`` by the mask."""
     graph = model.graph
-    found = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
+    rows = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     sizes = model.analysis(infer_sizes)
     pasts = _past_lengths(model, sizes)
     for node in graph.of_op("Range"):
         start = sizes.content(node.inputs[0])
         if start is not None and fold_scalar(graph, node.inputs[2]) == 1:
-            found += _rows_after(graph, sizes, node.outputs[0], start[0], pasts)
-    return found
+            rows += _rows_after(graph, sizes, node.outputs[0], start[0], pasts)
+    return rows
 
 
 def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:
     """Return the cache's length, and the mask's without the new tokens, as sizes."""
     graph = model.graph
-    found = set()
+    lengths = set()
     for cache in analyze_caches(model).of_kind("kv"):
         shape = sizes.shape(graph.reads[cache.read].outputs[0])
         if shape is not None and cache.axes.sequence is not None:
-            found.add(shape[cache.axes.sequence])
+            lengths.add(shape[cache.axes.sequence])
     total, new = (sizes.shape(value) for value in (graph.parameters.get("attention_mask"), token_input(graph)))
     if total is not None and new is not None and len(total) == 2:
-        found.add(subtract(total[1], new[1]))
-    return found
+        lengths.add(subtract(total[1], new[1]))
+    return lengths
 
 
 def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Expr, pasts: set[Expr]) -> list[Value]:
     """Return rows of `_makes_row` that count on from the past."""
-    found: list[Value] = []
+    rows: list[Value] = []
     pending = [(counted, start)]
     while pending:
         value, first = pending.pop()
         if first in pasts and (value.rank or 0) > 1:
-            found.append(value)
+            rows.append(value)
             continue
         for use in graph.uses(value):
             node = use.node
@@ -183,7 +183,7 @@ def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Expr, pasts: 
             elif moved is not None and len(moved) == 1 and (node.op == "Add" or use.port == 0):
                 moves = add if node.op == "Add" else subtract
                 pending.append((node.outputs[0], moves(first, moved[0])))
-    return found
+    return rows
 
 
 def _last_columns(graph: Graph, counted: Node) -> list[Value]:
@@ -191,7 +191,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
     source = graph.look_through(counted.source(), CASTS)
     if graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
-    found: list[Value] = []
+    columns: list[Value] = []
     pending = [(counted.outputs[0], 0.0)]
     while pending:
         value, offset = pending.pop()
@@ -207,8 +207,8 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
             elif node.op in {"Add", "Subtract"} and number is not None:
                 pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
             elif node.op == "Slice" and use.port == 0 and offset == -1 and _ends_last(graph, node):
-                found.append(node.outputs[0])
-    return found
+                columns.append(node.outputs[0])
+    return columns
 
 
 def _ends_last(graph: Graph, node: Node) -> bool:
@@ -217,7 +217,7 @@ def _ends_last(graph: Graph, node: Node) -> bool:
 
 
 def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
-    found: list[_EmbeddingUse] = []
+    uses: list[_EmbeddingUse] = []
     pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
     while pending:
         value, laid_out = pending.pop()
@@ -228,8 +228,8 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
             elif _leads_to_embedding(graph, use):
-                found.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
-    return found
+                uses.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
+    return uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,19 +255,19 @@ class _Sources:
         parameter = rewriter.input(_POSITIONS, "i64", [None, None])
         self._made: dict[tuple[tuple[int, ...], str], Handle] = {((), "i64"): parameter}
 
-    def of(self, found: _EmbeddingUse, element_type: str) -> Handle:
+    def of(self, embedding: _EmbeddingUse, element_type: str) -> Handle:
         made, source = self._made, self._made[(), "i64"]
-        axes = (*range(found.leading), *range(found.leading + 2, found.leading + 2 + found.trailing))
+        axes = (*range(embedding.leading), *range(embedding.leading + 2, embedding.leading + 2 + embedding.trailing))
         done: tuple[int, ...] = tuple(-1 - axis for axis in axes)
         if (done, "i64") not in made:
             made[done, "i64"] = self._write.op("Unsqueeze", source, axes=axes, label="laid_out")
-        for step in found.laid_out:
+        for step in embedding.laid_out:
             source = made[done, "i64"]
             done = (*done, step.index)
             if (done, "i64") not in made:
                 made[done, "i64"] = self._rewriter.clone(step, {0: source}, f"{_POSITIONS}/{step.name}")
         if (done, element_type) not in made:
-            name = "/".join([*(step.name for step in found.laid_out[-1:]), element_type])
+            name = "/".join([*(step.name for step in embedding.laid_out[-1:]), element_type])
             made[done, element_type] = self._write.op("Convert", made[done, "i64"], to=element_type, label=name)
         return made[done, element_type]
 
@@ -289,9 +289,9 @@ def _axes_around(positions: Value) -> tuple[int, int]:
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:
     return any(
-        one.node.op in {"Cos", "Sin"}
-        or (one.node.op == "Gather" and one.port == 1 and _is_table(graph, one.node.inputs[0]))
-        for one in _onward(graph, use)
+        following.node.op in {"Cos", "Sin"}
+        or (following.node.op == "Gather" and following.port == 1 and _is_table(graph, following.node.inputs[0]))
+        for following in _onward(graph, use)
     )
 
 
@@ -302,8 +302,8 @@ def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node
         return tuple(value for value in use.node.outputs if value.shape and value.shape[0] == 1)
 
     seen: set[int] = set()
-    starts = [value for found in uses for value in outputs(found.use)]
-    for use in [*(found.use for found in uses), *graph.forward(starts, outputs)]:
+    starts = [value for embedding in uses for value in outputs(embedding.use)]
+    for use in [*(embedding.use for embedding in uses), *graph.forward(starts, outputs)]:
         node = use.node
         target = fold_elements(graph, node.input(1)) if node.op == "Reshape" and use.port == 0 else None
         source = node.source().shape if target is not None else None

@@ -65,31 +65,31 @@ class FillCrossCaches(Pass[OnnxModel]):
             return Done()
         if not self.source:
             raise _refusal("the decoder for the first step computes the caches, and option source does not name it")
-        given = load(Path(self.source))
-        source = _counting_rows(given)
+        loaded = load(Path(self.source))
+        source = _counting_rows(loaded)
         _check_pair(model, source)
-        found = _caches(source.graph)
-        if not found:
+        caches = _caches(source.graph)
+        if not caches:
             raise _refusal(f"no output of {source.path} follows from encoder states alone")
         rewriter, donor = model.rewriter(), source.rewriter()
-        moved = list(source.graph.backward([value for _, value in found], lambda node: node.inputs))
+        moved = list(source.graph.backward([value for _, value in caches], lambda node: node.inputs))
         (read,) = (node.outputs[0] for node in moved if node.op == "Parameter")
         donor.redirect_uses(read, rewriter.handle(states[0]))
         weights = NewWeights(source.path, _NAME)
         for node in moved:
-            if node.op == "Constant" and is_external(node.native) and not is_merged(given.graph):
+            if node.op == "Constant" and is_external(node.native) and not is_merged(loaded.graph):
                 _write(weights, rewriter, donor, node)
             elif node.op != "Parameter":
                 rewriter.adopt(donor, node, _NAME)
         weights.finish()
         sizes = dict(zip(read.shape or (), states[0].shape or (), strict=True))
-        for name, value in found:
+        for name, value in caches:
             shape = [_known(sizes, size) for size in value.shape or ()]
             rewriter.output(name, donor.native(value), value.element_type, shape)
         rewriter.finish()
         model.scratch += () if weights.file is None else (weights.file,)
-        model.weight_files += source.weight_files if is_merged(given.graph) else ()
-        return Done({"cross caches": len(found), "operators": sum(node.op not in _NO_WORK for node in moved)})
+        model.weight_files += source.weight_files if is_merged(loaded.graph) else ()
+        return Done({"cross caches": len(caches), "operators": sum(node.op not in _NO_WORK for node in moved)})
 
 
 #: Goes before names of what moves, and before that of the data file.
@@ -117,12 +117,12 @@ def _write(weights: NewWeights, rewriter: OnnxRewriter, donor: OnnxRewriter, nod
     donor.redirect_uses(value, weights.declare(rewriter, written, f"{_NAME}/{value.name}"))
 
 
-def _counting_rows(given: Model) -> OnnxModel:
+def _counting_rows(loaded: Model) -> OnnxModel:
     """Return the first decoder; let Reshapes of encoder states copy their rows.
 
     Exporters count the rows of tokens there, which are as many.
     """
-    model = first_decoder(given)
+    model = first_decoder(loaded)
     assert isinstance(model, OnnxModel)
     graph, rewriter = model.graph, model.rewriter()
     rows = {(node.index, 0): "rows" for node in graph.of_op("Parameter") if node.outputs[0].rank}
@@ -146,11 +146,11 @@ def _check_pair(encoder: OnnxModel, source: OnnxModel) -> None:
 
 def _caches(graph: Graph) -> list[tuple[str, Value]]:
     """Return the outputs ``[batch, heads, positions, head_dim]`` that follow from encoder states alone."""
-    found = []
+    caches = []
     for result in graph.of_op("Result"):
         if _is_real(result.source(), 4):
             upstream = graph.backward([result.source()], lambda node: node.inputs)
             inputs = [node for node in upstream if node.op == "Parameter"]
             if len(inputs) == 1 and is_states(inputs[0]):
-                found.append((result.name, result.source()))
-    return found
+                caches.append((result.name, result.source()))
+    return caches

@@ -42,37 +42,37 @@ class FuseCausalConv(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done | Skipped:
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
-        found = model.analysis(find_causal_convs)
-        fused = [one for one in found.values() if isinstance(one, CausalConv)]
+        convs = model.analysis(find_causal_convs)
+        fused = [conv for conv in convs.values() if isinstance(conv, CausalConv)]
         if fused:
             rewriter = model.rewriter()
-            for one in fused:
-                _fuse(rewriter, one)
+            for conv in fused:
+                _fuse(rewriter, conv)
             rewriter.finish()
-        notes = tuple(f"{name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss))
-        return Done({"windows fused": len(fused), "windows left": len(notes)} if found else {}, notes)
+        notes = tuple(f"{name} stays as it is: {conv}" for name, conv in convs.items() if isinstance(conv, Miss))
+        return Done({"windows fused": len(fused), "windows left": len(notes)} if convs else {}, notes)
 
 
-def _fuse(rewriter: Rewriter, one: CausalConv) -> None:
-    write, surplus = rewriter.under(one.conv.name), one.width - one.reach
-    past = write.slice(one.past, surplus, None, COLUMNS, label="read") if surplus else one.past
+def _fuse(rewriter: Rewriter, conv: CausalConv) -> None:
+    write, surplus = rewriter.under(conv.conv.name), conv.width - conv.reach
+    past = write.slice(conv.past, surplus, None, COLUMNS, label="read") if surplus else conv.past
     output, present = write.outputs(
         "CausalConvWithState",
-        one.new,
-        one.conv.source(1),
-        one.conv.input(2),
+        conv.new,
+        conv.conv.source(1),
+        conv.conv.input(2),
         past,
         count=2,
         domain="com.microsoft",
         ndim=1,
         activation="none",
-        dilation=one.dilation,
+        dilation=conv.dilation,
     )
-    if surplus and one.presents:
+    if surplus and conv.presents:
         # Few columns are copied, however long the prompt is.
-        last = write.slice(one.new, -one.width, None, COLUMNS, label="new")
-        joined = write.op("Concat", one.past, last, axis=COLUMNS, label="joined")
-        present = write.slice(joined, -one.width, None, COLUMNS, label="kept")
-    for value in one.presents:
+        last = write.slice(conv.new, -conv.width, None, COLUMNS, label="new")
+        joined = write.op("Concat", conv.past, last, axis=COLUMNS, label="joined")
+        present = write.slice(joined, -conv.width, None, COLUMNS, label="kept")
+    for value in conv.presents:
         rewriter.replace(value, present)
-    rewriter.replace(one.output, output)
+    rewriter.replace(conv.output, output)

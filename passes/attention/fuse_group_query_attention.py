@@ -90,18 +90,20 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             check_positions("context", self.context)
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
-        found = model.analysis(find_grouped_queries)
-        found = {name: self._allowed(model, one) for name, one in found.items()}
-        fused = [one for one in found.values() if isinstance(one, GroupedQuery)]
-        notes = [f"attention at {name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss)]
+        groups = model.analysis(find_grouped_queries)
+        groups = {name: self._allowed(model, groups) for name, groups in groups.items()}
+        fused = [group for group in groups.values() if isinstance(group, GroupedQuery)]
+        notes = [
+            f"attention at {name} stays as it is: {group}" for name, group in groups.items() if isinstance(group, Miss)
+        ]
         if fused:
             rewriter = model.rewriter()
             rotates = "rotation" not in self.lacks
             fusion = _Fusion(model, rewriter, self.padding, self.context, rotates)
-            for one in fused:
-                fusion.read_lengths_of_inputs(one)
-            for one in fused:
-                fusion.fuse(one)
+            for group in fused:
+                fusion.read_lengths_of_inputs(group)
+            for group in fused:
+                fusion.fuse(group)
             rewriter.finish()
             positions = model.graph.parameters.get(POSITIONS)
             if positions is not None and not model.graph.uses(positions):
@@ -109,16 +111,16 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
                 rewriter.drop_input(POSITIONS)
                 rewriter.finish()
             notes += dict.fromkeys(fusion.notes)
-        return Done({"attention fused": len(fused), "attention left": len(found) - len(fused)}, tuple(notes))
+        return Done({"attention fused": len(fused), "attention left": len(groups) - len(fused)}, tuple(notes))
 
-    def _allowed(self, model: OnnxModel, one: GroupedQuery | Miss) -> GroupedQuery | Miss:
-        if isinstance(one, Miss):
-            return one
-        if (reason := why_left(one, self.lacks, any_padding=self.padding == "any")) is not None:
+    def _allowed(self, model: OnnxModel, group: GroupedQuery | Miss) -> GroupedQuery | Miss:
+        if isinstance(group, Miss):
+            return group
+        if (reason := why_left(group, self.lacks, any_padding=self.padding == "any")) is not None:
             return reason
-        if not self.pad_values and (reason := one.wants_padding) is not None:
+        if not self.pad_values and (reason := group.wants_padding) is not None:
             return reason
-        return _mask_of_keys(model, one) or one
+        return _mask_of_keys(model, group) or group
 
 
 class _Fusion:
@@ -135,14 +137,14 @@ class _Fusion:
         self._shared = rewriter.under("attention")
         self._made: dict[Hashable, Any] = {}
 
-    def read_lengths_of_inputs(self, one: GroupedQuery) -> None:
+    def read_lengths_of_inputs(self, group: GroupedQuery) -> None:
         """Redirect readers of the shapes of keys and values to lengths of the inputs.
 
         The past may be a buffer of more room, and the copies of its heads go.
         """
         sizes, graph = self._model.analysis(infer_sizes), self._rewriter.graph
-        forms = (*one.attention.key_forms, *one.attention.value_forms)
-        read = [value for cache in (one.key, one.value) for value in (cache.past, cache.whole, *cache.copies)]
+        forms = (*group.attention.key_forms, *group.attention.value_forms)
+        read = [value for cache in (group.key, group.value) for value in (cache.past, cache.whole, *cache.copies)]
         # In one order: names of new nodes follow it.
         values = dict.fromkeys([*read, *forms])
         for use in graph.forward(reversed(values), lambda use: use.node.outputs if use.node.op in MOVES else ()):
@@ -150,59 +152,61 @@ class _Fusion:
             if content is not None and self._lengths.knows(content):
                 self._rewriter.replace(use.node.outputs[0], self._lengths.vector(content))
 
-    def fuse(self, one: GroupedQuery) -> None:
-        """Write the operator in place of ``one``."""
-        write, kind = self._rewriter.under(one.attention.node.name), one.key.past.element_type
-        given: dict[str, Any] = {"num_heads": one.heads, "kv_num_heads": one.key_heads, "scale": one.scale}
-        if one.softcap:
-            given["softcap"] = one.softcap
-        counts_tokens = isinstance(one.mask, AttentionMask) and self._padding == "right"
+    def fuse(self, group: GroupedQuery) -> None:
+        """Write the operator in place of ``group``."""
+        write, kind = self._rewriter.under(group.attention.node.name), group.key.past.element_type
+        attributes: dict[str, Any] = {"num_heads": group.heads, "kv_num_heads": group.key_heads, "scale": group.scale}
+        if group.softcap:
+            attributes["softcap"] = group.softcap
+        counts_tokens = isinstance(group.mask, AttentionMask) and self._padding == "right"
         bias = None
-        if isinstance(one.mask, AttentionMask):
-            given |= {"local_window_size": one.mask.window} if one.mask.window is not None else {}
-            if one.mask.is_padded and not counts_tokens:
+        if isinstance(group.mask, AttentionMask):
+            attributes |= {"local_window_size": group.mask.window} if group.mask.window is not None else {}
+            if group.mask.is_padded and not counts_tokens:
                 bias = self._padding_bias(kind)
         else:
-            bias, given["causal"] = self._bias(one, kind), 0
-            self.notes.append(f"attention at {one.attention.node.name} takes its mask as a bias: {one.mask}")
-        query, key, tables = self._rotated(one, write, counts_tokens)
+            bias, attributes["causal"] = self._bias(group, kind), 0
+            self.notes.append(f"attention at {group.attention.node.name} takes its mask as a bias: {group.mask}")
+        query, key, tables = self._rotated(group, write, counts_tokens)
         if tables:
-            given["do_rotary"] = 1
-            given |= {"rotary_interleaved": 1} if one.rotations is not None and one.rotations[0].interleaved else {}
+            attributes["do_rotary"] = 1
+            attributes |= (
+                {"rotary_interleaved": 1} if group.rotations is not None and group.rotations[0].interleaved else {}
+            )
         inputs = [
             query,
             key,
-            self._value(one, write),
-            one.key.past,
-            one.value.past,
+            self._value(group, write),
+            group.key.past,
+            group.value.past,
             self._counts() if counts_tokens else self._lasts(),
             self._total(),
             *(tables or (None, None)),
             None,
             bias,
-            None if one.attention.sink is None else self._sink(write, one, kind),
+            None if group.attention.sink is None else self._sink(write, group, kind),
         ]
         while inputs[-1] is None:
             inputs.pop()
         results = write.outputs(
-            "GroupQueryAttention", *inputs, count=3, label="GroupQueryAttention", domain=_DOMAIN, **given
+            "GroupQueryAttention", *inputs, count=3, label="GroupQueryAttention", domain=_DOMAIN, **attributes
         )
-        self._replace_result(write, one, results[0])
-        self._rewriter.replace(one.key.whole, results[1])
-        self._rewriter.replace(one.value.whole, results[2])
+        self._replace_result(write, group, results[0])
+        self._rewriter.replace(group.key.whole, results[1])
+        self._rewriter.replace(group.value.whole, results[2])
 
-    def _value(self, one: GroupedQuery, write: Writer) -> Handle:
+    def _value(self, group: GroupedQuery, write: Writer) -> Handle:
         """Return new values ``[batch, length, heads * head_dim]``, padded with zeros if they are smaller."""
-        if one.value_dim == one.head_dim:
-            return self._flat(write, one.value.new, one.key_heads, one.head_dim)
-        kind = one.value.past.element_type
-        ends = [0, 0, 0, one.head_dim - one.value_dim]
-        padded = write.op("Pad", one.value.new, [0, 0, 0, 0], ends, write.number(0.0, kind), label="value_padded")
+        if group.value_dim == group.head_dim:
+            return self._flat(write, group.value.new, group.key_heads, group.head_dim)
+        kind = group.value.past.element_type
+        ends = [0, 0, 0, group.head_dim - group.value_dim]
+        padded = write.op("Pad", group.value.new, [0, 0, 0, 0], ends, write.number(0.0, kind), label="value_padded")
         rows = write.op("Transpose", padded, order=[0, 2, 1, 3], label="value_rows")
-        graph, cache = self._rewriter.graph, one.value.cache
+        graph, cache = self._rewriter.graph, group.value.cache
         for port in (graph.reads[cache.read], graph.writes[cache.write]):
-            self._rewriter.resize_port(port, [None, None, None, one.head_dim])
-        return write.op("Reshape", rows, [0, 0, one.key_heads * one.head_dim], label="value_flat")
+            self._rewriter.resize_port(port, [None, None, None, group.head_dim])
+        return write.op("Reshape", rows, [0, 0, group.key_heads * group.head_dim], label="value_flat")
 
     def _once(self, key: Hashable, make: Any) -> Any:
         if key not in self._made:
@@ -250,42 +254,42 @@ class _Fusion:
         return self._once(("padding", kind), make)
 
     def _square(self) -> Handle:
-        one = self._lengths
+        lengths = self._lengths
         return self._once(
-            "square", lambda: self._shared.op("Concat", [1, 1], one.of("length"), one.of("total"), axis=0)
+            "square", lambda: self._shared.op("Concat", [1, 1], lengths.of("length"), lengths.of("total"), axis=0)
         )
 
-    def _bias(self, one: GroupedQuery, kind: str) -> Handle:
+    def _bias(self, group: GroupedQuery, kind: str) -> Handle:
         """Return the sum of all masks, ``[1 or batch, 1 or heads, length, total]``."""
-        masks, name = one.attention.masks, f"{one.attention.node.name}/mask"
-        total = self._masks.of(masks, kind, one.heads, name)
+        masks, name = group.attention.masks, f"{group.attention.node.name}/mask"
+        total = self._masks.of(masks, kind, group.heads, name)
         return self._once((masks, kind), lambda: self._shared.op("Broadcast", total, self._square(), label="bias"))
 
-    def _sink(self, write: Writer, one: GroupedQuery, kind: str) -> Handle:
-        sink = one.attention.sink
+    def _sink(self, write: Writer, group: GroupedQuery, kind: str) -> Handle:
+        sink = group.attention.sink
         flat = write.op("Reshape", sink, [-1], label="sink")
         is_same = sink is None or sink.element_type == kind
         return flat if is_same else write.op("Convert", flat, to=kind, label="sink_converted")
 
     def _rotated(
-        self, one: GroupedQuery, write: Writer, counts_tokens: bool
+        self, group: GroupedQuery, write: Writer, counts_tokens: bool
     ) -> tuple[Handle, Handle, tuple[Handle, Handle] | None]:
         """Return query and key ``[batch, length, heads * head_dim]``, and the tables that rotate them inside."""
-        tables = self._tables(one.rotations[0]) if one.rotations is not None else None
-        if one.rotations is None or tables is None:
-            key = self._flat(write, one.key.new, one.key_heads, one.head_dim)
-            return self._flat(write, one.query, one.heads, one.head_dim), key, None
+        tables = self._tables(group.rotations[0]) if group.rotations is not None else None
+        if group.rotations is None or tables is None:
+            key = self._flat(write, group.key.new, group.key_heads, group.head_dim)
+            return self._flat(write, group.query, group.heads, group.head_dim), key, None
         flat = [
             self._flat(write, part.source, part.heads, part.head_dim, heads_last=part.heads_last)
-            for part in one.rotations
+            for part in group.rotations
         ]
-        counts_slots = one.rotations[0].counts_slots
-        if self._rotates and one.rotates_inside and (counts_tokens or counts_slots):
+        counts_slots = group.rotations[0].counts_slots
+        if self._rotates and group.rotates_inside and (counts_tokens or counts_slots):
             return flat[0], flat[1], tables
         positions = self._positions(counts_slots, counts_tokens)
         turned = [
             self._turned(write, part, rotation, tables, positions, f"rotated_{label}")
-            for part, rotation, label in zip(flat, one.rotations, ("query", "key"), strict=True)
+            for part, rotation, label in zip(flat, group.rotations, ("query", "key"), strict=True)
         ]
         return turned[0], turned[1], None
 
@@ -298,11 +302,11 @@ class _Fusion:
         positions: Operand,
         label: str,
     ) -> Handle:
-        given = {"interleaved": int(rotation.interleaved), "num_heads": rotation.heads}
+        attributes = {"interleaved": int(rotation.interleaved), "num_heads": rotation.heads}
         if rotation.size < rotation.head_dim:
-            given["rotary_embedding_dim"] = rotation.size
+            attributes["rotary_embedding_dim"] = rotation.size
         operands = [value, positions, *tables]
-        return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **given)[0]
+        return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **attributes)[0]
 
     def _positions(self, counts_slots: bool, counts_tokens: bool) -> Operand:
         """Return positions ``[batch, length]``: the input's, places in the cache, or tokens counted there."""
@@ -324,9 +328,9 @@ class _Fusion:
     def _counted(self, mask: Value) -> Handle:
         write, lengths = self._shared, self._lengths
         past = write.slice(write.convert(mask, "i64"), 0, lengths.of("past"), axis=1, label="past_mask")
-        held = write.op("ReduceSum", past, axes=[1], keep=True, label="held")
+        count = write.op("ReduceSum", past, axes=[1], keep=True, label="held")
         steps = write.op("Range", write.number(0, "i64"), lengths.scalar("length"), write.number(1, "i64"))
-        return write.op("Add", held, steps, label="counted_positions")
+        return write.op("Add", count, steps, label="counted_positions")
 
     def _tables(self, rotation: Rotation) -> tuple[Handle, Handle] | None:
         count = self._context
@@ -364,45 +368,45 @@ class _Fusion:
             return write.clone(node, graph.producer(node.source()).source(), *node.inputs[1:])
         return write.op("Transpose", value, order=[0, 2, 1, 3])
 
-    def _replace_result(self, write: Writer, one: GroupedQuery, result: Handle) -> None:
+    def _replace_result(self, write: Writer, group: GroupedQuery, result: Handle) -> None:
         """Let ``[batch, length, heads * head_dim]`` stand for the attention's result, merged heads if possible."""
-        output = one.attention.output
-        merged = merged_heads(self._model, one.attention.output, one.heads * one.value_dim)
-        if output.element_type != one.key.past.element_type:
+        output = group.attention.output
+        merged = merged_heads(self._model, group.attention.output, group.heads * group.value_dim)
+        if output.element_type != group.key.past.element_type:
             result = write.op("Convert", result, to=output.element_type, label="widened")
         split = None
-        if merged is None or one.value_dim < one.head_dim:
-            split = write.op("Reshape", result, [0, 0, one.heads, one.head_dim], label="split")
-        if split is not None and one.value_dim < one.head_dim:
-            split = write.slice(split, 0, one.value_dim, 3, label="unpadded")
-            result = write.op("Reshape", split, [0, 0, one.heads * one.value_dim], label="joined")
+        if merged is None or group.value_dim < group.head_dim:
+            split = write.op("Reshape", result, [0, 0, group.heads, group.head_dim], label="split")
+        if split is not None and group.value_dim < group.head_dim:
+            split = write.slice(split, 0, group.value_dim, 3, label="unpadded")
+            result = write.op("Reshape", split, [0, 0, group.heads * group.value_dim], label="joined")
         if merged is not None:
             self._rewriter.replace(merged, result)
             return
         rows = write.op("Transpose", split, order=[0, 2, 1, 3], label="by_head")
         if output.rank == 3:
-            shape = write.op("Concat", [-1], self._lengths.of("length"), [one.value_dim], axis=0, label="shape")
+            shape = write.op("Concat", [-1], self._lengths.of("length"), [group.value_dim], axis=0, label="shape")
             rows = write.op("Reshape", rows, shape, label="merged")
         self._rewriter.replace(output, rows)
 
 
-def _mask_of_keys(model: OnnxModel, one: GroupedQuery) -> Miss | None:
+def _mask_of_keys(model: OnnxModel, group: GroupedQuery) -> Miss | None:
     """Return why a bias of the masks would make a cycle."""
-    if isinstance(one.mask, AttentionMask):
+    if isinstance(group.mask, AttentionMask):
         return None
     graph, sizes, lengths = model.graph, model.analysis(infer_sizes), model.analysis(find_step_lengths)
-    made = {one.key.whole.node, one.value.whole.node}
+    made = {group.key.whole.node, group.value.whole.node}
 
     def further(node: Node) -> Iterable[Value | None]:
         content = sizes.content(node.outputs[0]) if node.op == "ShapeOf" else None
-        is_told = content is not None and all(one in lengths for size in content for one, _ in dimensions(size))
+        is_told = content is not None and all(term in lengths for size in content for term, _ in dimensions(size))
         # Nodes come in execution order: what is before the keys does not read them.
         return () if is_told or node.index < min(made) else node.inputs
 
-    for node in graph.backward((mask.value for mask in one.attention.masks), further):
+    for node in graph.backward((mask.value for mask in group.attention.masks), further):
         if node.index in made:
             reason = f"its mask reads the keys at {node.name}, whose length does not follow from the inputs' shapes"
-            return Miss(one.attention.node, reason)
+            return Miss(group.attention.node, reason)
     return None
 
 

@@ -51,16 +51,22 @@ class FuseLinearAttention(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done | Skipped:
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
-        found = model.analysis(find_linear_attention)
-        fused = {name: one for name, one in found.items() if isinstance(one, LinearAttention)}
+        recurrences = model.analysis(find_linear_attention)
+        fused = {
+            name: recurrence for name, recurrence in recurrences.items() if isinstance(recurrence, LinearAttention)
+        }
         if fused:
             rewriter = model.rewriter()
             values = {value.name: value for node in model.graph.nodes for value in node.outputs}
-            for name, one in fused.items():
-                _Fusion(rewriter, values, name.partition(" ")[2], one).write()
+            for name, recurrence in fused.items():
+                _Fusion(rewriter, values, name.partition(" ")[2], recurrence).write()
             rewriter.finish()
-        notes = tuple(f"{name} stays as it is: {one}" for name, one in found.items() if isinstance(one, Miss))
-        return Done({"loops fused": len(fused), "loops left": len(notes)} if found else {}, notes)
+        notes = tuple(
+            f"{name} stays as it is: {recurrence}"
+            for name, recurrence in recurrences.items()
+            if isinstance(recurrence, Miss)
+        )
+        return Done({"loops fused": len(fused), "loops left": len(notes)} if recurrences else {}, notes)
 
 
 class _Fusion:
@@ -69,16 +75,16 @@ class _Fusion:
     Values of the analysis are those of the graph of bodies; their names are those of the model's own.
     """
 
-    def __init__(self, rewriter: Rewriter, values: dict[str, Value], name: str, found: LinearAttention) -> None:
-        self._rewriter, self._values, self._found = rewriter, values, found
+    def __init__(self, rewriter: Rewriter, values: dict[str, Value], name: str, recurrence: LinearAttention) -> None:
+        self._rewriter, self._values, self._recurrence = rewriter, values, recurrence
         self._write: Any = rewriter.under(name)
 
     def write(self) -> None:
-        found, write = self._found, self._write
-        query, key = self._packed(found.query), self._packed(found.key)
-        inputs = [query, key, self._value(), self._swapped(self._values[found.past.name])]
-        inputs += [None if found.decay is None else self._log(found.decay, key)]
-        if found.corrects:
+        recurrence, write = self._recurrence, self._write
+        query, key = self._packed(recurrence.query), self._packed(recurrence.key)
+        inputs = [query, key, self._value(), self._swapped(self._values[recurrence.past.name])]
+        inputs += [None if recurrence.decay is None else self._log(recurrence.decay, key)]
+        if recurrence.corrects:
             inputs.append(self._beta(key))
         while inputs[-1] is None:
             inputs.pop()
@@ -87,16 +93,16 @@ class _Fusion:
             *inputs,
             count=2,
             domain="com.microsoft",
-            update_rule=found.rule,
-            q_num_heads=found.heads * found.groups,
-            kv_num_heads=found.heads,
+            update_rule=recurrence.rule,
+            q_num_heads=recurrence.heads * recurrence.groups,
+            kv_num_heads=recurrence.heads,
             scale=1.0,
         )
-        self._rewriter.replace(self._values[found.present.name], self._swapped(present))
-        self._rewriter.replace(self._values[found.output.name], self._laid_out(output))
+        self._rewriter.replace(self._values[recurrence.present.name], self._swapped(present))
+        self._rewriter.replace(self._values[recurrence.output.name], self._laid_out(output))
 
     def _swapped(self, state: Any) -> Any:
-        return self._write.op("Transpose", state, order=_SWAP) if self._found.transposed else state
+        return self._write.op("Transpose", state, order=_SWAP) if self._recurrence.transposed else state
 
     def _packed(self, role: Role, functions: Sequence[str] | None = None) -> Handle:
         """Return the tensor of a role as ``[batch, tokens, heads * width]``."""
@@ -108,17 +114,19 @@ class _Fusion:
             made = self._write.op("Transpose", made, order=list(role.order))
         if len(role.order) == 3:
             return made
-        return self._write.op("Reshape", made, [0, 0, role.width * self._found.heads or 1])
+        return self._write.op("Reshape", made, [0, 0, role.width * self._recurrence.heads or 1])
 
     def _value(self) -> Handle:
-        write, found, value = self._write, self._found, self._packed(self._found.value)
-        for scale in found.scales:
+        write, recurrence, value = self._write, self._recurrence, self._packed(self._recurrence.value)
+        for scale in recurrence.scales:
             if scale.numbers:
                 factor = write.constant(numpy.array(scale.numbers, numpy.float32).reshape(-1, 1))
             else:
                 factor = write.op("Unsqueeze", self._packed(scale), axes=[3])
-            value = write.op("Multiply", write.op("Reshape", value, [0, 0, found.heads, found.value_dim]), factor)
-            value = write.op("Reshape", value, [0, 0, found.heads * found.value_dim])
+            value = write.op(
+                "Multiply", write.op("Reshape", value, [0, 0, recurrence.heads, recurrence.value_dim]), factor
+            )
+            value = write.op("Reshape", value, [0, 0, recurrence.heads * recurrence.value_dim])
         return value
 
     def _log(self, decay: Role, key: Handle) -> Handle:
@@ -128,10 +136,14 @@ class _Fusion:
             log = self._packed(decay, decay.functions[:-1])
         else:
             log = self._write.op("Log", self._packed(decay))
-        return log if decay.width else self._write.op("Broadcast", log, [1, 1, self._found.heads], mode="bidirectional")
+        return (
+            log
+            if decay.width
+            else self._write.op("Broadcast", log, [1, 1, self._recurrence.heads], mode="bidirectional")
+        )
 
     def _beta(self, key: Handle) -> Handle:
-        betas = self._found.betas
+        betas = self._recurrence.betas
         factors = [self._packed(beta) for beta in betas if not beta.numbers]
         numbers = numpy.ones(1)
         for beta in betas:
@@ -147,15 +159,15 @@ class _Fusion:
 
     def _constant(self, numbers: Any, key: Handle) -> Handle:
         """Return ``numbers``, one or one a head, for each batch and token of ``key``."""
-        write, heads = self._write, self._found.heads
-        held = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
+        write, heads = self._write, self._recurrence.heads
+        array = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
         shape = write.op("Concat", write.size(key, 0), write.size(key, 1), [heads], axis=0)
-        return write.op("Broadcast", write.constant(numpy.ascontiguousarray(held)), shape)
+        return write.op("Broadcast", write.constant(numpy.ascontiguousarray(array)), shape)
 
     def _laid_out(self, output: Handle) -> Handle:
-        found, write = self._found, self._write
-        heads = [found.heads, found.groups, found.value_dim]
-        if found.order == (0, 1, 2, 3, 4):
-            return output if len(found.shape) == 3 else write.op("Reshape", output, list(found.shape))
-        made = write.op("Transpose", write.op("Reshape", output, [0, 0, *heads]), order=list(found.order))
-        return write.op("Reshape", made, list(found.shape))
+        recurrence, write = self._recurrence, self._write
+        heads = [recurrence.heads, recurrence.groups, recurrence.value_dim]
+        if recurrence.order == (0, 1, 2, 3, 4):
+            return output if len(recurrence.shape) == 3 else write.op("Reshape", output, list(recurrence.shape))
+        made = write.op("Transpose", write.op("Reshape", output, [0, 0, *heads]), order=list(recurrence.order))
+        return write.op("Reshape", made, list(recurrence.shape))

@@ -49,16 +49,16 @@ class FuseMultiHeadAttention(Pass[OnnxModel]):
         tokens = token_input(model.graph)
         if analyze_caches(model).caches or tokens is None:
             return Done()
-        found = [block for block in model.analysis(find_attention) if not block.is_fused]
-        misses = {block.node.name: miss for block in found if (miss := _obstacle(model, block)) is not None}
-        fused = [block for block in found if block.node.name not in misses]
+        blocks = [block for block in model.analysis(find_attention) if not block.is_fused]
+        misses = {block.node.name: miss for block in blocks if (miss := _obstacle(model, block)) is not None}
+        fused = [block for block in blocks if block.node.name not in misses]
         rewriter = model.rewriter()
         fusion = _Fusion(model, rewriter, tokens)
         for block in fused:
             fusion.fuse(block)
         rewriter.finish()
         notes = tuple(f"attention at {name} stays as it is: {miss}" for name, miss in misses.items())
-        return Done({"attention fused": len(fused), "attention left": len(misses)} if found else {}, notes)
+        return Done({"attention fused": len(fused), "attention left": len(misses)} if blocks else {}, notes)
 
 
 def _obstacle(model: OnnxModel, block: Attention) -> Miss | None:
@@ -109,12 +109,12 @@ class _Fusion:
         ]
         if block.masks:
             operands += [None, None, self._bias(block, kind, heads)]
-        given = {
+        attributes = {
             "num_heads": heads,
             "scale": math.prod((scale.factor(self._model.graph) or 1.0 for scale in block.scales), start=1.0),
         }
         (result,) = write.outputs(
-            "MultiHeadAttention", *operands, count=1, label="MultiHeadAttention", domain=_DOMAIN, **given
+            "MultiHeadAttention", *operands, count=1, label="MultiHeadAttention", domain=_DOMAIN, **attributes
         )
         size = fixed_size(block.output, 3)
         merged = None if size is None else merged_heads(self._model, block.output, heads * size)

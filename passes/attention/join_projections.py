@@ -57,16 +57,16 @@ class JoinProjections(Pass[OnnxModel]):
         for node in graph.of_op("GroupQueryAttention"):
             if node.input(1) is None or node.input(2) is None:
                 continue
-            found = _find(graph, node)
-            if isinstance(found, Miss):
-                apart.setdefault(found.reason, []).append(found)
+            origin = _find(graph, node)
+            if isinstance(origin, Miss):
+                apart.setdefault(origin.reason, []).append(origin)
                 continue
-            if isinstance(found, Value):
+            if isinstance(origin, Value):
                 whole += 1
-                packed: Handle = found
+                packed: Handle = origin
             else:
-                products += len(found)
-                packed = _joined(rewriter, node, found)
+                products += len(origin)
+                packed = _joined(rewriter, node, origin)
             rewriter.set_input(node, 0, packed)
             for port in range(1, _OPERANDS):
                 rewriter.set_input(node, port, None)
@@ -106,10 +106,10 @@ def _start(graph: Graph, maker: Node, part: Value) -> int | None:
     """Return the place at which ``part`` begins along the last axis of the maker's input."""
     last = (part.rank or 0) - 1
     if maker.op == "VariadicSplit" and maker.attributes["axis"] == last:
-        widths = [fixed_size(one, -1) for one in maker.outputs[: part.port]]
+        widths = [fixed_size(output, -1) for output in maker.outputs[: part.port]]
         return None if None in widths else sum(width for width in widths if width is not None)
-    found = fold_cuts(graph, maker) if maker.op in SLICES else ()
-    return found[0].start if len(found) == 1 and found[0].axis == last and found[0].step == 1 else None
+    cuts = fold_cuts(graph, maker) if maker.op in SLICES else ()
+    return cuts[0].start if len(cuts) == 1 and cuts[0].axis == last and cuts[0].step == 1 else None
 
 
 def _products(graph: Graph, node: Node, operands: list[Value]) -> Iterator[Match]:
@@ -120,23 +120,23 @@ def _products(graph: Graph, node: Node, operands: list[Value]) -> Iterator[Match
     """
     first: Match | None = None
     for operand in operands:
-        found = _PROJECTION.match(graph, operand)
-        if isinstance(found, Miss):
-            raise MissError(found.node, found.reason)
-        first = first or found
-        product, bias = found.nodes["product"], found.values.get("bias")
-        if found["x"] != first["x"]:
-            raise MissError(product, f"it reads {found['x'].name}, and another product {first['x'].name}")
+        match = _PROJECTION.match(graph, operand)
+        if isinstance(match, Miss):
+            raise MissError(match.node, match.reason)
+        first = first or match
+        product, bias = match.nodes["product"], match.values.get("bias")
+        if match["x"] != first["x"]:
+            raise MissError(product, f"it reads {match['x'].name}, and another product {first['x'].name}")
         if (bias is None) != ("bias" not in first.values):
             raise MissError(product, "some products have a bias, and some have none")
-        weight = found["weight"]
+        weight = match["weight"]
         if not _is_constant(graph, weight) or weight.rank != 2 or weight.element_type != first["weight"].element_type:
             raise MissError(product, f"its weight {weight.name} is no constant matrix of the others' type")
         if bias is not None and (not _is_constant(graph, bias) or bias.rank != 1):
             raise MissError(product, f"its bias {bias.name} is no constant vector")
         if any(len(graph.uses(value)) > 1 for value in (operand, product.outputs[0])):
             raise MissError(product, f"its result is read elsewhere than by {node.name}, too")
-        yield found
+        yield match
 
 
 def _is_constant(graph: Graph, value: Value) -> bool:

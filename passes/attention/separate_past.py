@@ -37,15 +37,15 @@ class SeparatePast(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> Done:
         """See `Pass.run`."""
-        found, caches = list(with_past(model.graph)), analyze_caches(model).of_kind("kv")
-        if not found or not caches:
+        nodes, caches = list(with_past(model.graph)), analyze_caches(model).of_kind("kv")
+        if not nodes or not caches:
             return Done()
         rewriter = model.rewriter()
         step = StepBuilder(model, rewriter)
-        for node in found:
+        for node in nodes:
             _separate(rewriter, node, step.causal if _is_causal(node) else None)
         rewriter.finish()
-        return Done({"pasts separated": len(found)})
+        return Done({"pasts separated": len(nodes)})
 
 
 def with_past(graph: Graph) -> Iterator[Node]:
@@ -94,10 +94,10 @@ def _separate(rewriter: Rewriter, node: Node, causal: Handle | None) -> None:
         write.op("Concat", node.source(past), new, axis=2, label=label)
         for past, new, label in ((_PAST_KEY, key, "keys"), (_PAST_VALUE, value, "values"))
     )
-    given = {name: node.attributes[name] for name in ("scale", "softcap") if node.attributes.get(name)}
+    attributes = {name: node.attributes[name] for name in ("scale", "softcap") if node.attributes.get(name)}
     mask = _mask(write, node, causal)
     operands = [query, keys, values, *([] if mask is None else [mask])]
-    (result,) = write.outputs("Attention", *operands, count=1, label="attention", **given)
+    (result,) = write.outputs("Attention", *operands, count=1, label="attention", **attributes)
     if node.outputs[0].rank == 3:
         rows = write.op("Transpose", result, order=[0, 2, 1, 3], label="rows")
         result = write.op("Reshape", rows, [0, 0, -1], label="result")

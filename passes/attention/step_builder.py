@@ -40,7 +40,7 @@ class StepBuilder:
         self._model, self._rewriter, self._write = model, rewriter, rewriter.under("lengths")
         mask = rewriter.graph.parameters.get(MASK)
         self.mask = mask if mask is not None and mask.rank == 2 else None
-        self._found, self._adds_input = tokens or token_input(rewriter.graph), adds_input
+        self._tokens, self._adds_input = tokens or token_input(rewriter.graph), adds_input
         self._made: dict[str, Handle] = {}
         self._shapes: dict[Value, Handle] = {}
         self._vectors: dict[tuple[Expr, ...], Handle] = {}
@@ -52,10 +52,10 @@ class StepBuilder:
         Raises:
             UnsupportedError: GP363, no input holds them.
         """
-        if self._found is None:
+        if self._tokens is None:
             reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: the new tokens are not known"
             raise UnsupportedError("GP363", reason)
-        return self._found
+        return self._tokens
 
     def of(self, length: Length) -> Handle:
         """Return a length, i64 ``[1]``."""
@@ -129,7 +129,7 @@ class StepBuilder:
             return write.size(value, axis, label=length, shape=self._shape(value))
         if length != "past":
             return write.op("Add", self.of("past"), self.of("length"), label=length)
-        if self._adds_input and (self.mask is None or self._found is None):
+        if self._adds_input and (self.mask is None or self._tokens is None):
             return self._rewriter.input(PAST_LENGTH, "i64", [1])
         return write.op("Subtract", self.of("total"), self.of("length"), label=length)
 

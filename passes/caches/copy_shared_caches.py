@@ -51,7 +51,7 @@ class CopySharedCaches(Pass[OpenVINOModel]):
                 for node in attention
                 if (
                     chains := {
-                        port: found for port in (1, 2) if (found := _chain(graph, node, port, concat)) is not None
+                        port: copied for port in (1, 2) if (copied := _chain(graph, node, port, concat)) is not None
                     }
                 )
             ]
@@ -66,14 +66,14 @@ class CopySharedCaches(Pass[OpenVINOModel]):
 
 def _chain(graph: Graph, attention: Node, port: int, concat: Node) -> list[Node] | None:
     """Return nodes from ``concat`` to an operand, in order; ``None`` if others lie between."""
-    found: list[Node] = []
+    chain: list[Node] = []
     value: Value | None = attention.inputs[port]
     while value is not None and (node := graph.producer(value)) != concat:
         if node.op not in _LAYOUT:
             return None
-        found.append(node)
+        chain.append(node)
         value = node.source()
-    return found[::-1] if value is not None else None
+    return chain[::-1] if value is not None else None
 
 
 def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, number: int) -> Handle:

@@ -41,11 +41,11 @@ class GrowCaches(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> Done | Skipped:
         """See `Pass.run`."""
-        found = written_in_place(model)
-        if not found:
+        nodes = written_in_place(model)
+        if not nodes:
             return Skipped("no caches are written by TensorScatter for causal attention alone")
         graph, rewriter = model.graph, model.rewriter()
-        counters = {str(graph.producer(value).name) for node in found for value in _counters(graph, node)}
+        counters = {str(graph.producer(value).name) for node in nodes for value in _counters(graph, node)}
         tokens = token_input(graph)
         if tokens is None:
             return Skipped("no input takes tokens")
@@ -57,30 +57,30 @@ class GrowCaches(Pass[OnnxModel]):
         seen = write.op(
             "Broadcast", keys, write.op("Concat", [1, 1], write.size(tokens, 1), [1], axis=0), mode="bidirectional"
         )
-        for node in found:
+        for node in nodes:
             _grow(graph, rewriter, node, batch, seen)
         rewriter.finish()
         rewriter = model.rewriter()
         for name in sorted(counters):
             rewriter.drop_input(name)
         rewriter.finish()
-        return Done({"caches grown": 2 * len(found)})
+        return Done({"caches grown": 2 * len(nodes)})
 
 
 def written_in_place(model: Model) -> list[Node]:
     """Return causal attention over buffers of fixed size, if no cache is of another kind."""
     graph = model.graph
-    found = [node for node in graph.of_op("Attention") if _fits(graph, node)]
+    nodes = [node for node in graph.of_op("Attention") if _fits(graph, node)]
     caches = {cache.write for cache in analyze_caches(model).caches}
-    scatters = [_scatter(graph, node, port) for node in found for port in (_KEY, _VALUE)]
+    scatters = [_scatter(graph, node, port) for node in nodes for port in (_KEY, _VALUE)]
     written = {
         use.node.name for scatter in scatters for use in graph.uses(scatter.outputs[0]) if use.node.op == "Result"
     }
-    counted = {value for node in found for value in _counters(graph, node)}
+    counted = {value for node in nodes for value in _counters(graph, node)}
     users = {use.node.index for value in counted for use in graph.uses(value)}
-    known = {node.index for node in (*found, *scatters)}
+    known = {node.index for node in (*nodes, *scatters)}
     is_whole = written == caches and users <= known and "attention_mask" not in graph.parameters
-    return found if is_whole else []
+    return nodes if is_whole else []
 
 
 def _fits(graph: Graph, node: Node) -> bool:
@@ -104,8 +104,8 @@ def _scatter(graph: Graph, node: Node, port: int) -> Node:
 def _counters(graph: Graph, node: Node) -> list[Value]:
     """Return numbers of positions in use, and places of the new ones."""
     scatters = [_scatter(graph, node, port) for port in (_KEY, _VALUE)]
-    given = [node.input(_LENGTHS), *(scatter.input(_START) for scatter in scatters if scatter.op == "TensorScatter")]
-    return [value for value in given if value is not None]
+    counters = [node.input(_LENGTHS), *(scatter.input(_START) for scatter in scatters if scatter.op == "TensorScatter")]
+    return [value for value in counters if value is not None]
 
 
 def _grow(graph: Graph, rewriter: Rewriter, node: Node, batch: Dimension, seen: Handle) -> None:

@@ -56,7 +56,7 @@ class MakeStateless(Pass[OpenVINOModel]):
             rewriter.drop([write])
         rewriter.drop_input("beam_idx")
         forget_names(model)
-        model.declare(replace(one, name=names[one.name][0]) for one in model.declarations)
+        model.declare(replace(declaration, name=names[declaration.name][0]) for declaration in model.declarations)
         rewriter.finish()
         return Done({"variables removed": len(caches)})
 

@@ -142,8 +142,8 @@ def _check(states: list[_State], kept: set[str]) -> None:
             )
     first = states[0]
     for state in states[1:]:
-        indices = [one.gather.inputs[1] if one.gather is not None else None for one in (first, state)]
-        types = [one.read.outputs[0].element_type for one in (first, state)]
+        indices = [part.gather.inputs[1] if part.gather is not None else None for part in (first, state)]
+        types = [part.read.outputs[0].element_type for part in (first, state)]
         if indices[0] != indices[1] or types[0] != types[1]:
             why = "they are of different types, or reordered separately"
             raise UnsupportedError("GP387", f"caches {first.name} and {state.name} cannot be packed: {why}")

@@ -22,10 +22,10 @@ def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
         UnsupportedError: GP386, a cache has several partners, or one with other axes.
     """
     caches = {cache.name: cache for cache in inventory.of_kind("kv")}
-    found = dict.fromkeys((block.key, block.value) for block in inventory.attention)
+    couples = dict.fromkeys((block.key, block.value) for block in inventory.attention)
     pairs = [
         (caches[key], caches[value])
-        for key, value in found
+        for key, value in couples
         if key is not None and value is not None and key != value and key in caches and value in caches
     ]
     for cache, count in Counter(cache for pair in pairs for cache in pair).items():
@@ -103,8 +103,8 @@ class _Chain:
         """Check that both are appended to alike; raise GP386 if not."""
         forms = [
             (
-                [one.op for one in (*chain.ops, *chain.after)],
-                [one.inputs[1] for one in chain.ops if one.op == "Gather"],
+                [node.op for node in (*chain.ops, *chain.after)],
+                [node.inputs[1] for node in chain.ops if node.op == "Gather"],
                 chain.read.outputs[0].element_type,
             )
             for chain in (self, other)
@@ -120,12 +120,12 @@ def _pack(rewriter: Rewriter, key: _Chain, value: _Chain, names: tuple[str, str]
     sizes[axis] = key.size + value.size
     handle = rewriter.add_past(key.read, past, sizes, _start(rewriter, key, value, sizes, f"{past}/initial"))
     made = dict.fromkeys((key.read.outputs[0], value.read.outputs[0]), handle)
-    for one, other in zip(key.ops, value.ops, strict=True):
+    for left, right in zip(key.ops, value.ops, strict=True):
         sources = {0: handle}
-        if one.op == "Concat":
+        if left.op == "Concat":
             sources[1] = rewriter.op("Concat", key.new, value.new, axis=axis, name=f"{past}/new")
-        handle = rewriter.clone(one, sources, f"{past}/{one.op.lower()}")
-        made |= dict.fromkeys((one.outputs[0], other.outputs[0]), handle)
+        handle = rewriter.clone(left, sources, f"{past}/{left.op.lower()}")
+        made |= dict.fromkeys((left.outputs[0], right.outputs[0]), handle)
     for use in (*key.others, *value.others):
         _redirect_shape(rewriter, use, made[use.node.source()], axis)
     parts = rewriter.split(handle, axis, [key.size, value.size], f"{past}/parts")
@@ -150,8 +150,8 @@ def _start(rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | Non
 
 def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
     """Read the packed cache's shape, except for users of the size that differs."""
-    given = rewriter.whole_shape(use.node)
-    for reader in move_picks(rewriter, use.node, [-1 if place == axis else place for place in given]):
+    shape = rewriter.whole_shape(use.node)
+    for reader in move_picks(rewriter, use.node, [-1 if place == axis else place for place in shape]):
         reason = f"{reader.node.called} reads the size of a head from it"
         raise UnsupportedError("GP386", f"a cache cannot be packed: {reason}")
     rewriter.redirect(use.node, 0, whole)

@@ -46,9 +46,9 @@ def joined_name(names: Sequence[str]) -> str:
     """Return the name of a tensor that holds several: ``past.conv+ssm.0`` of ``past.conv.0`` and ``past.ssm.0``."""
     words = [re.findall(r"\w+|\W", name) for name in names]
     start = _shared(words)
-    end = _shared([one[start:][::-1] for one in words])
-    stops = [len(one) - end for one in words]
-    middle = "+".join("".join(one[start:stop]) for one, stop in zip(words, stops, strict=True))
+    end = _shared([parts[start:][::-1] for parts in words])
+    stops = [len(parts) - end for parts in words]
+    middle = "+".join("".join(parts[start:stop]) for parts, stop in zip(words, stops, strict=True))
     return "".join([*words[0][:start], middle, *words[0][stops[0] :]])
 
 
@@ -135,4 +135,4 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
 def finish(model: Model, rewriter: Rewriter, made: Mapping[str, Sequence[Declaration]]) -> None:
     """Finish the edits; ``made`` has the declarations that replace those of old caches."""
     rewriter.finish()
-    model.declare(new for one in model.declarations for new in made.get(one.name, [one]))
+    model.declare(new for declaration in model.declarations for new in made.get(declaration.name, [declaration]))

@@ -117,8 +117,10 @@ class _Kept:
 
     def scales(self, graph: Graph, sample: CacheSample, bits: int) -> Scales:
         pairs = _rotated_pairs(graph, self.node)
-        held = sample.contents[self.key.name], sample.contents[self.value.name]
-        keys, values = (scale_of(content, bits, one) for content, one in zip(held, (pairs, None), strict=True))
+        contents = sample.contents[self.key.name], sample.contents[self.value.name]
+        keys, values = (
+            scale_of(content, bits, paired) for content, paired in zip(contents, (pairs, None), strict=True)
+        )
         return keys[None], values[None]
 
     def in_words(self, scales: Scales) -> str:
@@ -144,12 +146,12 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
         elif block.window_in == "state":
             reason = "it keeps no more than a window"
         else:
-            found = next((words for cache in caches if (words := _other_use(model.graph, node, cache))), None)
-            if found is None:
+            use = next((words for cache in caches if (words := _other_use(model.graph, node, cache))), None)
+            if use is None:
                 by_role = {cache.role: cache for cache in caches}
                 kept.append(_Kept(node, by_role["key"], by_role["value"]))
                 continue
-            reason = found
+            reason = use
         left.append(f"{block.node} stay as they are: {reason}")
     return kept, left
 
@@ -219,9 +221,9 @@ class Pairs:
         """Return the numbers that elements may reach at any position, of ``content [.., head_dim]``."""
         first = numpy.arange(self.count) * (2 if self.interleaved else 1)
         second = first + (1 if self.interleaved else self.count)
-        found: NDArray[numpy.float32] = numpy.abs(content)
-        found[..., first] = found[..., second] = numpy.hypot(content[..., first], content[..., second])
-        return found
+        magnitudes: NDArray[numpy.float32] = numpy.abs(content)
+        magnitudes[..., first] = magnitudes[..., second] = numpy.hypot(content[..., first], content[..., second])
+        return magnitudes
 
 
 def _rotated_pairs(graph: Graph, node: Node) -> Pairs | None:

@@ -48,12 +48,12 @@ def move_picks(rewriter: Rewriter, shape: Node, places: Sequence[int]) -> list[U
     others = []
     for use in rewriter.graph.uses(shape.outputs[0]):
         picked = rewriter.graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
-        found = None if picked is None else numpy.array(places)[picked]
-        if found is None or (found == -1).any():
+        picks = None if picked is None else numpy.array(places)[picked]
+        if picks is None or (picks == -1).any():
             others.append(use)
         else:
-            held = rewriter.constant(found.tolist(), "i64", f"{use.node.name}/places")
-            rewriter.redirect(use.node, 1, held)
+            constant = rewriter.constant(picks.tolist(), "i64", f"{use.node.name}/places")
+            rewriter.redirect(use.node, 1, constant)
     return others
 
 
@@ -166,8 +166,8 @@ class _Relayout:
     def _shape(self, node: Node) -> None:
         moved = self._order(node)
         assert moved is not None
-        given = self._rewriter.whole_shape(node)
-        places = tuple(inverse(moved.order)[axis] for axis in given)
+        shape = self._rewriter.whole_shape(node)
+        places = tuple(inverse(moved.order)[axis] for axis in shape)
         others = move_picks(self._rewriter, node, places)
         if others:
             self._replaced[node.outputs[0]] = self._rewriter.op(

@@ -71,7 +71,9 @@ class RenameCaches(Pass[OnnxModel]):
                 rewriter.name_dimension(node, cache.axes.batch, BATCH_NAME)
         rewriter.rename_ports(names)
         new = {cache.name: names[graph.reads[cache.read]] for cache in caches}
-        model.declare(replace(one, name=new.get(one.name, one.name)) for one in model.declarations)
+        model.declare(
+            replace(declaration, name=new.get(declaration.name, declaration.name)) for declaration in model.declarations
+        )
         rewriter.finish()
         return Done({"ports renamed": renamed})
 

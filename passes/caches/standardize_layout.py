@@ -82,8 +82,10 @@ class StandardizeLayout(Pass[Model]):
         )
         places = {cache.name: inverse(order) for cache, order in orders.items()}
         model.declare(
-            replace(one, axes=_moved(one.axes, places[one.name])) if one.name in places else one
-            for one in model.declarations
+            replace(declaration, axes=_moved(declaration.axes, places[declaration.name]))
+            if declaration.name in places
+            else declaration
+            for declaration in model.declarations
         )
         rewriter.finish()
         statistics = {"caches moved": len(orders), "Transpose before": before, "Transpose after": _transposes(model)}

@@ -151,7 +151,7 @@ class _Writes:
                 f"{node.called} of opset {opset} cannot read a cache of fixed capacity",
                 f"convert the model to opset {_TENSOR_SCATTER} with onnx.version_converter first",
             )
-        given = {name: value for name, value in node.attributes.items() if name not in _HEADS}
+        attributes = {name: value for name, value in node.attributes.items() if name not in _HEADS}
         if any(node.attributes.get(name) for name in _HEADS):
             raise UnsupportedError("GP391", f"{node.called} has its heads in the last axis")
         query, *news = (node.source(port) for port in range(3))
@@ -162,7 +162,7 @@ class _Writes:
         mask = node.inputs[3]
         padded = None if mask is None else positions.padded(mask)
         used = positions.for_each_row(positions.total, query)
-        made = write.op("Attention", query, *buffers, padded, None, None, used, **given)
+        made = write.op("Attention", query, *buffers, padded, None, None, used, **attributes)
         for value, handle in zip(node.outputs, (made, *buffers), strict=False):
             self._rewriter.replace(value, handle)
 

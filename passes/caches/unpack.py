@@ -60,11 +60,11 @@ class Unpack(Pass[Model]):
         packed = packed_caches(inventory) if self.only != "linear" else ()
         flat = flat_caches(model, inventory) if self.only != "kv" else {}
         if not packed and not flat:
-            held = {"kv": "key and value", "linear": "several states"}
-            return Skipped(f"no cache holds {held.get(self.only, ' or '.join(held.values()))}")
+            contents = {"kv": "key and value", "linear": "several states"}
+            return Skipped(f"no cache holds {contents.get(self.only, ' or '.join(contents.values()))}")
         rewriter = model.rewriter()
         made, notes = unpack_keys_with_values(model, rewriter, packed)
-        count = sum(len(parts) for parts in made.values()) + sum(len(one.states) for one in flat.values())
+        count = sum(len(parts) for parts in made.values()) + sum(len(entry.states) for entry in flat.values())
         _unpack_states(model, rewriter, flat)
         finish(model, rewriter, made | {cache.name: [] for cache in flat})
         return Done({"caches unpacked": len(made) + len(flat), "caches made": count}, tuple(notes))
@@ -73,14 +73,14 @@ class Unpack(Pass[Model]):
 def _unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:
     """Carry the states that flat tensors hold in tensors of their own."""
     names = {
-        cache: names_apart(model, cache, functools.partial(split_name, count=len(one.states)))
-        for cache, one in flat.items()
+        cache: names_apart(model, cache, functools.partial(split_name, count=len(entry.states)))
+        for cache, entry in flat.items()
     }
     made: dict[Value, Handle] = {}
-    for cache, one in flat.items():
-        made |= _take_apart(rewriter, model.graph.reads[cache.read], one, names[cache])
-    for cache, one in flat.items():
-        _write_apart(rewriter, model.graph.writes[cache.write], one, names[cache], made)
+    for cache, entry in flat.items():
+        made |= _take_apart(rewriter, model.graph.reads[cache.read], entry, names[cache])
+    for cache, entry in flat.items():
+        _write_apart(rewriter, model.graph.writes[cache.write], entry, names[cache], made)
     rewriter.drop(node for cache in flat for node in (model.graph.writes[cache.write], model.graph.reads[cache.read]))
 
 

@@ -176,8 +176,8 @@ class _Unpacking:
             self._apart[node.outputs[0]] = self._each(node, sources, first.axis, first.whole)
         elif apart is not None and node.op == "ShapeOf":
             self._shape(node, apart)
-        elif apart is not None and (found := taken(self._graph, node, apart.axis)):
-            self._take(node, apart, found)
+        elif apart is not None and (ranges := taken(self._graph, node, apart.axis)):
+            self._take(node, apart, ranges)
         elif apart is not None and (axis := self._axis_after(node, apart)) is not None:
             self._apart[node.outputs[0]] = self._each(node, [apart.handles], axis, apart.whole)
         else:
@@ -191,14 +191,14 @@ class _Unpacking:
         return follows.index(apart.axis) if follows is not None and node.op != "Concat" else None
 
     def _each(self, node: Node, sources: Sequence[Sequence[Handle]], axis: int, whole: _Whole) -> _Apart:
-        given = node.attributes
+        attributes = node.attributes
         axes: list[int] | None = None
         if node.op == "Transpose":
-            before = given["order"][axis]
-            kept = [old for old in given["order"] if not whole.drops or old != before]
+            before = attributes["order"][axis]
+            kept = [old for old in attributes["order"] if not whole.drops or old != before]
             axes = [old - (whole.drops and old > before) for old in kept]
-        elif "axis" in given:
-            axes = [given["axis"] - (whole.drops and given["axis"] > axis)]
+        elif "axis" in attributes:
+            axes = [attributes["axis"] - (whole.drops and attributes["axis"] > axis)]
         handles = [
             self._rewriter.clone(
                 node,
@@ -218,8 +218,8 @@ class _Unpacking:
         node = self._graph.producer(value)
         if node.op == "Concat" and node.attributes["axis"] == axis:
             joined = _inputs(node)
-            if [fixed_size(one, axis) for one in joined] == whole.sizes:
-                return [self._without_axis(one, axis) if whole.drops else self._latest(one) for one in joined]
+            if [fixed_size(value, axis) for value in joined] == whole.sizes:
+                return [self._without_axis(value, axis) if whole.drops else self._latest(value) for value in joined]
         split = self._rewriter.split(self._concatenated(value), axis, whole.sizes, f"{value.name}/apart")
         if not whole.drops:
             return split
@@ -246,9 +246,9 @@ class _Unpacking:
             )
         return self._rewriter.op("Concat", *handles, axis=apart.axis, name=f"{value.name}/whole")
 
-    def _take(self, node: Node, apart: _Apart, found: Sequence[Range]) -> None:
+    def _take(self, node: Node, apart: _Apart, ranges: Sequence[Range]) -> None:
         bounds = [(part.start, part.stop) for part in apart.whole.ranges]
-        for value, part in zip(node.outputs, found, strict=True):
+        for value, part in zip(node.outputs, ranges, strict=True):
             if (part.start, part.stop) not in bounds:
                 self._rewriter.redirect(node, 0, self._concatenated(node.source()))
                 return
@@ -260,10 +260,10 @@ class _Unpacking:
 
     def _shape(self, node: Node, apart: _Apart) -> None:
         """Read dimensions from the first part, except for the one along which it is apart."""
-        given = self._rewriter.whole_shape(node)
+        stated = self._rewriter.whole_shape(node)
         self._rewriter.redirect(node, 0, apart.handles[0])
-        places = [axis - (apart.whole.drops and axis > apart.axis) for axis in given]
-        kept = [-1 if axis == apart.axis else place for axis, place in zip(given, places, strict=True)]
+        places = [axis - (apart.whole.drops and axis > apart.axis) for axis in stated]
+        kept = [-1 if axis == apart.axis else place for axis, place in zip(stated, places, strict=True)]
         others = move_picks(self._rewriter, node, kept)
         if not others:
             return
@@ -271,7 +271,7 @@ class _Unpacking:
         total = self._rewriter.constant([apart.whole.ranges[-1].stop], "i64", f"{name}/size")
         sizes = [
             total if axis == apart.axis else self._rewriter.op("Gather", shape, [place], axis=0, name=f"{name}/{axis}")
-            for axis, place in zip(given, places, strict=True)
+            for axis, place in zip(stated, places, strict=True)
         ]
         whole = self._rewriter.op("Concat", *sizes, axis=0, name=name)
         for use in others:

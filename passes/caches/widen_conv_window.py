@@ -50,7 +50,9 @@ class WidenConvWindow(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         graph, rewriter = model.graph, model.rewriter()
         caches = analyze_caches(model).of_kind("linear")
-        windows = [*filter(None, (_window(graph, graph.reads[one.read], graph.writes[one.write]) for one in caches))]
+        windows = [
+            *filter(None, (_window(graph, graph.reads[cache.read], graph.writes[cache.write]) for cache in caches))
+        ]
         for window in windows:
             _widen(rewriter, window)
         rewriter.finish()

@@ -49,9 +49,9 @@ def demote(model: OnnxModel, half: Half, *, cross: bool) -> Done:
     if edit.weights.file is not None:
         model.scratch += (edit.weights.file,)
     rewriter.finish()
-    kept = sorted({graph.nodes[index].op for index in edit.found.wide})
+    kept = sorted({graph.nodes[index].op for index in edit.precision.wide})
     notes = [f"f32 stays in {', '.join(kept)}"] if kept else []
-    demoted = sum(graph.parameters[cache.read] in edit.found.values for cache in read)
+    demoted = sum(graph.parameters[cache.read] in edit.precision.values for cache in read)
     if demoted:
         notes.append(f"{demoted} caches go in and come out in {half}, other inputs and outputs as before")
     return Done(edit.counts | {"caches demoted": demoted + len(filled)}, tuple(notes))
@@ -62,7 +62,7 @@ class _Edit:
     half: Half
     rewriter: OnnxRewriter
     rules: HalfRules
-    found: HalfPrecision
+    precision: HalfPrecision
     weights: HalfWeights
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("operators demoted", "weights rounded", "casts added"), 0)
@@ -87,11 +87,11 @@ class _Edit:
                 self._inputs(node)
         self.weights.move_rest(self.rewriter, self._kept)
         for node in graph.nodes:
-            if node.index in self.found.nodes:
-                self.counts["operators demoted"] += any(value in self.found.values for value in node.outputs)
+            if node.index in self.precision.nodes:
+                self.counts["operators demoted"] += any(value in self.precision.values for value in node.outputs)
                 if node.op == "Convert":
                     self.rewriter.node(node).attrs["to"] = element_code(self.half)
-        for value in self.found.values - self._bypassed:
+        for value in self.precision.values - self._bypassed:
             self.rewriter.declare_type(value, self.half)
         for node in graph.of_op("Result"):
             if node.name in presents and node.source().element_type == "f32":
@@ -103,7 +103,7 @@ class _Edit:
         return kind in {self.half, "f32"} and self._type(cast.source()) == kind
 
     def _type(self, value: Value) -> str:
-        return self.half if value in self.found.values else value.element_type
+        return self.half if value in self.precision.values else value.element_type
 
     def _cast(self, value: Value, wanted: str) -> Handle:
         """Return ``value`` in another type; one cast serves all users."""
@@ -114,7 +114,7 @@ class _Edit:
             self.counts["casts added"] += 1
             write = self.rewriter.under(value.name)
             source: Value | Handle = value
-            if wanted == self.half and value in self.found.beyond:
+            if wanted == self.half and value in self.precision.beyond:
                 ends = (write.number(end, "f32", "end") for end in (-LARGEST[self.half], LARGEST[self.half]))
                 source = write.op("Clip", value, *ends)
             self._casts[value, wanted] = write.op("Convert", source, to=wanted, label=wanted)
@@ -127,7 +127,7 @@ class _Edit:
             self.rewriter.redirect(node, 0, self._cast(value, wanted))
 
     def _inputs(self, node: Node) -> None:
-        halves = self.rules.inputs(node) if node.index in self.found.nodes else ()
+        halves = self.rules.inputs(node) if node.index in self.precision.nodes else ()
         for port, value in enumerate(node.inputs):
             if value is None or value.element_type != "f32" or self.rewriter.graph.producer(value).op == "Constant":
                 continue
@@ -139,7 +139,9 @@ class _Edit:
         """Round a constant for operators in 16 bits; others read it as it was."""
         value = node.outputs[0]
         uses = self.rewriter.graph.uses(value) if value.element_type == "f32" else ()
-        halved = [use for use in uses if use.node.index in self.found.nodes and use.port in self.rules.inputs(use.node)]
+        halved = [
+            use for use in uses if use.node.index in self.precision.nodes and use.port in self.rules.inputs(use.node)
+        ]
         if len(halved) < len(uses) or value.element_type != "f32":
             self._kept.append(node)
         if not halved:

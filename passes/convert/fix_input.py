@@ -41,19 +41,19 @@ class FixInput(Pass[Model]):
 
     def run(self, model: Model) -> Done:
         graph, rewriter = model.graph, model.rewriter()
-        given = graph.parameters.get(self.input)
-        if given is None:
+        parameter = graph.parameters.get(self.input)
+        if parameter is None:
             raise PreconditionError("GP349", f"the model has no input {self.input}", "graphpass inspect lists them")
-        sizes = [size for size in given.shape or () if isinstance(size, int)]
-        if given.shape is None or len(sizes) < len(given.shape):
+        sizes = [size for size in parameter.shape or () if isinstance(size, int)]
+        if parameter.shape is None or len(sizes) < len(parameter.shape):
             reason = f"input {self.input} has no fixed shape"
             raise PreconditionError("GP349", reason, "name an input whose dimensions are all numbers")
-        uses = list(graph.forward([given], lambda use: use.node.outputs if use.node.op in CASTS else ()))
+        uses = list(graph.forward([parameter], lambda use: use.node.outputs if use.node.op in CASTS else ()))
         results = [use.node for use in uses if use.node.op == "Result"]
         rewriter.drop(results)
         write = rewriter.under(self.input)
-        made = write.convert(write.constant(numpy.full(sizes, self.value)), given.element_type)
-        rewriter.redirect_uses(given, made)
+        made = write.convert(write.constant(numpy.full(sizes, self.value)), parameter.element_type)
+        rewriter.redirect_uses(parameter, made)
         rewriter.drop_input(self.input)
         rewriter.finish()
         return Done({"inputs fixed": 1, **({"outputs dropped": len(results)} if results else {})})

@@ -48,4 +48,4 @@ class InlineFunctions(Pass[OnnxModel]):
 
 def own_functions(model: OnnxModel) -> list[tuple[str, str]]:
     """Return domain and name of the functions for which runtimes have no kernels."""
-    return [(one.domain, one.name) for one in model.proto.functions if one.domain not in _KNOWN]
+    return [(function.domain, function.name) for function in model.proto.functions if function.domain not in _KNOWN]

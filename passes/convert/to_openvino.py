@@ -63,8 +63,8 @@ class ToOpenVINO(Pass[OnnxModel]):
                 converted = openvino.Core().read_model(str(file))
             except RuntimeError as error:
                 raise _explained(model, str(error)) from error
-        given = _settled_names(model, converted)
-        result = OpenVINOModel(converted, model.path, given)
+        names = _settled_names(model, converted)
+        result = OpenVINOModel(converted, model.path, names)
         result.mark_edited()  # no file holds it
         keep_reduced_axes(result)
         if model.declarations:
@@ -78,10 +78,10 @@ def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
 
     Older exports call nodes ``Add_5``, which is how OpenVINO calls unnamed nodes.
     """
-    given = {tensor.name for tensor in model.proto.graph.initializer}
+    names = {tensor.name for tensor in model.proto.graph.initializer}
     makers: dict[str, str] = {}
     for node in _nodes(model.proto):
-        given |= {node.name, *node.output}
+        names |= {node.name, *node.output}
         makers |= {output: node.name for output in node.output if output and node.name}
     for op in all_ops(converted):
         for output in op.outputs():
@@ -92,11 +92,11 @@ def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
             stem, _, number = op.get_friendly_name().rpartition("_")
             if number.isdecimal() and stem in {makers.get(tensor) for tensor in output.get_names()}:
                 op.set_friendly_name(stem)
-    given &= {op.get_friendly_name() for op in all_ops(converted)}
+    names &= {op.get_friendly_name() for op in all_ops(converted)}
     # Only nodes that stand for one of ONNX have tensor names.
     meant = {op.get_name() for op in all_ops(converted) if any(output.get_names() for output in op.outputs())}
-    stabilise_names(converted, given, meant)
-    return given
+    stabilise_names(converted, names, meant)
+    return names
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
@@ -114,12 +114,12 @@ def _explained(model: OnnxModel, message: str) -> UnsupportedError:
     # ONNX's own operators come with the version of their set: "Zork-18".
     names = [name.strip() for name in listed[1].split(",")]
     missing = [name if "." in name else re.sub(r"-\d+$", "", name) for name in names]
-    found: dict[str, list[str]] = {name: [] for name in missing}
+    reasons: dict[str, list[str]] = {name: [] for name in missing}
     for node in _nodes(model.proto):
         name = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
-        if name in found:
-            found[name].append(node.name or node.output[0])
-    described = [_described(name, nodes) for name, nodes in found.items()]
+        if name in reasons:
+            reasons[name].append(node.name or node.output[0])
+    described = [_described(name, nodes) for name, nodes in reasons.items()]
     return UnsupportedError(
         "GP311",
         f"OpenVINO's ONNX frontend has no rule for {'; '.join(described)}",

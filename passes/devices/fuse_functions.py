@@ -98,8 +98,8 @@ def _norm_rule(rewriter: Rewriter, opset: int) -> RewriteRule:
     def build(write: Writer, match: Match) -> Handle:
         x, source, epsilon = match["x"], _source(graph, match), fold_scalar(graph, match["epsilon"])
         assert source is not None
-        given = {"domain": "", "axis": -1, "epsilon": epsilon, "stash_type": 1}
-        (fused,) = write.outputs(kind, source, match["weight"], count=1, label="norm", **given)
+        attributes = {"domain": "", "axis": -1, "epsilon": epsilon, "stash_type": 1}
+        (fused,) = write.outputs(kind, source, match["weight"], count=1, label="norm", **attributes)
         if x != source and x.element_type == source.element_type:
             rewriter.redirect_uses(x, rewriter.native(source))
         return fused

@@ -81,8 +81,14 @@ class FuseQuantizedWeights(Pass[OnnxModel]):
         assert isinstance(rewriter, OnnxRewriter)
         fusion, notes = _Fusion(rewriter, _LEVELS[self.activations]), []
         for node in graph.of_op("MatMul", "Gather"):
-            found = _fusable(graph, node)
-            miss = found if isinstance(found, Miss) else None if found is None else fusion.fuse(node, found)
+            quantized = _fusable(graph, node)
+            miss = (
+                quantized
+                if isinstance(quantized, Miss)
+                else None
+                if quantized is None
+                else fusion.fuse(node, quantized)
+            )
             if miss is not None:
                 notes.append(f"{node.op} at {node.name} stays as it is: {miss}")
         rewriter.finish()
@@ -138,7 +144,7 @@ def _read(graph: Graph, node: Node) -> _Quantized:
         raise MissError(node, "scales are not those of blocks along the last axis")
     if rows is None or columns is None or columns % block or block < _SMALLEST_BLOCK or block & (block - 1):
         raise MissError(node, f"blocks of {block} are no power of 2 from {_SMALLEST_BLOCK} on that divides {columns}")
-    if any(graph.producer(one).op != "Constant" for one in (data, scales, zeros) if one is not None):
+    if any(graph.producer(value).op != "Constant" for value in (data, scales, zeros) if value is not None):
         raise MissError(node, "weights, scales or zero points are computed")
     return _Quantized(data, scales, zeros, rows, columns, block)
 
@@ -153,7 +159,7 @@ class _Fusion:
         """Write the operator in place of ``node``; return why not if it stays."""
         if node.op == "MatMul" and weight.bits not in self._levels:
             return Miss(node, f"nothing is gained with {weight.bits} bits and activations in f32")
-        if any(self._stored(one) is None for one in (weight.data, weight.zeros) if one is not None):
+        if any(self._stored(value) is None for value in (weight.data, weight.zeros) if value is not None):
             return Miss(node, "weights or zero points are no initializers")
         (self._product if node.op == "MatMul" else self._table)(node, weight)
         return None

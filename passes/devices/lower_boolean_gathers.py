@@ -29,11 +29,11 @@ class LowerBooleanGathers(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         rewriter = model.rewriter()
-        found = [node for node in rewriter.graph.of_op("GatherND") if node.outputs[0].element_type == "boolean"]
-        for node in found:
+        gathers = [node for node in rewriter.graph.of_op("GatherND") if node.outputs[0].element_type == "boolean"]
+        for node in gathers:
             write = rewriter.under(node.name)
             numbers = write.op("Convert", node.source(), to="i32", label="numbers")
             looked_up = rewriter.clone(node, {0: numbers}, f"{node.name}/looked_up")
             rewriter.replace(node.outputs[0], write.op("Convert", looked_up, to="boolean"))
         rewriter.finish()
-        return Done({"GatherND lowered": len(found)})
+        return Done({"GatherND lowered": len(gathers)})

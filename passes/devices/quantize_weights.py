@@ -42,8 +42,8 @@ class QuantizeWeights(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done:
         graph = model.graph
         in_f32 = [node for node in graph.of_op("MatMul") if node.outputs[0].element_type == "f32"]
-        found = [(node, product_of(graph, node)) for node in in_f32]
-        products = [(node, product) for node, product in found if product is not None]
+        readers = [(node, product_of(graph, node)) for node in in_f32]
+        products = [(node, product) for node, product in readers if product is not None]
         if not products:
             reason = "no weight can be stored in 4 bits: no MatMul in f32 has one"
             raise UnsupportedError("GP385", reason, "leave the types of the model as they are")

@@ -66,7 +66,9 @@ class RenameVariables(Pass[OpenVINOModel]):
         remember_names(model, {name: split_id(model, name) for name in sorted(others)})
         model.mark_edited()
         if declared:
-            model.declare([replace(one, name=names.get(one.name, one.name)) for one in declared])
+            model.declare(
+                [replace(declaration, name=names.get(declaration.name, declaration.name)) for declaration in declared]
+            )
         return Done({"variables renamed": sum(old != new for old, new in names.items())})
 
 

@@ -45,13 +45,13 @@ class BatchExperts(Pass[OpenVINOModel]):
         rewriter = model.rewriter()
         layers = experts = 0
         notes = []
-        for found in routed_layers(rewriter.graph).values():
-            if isinstance(found, Miss):
-                notes.append(f"experts stay one by one: {found}")
+        for layer in routed_layers(rewriter.graph).values():
+            if isinstance(layer, Miss):
+                notes.append(f"experts stay one by one: {layer}")
                 continue
-            rewriter.redirect_uses(found.total, _batched(rewriter, found))
+            rewriter.redirect_uses(layer.total, _batched(rewriter, layer))
             layers += 1
-            experts += found.count
+            experts += layer.count
         rewriter.finish()
         return Done({"layers": layers, "experts batched": experts}, tuple(notes))
 
@@ -66,7 +66,7 @@ def _batched(rewriter: Rewriter, layer: Layer) -> Handle:
 
     length = write.size(layer.chosen, 0, "length")
     rows = reshape("tokens", write.op("Tile", layer.rows, [layer.count, 1]), layer.count, length, hidden)
-    *first, last = (list(alike) for alike in zip(*(one.products for one in layer.experts), strict=True))
+    *first, last = (list(alike) for alike in zip(*(expert.products for expert in layer.experts), strict=True))
     values: dict[Value | None, Handle] = {}
     for leaf, products in zip(function.leaves, first, strict=True):
         values |= dict.fromkeys(leaf, _product(write, rows, products, kind))
@@ -84,13 +84,15 @@ def _batched(rewriter: Rewriter, layer: Layer) -> Handle:
 def _product(write: Writer, rows: Handle, products: Sequence[Product], kind: str) -> Handle:
     """Multiply rows of all experts with a constant ``[experts, outputs, inputs]``, and add their biases."""
     weights, biases = [], []
-    for one in products:
-        weight = _columns(write, one, one.weight, 0 if one.is_turned else 1)
+    for product in products:
+        weight = _columns(write, product, product.weight, 0 if product.is_turned else 1)
         # Fully connected layers have weights transposed.
-        weight = weight if one.is_turned else write.op("Transpose", weight, order=[1, 0])
+        weight = weight if product.is_turned else write.op("Transpose", weight, order=[1, 0])
         weights.append(write.op("Unsqueeze", weight, axes=[0]))
-        if one.bias is not None:
-            biases.append(write.op("Reshape", _columns(write, one, one.bias, (one.bias.rank or 1) - 1), [1, 1, -1]))
+        if product.bias is not None:
+            biases.append(
+                write.op("Reshape", _columns(write, product, product.bias, (product.bias.rank or 1) - 1), [1, 1, -1])
+            )
     stacked = [
         write.convert(write.op("Concat", *parts, axis=0, label="weights"), kind) for parts in (weights, biases) if parts
     ]

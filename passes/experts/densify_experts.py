@@ -45,7 +45,7 @@ class DensifyExperts(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         rewriter = model.rewriter()
         graph = rewriter.graph
-        experts = [found for node in graph.of_op("NonZero") if (found := _routed(graph, node)) is not None]
+        experts = [routed for node in graph.of_op("NonZero") if (routed := _routed(graph, node)) is not None]
         for expert in experts:
             _compute_all_tokens(rewriter, expert)
         rewriter.finish()
@@ -86,9 +86,11 @@ def _routed(graph: Graph, chosen: Node) -> _Expert | None:
             scatters[use.node.index] = use.node
         elif use.node.op not in _BY_ROWS and not (use.node.op == "MatMul" and use.port == 0):
             return None
-    found = tuple(scatters.values())
+    nodes = tuple(scatters.values())
     return (
-        _Expert(chosen, tokens, found) if found and all(_adds_up(graph, one, chosen, tokens) for one in found) else None
+        _Expert(chosen, tokens, nodes)
+        if nodes and all(_adds_up(graph, node, chosen, tokens) for node in nodes)
+        else None
     )
 
 
@@ -127,10 +129,10 @@ def _compute_all_tokens(rewriter: Rewriter, expert: _Expert) -> None:
     slot = write.op("ReduceSum", write.op("Multiply", mask, places), axes=[slots], keep=False)
     token = write.op("Range", 0, write.op("Gather", write.op("ShapeOf", mask), expert.tokens, axis=0), 1)
     rows = [write.op("Unsqueeze", row, axes=[0]) for row in ((slot, token) if slots == 0 else (token, slot))]
-    found = write.op("Concat", *rows, axis=0, name=name)
+    result = write.op("Concat", *rows, axis=0, name=name)
     if (wanted := chosen.outputs[0].element_type) != "i64":
-        found = write.op("Convert", found, to=wanted)
-    rewriter.redirect_uses(chosen.outputs[0], found)
+        result = write.op("Convert", result, to=wanted)
+    rewriter.redirect_uses(chosen.outputs[0], result)
     own = write.op("Convert", write.op("ReduceMax", mask, axes=[slots], keep=False), to="boolean", label="is_own")
     column = write.op("Unsqueeze", own, axes=[1])
     for scatter in expert.scatters:

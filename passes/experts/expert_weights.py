@@ -54,7 +54,7 @@ class _Group:
 
     @property
     def products(self) -> list[Product]:
-        return [one for parts in self.experts for one in parts]
+        return [product for parts in self.experts for product in parts]
 
 
 class ExpertWeights:
@@ -77,26 +77,26 @@ class ExpertWeights:
         """Return the operands of one product of ``count`` experts; ``block`` is for quantized ones."""
         self._inline = {}
         first, group = experts[0][0], _Group(experts, count, name)
-        real, scaled = first.element_type, [one.blocks for one in group.products if one.blocks is not None]
-        held = [one.weight for one in group.products]
-        given = [one.bias for one in group.products if one.bias is not None]
-        biases = self._write(group, "biases", real, 0, given, self._bias) if given else None
+        real, scaled = first.element_type, [product.blocks for product in group.products if product.blocks is not None]
+        stacked = [product.weight for product in group.products]
+        added = [product.bias for product in group.products if product.bias is not None]
+        biases = self._write(group, "biases", real, 0, added, self._bias) if added else None
         if first.blocks is None:
-            return Laid(self._write(group, "weights", real, first.inputs, held, self._weight), biases)
+            return Laid(self._write(group, "weights", real, first.inputs, stacked, self._weight), biases)
         blocks, whole = first.inputs // block, f"u{first.blocks.bits}"
-        weights = self._write(group, "weights", whole, first.inputs, held, self._numbers)
+        weights = self._write(group, "weights", whole, first.inputs, stacked, self._numbers)
         scales = self._write(
             group,
             "scales",
             real,
             blocks,
-            [one.scales for one in scaled],
-            lambda *one: _spread(self._scales(*one), blocks),
+            [block.scales for block in scaled],
+            lambda *place: _spread(self._scales(*place), blocks),
         )
-        points = [one.zeros for one in scaled if one.zeros is not None]
-        if not points and all(_middle(one) == 1 << (first.blocks.bits - 1) for one in group.products):
+        points = [block.zeros for block in scaled if block.zeros is not None]
+        if not points and all(_middle(product) == 1 << (first.blocks.bits - 1) for product in group.products):
             return Laid(weights, biases, scales)
-        zeros = self._write(group, "zeros", whole, blocks, points, lambda *one: _spread(self._zeros(*one), blocks))
+        zeros = self._write(group, "zeros", whole, blocks, points, lambda *place: _spread(self._zeros(*place), blocks))
         return Laid(weights, biases, scales, zeros)
 
     def _write(
@@ -176,16 +176,16 @@ class ExpertWeights:
 
 def _piece(group: _Group, number: int, read: Callable[[Product, int], Array], *, is_packed: bool) -> bytes:
     """Return one expert's rows: the first of each part, then the second ones."""
-    parts = [read(one, number) for one in group.experts[number if len(group.experts) > 1 else 0]]
+    parts = [read(product, number) for product in group.experts[number if len(group.experts) > 1 else 0]]
     rows = parts[0] if len(parts) == 1 else numpy.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
     return numpy.ascontiguousarray(_joined(rows) if is_packed else rows).tobytes()
 
 
 def block_of(experts: Products) -> int:
     """Return a size of blocks that each product has several of; 0 without blocks."""
-    products = [one for parts in experts for one in parts]
+    products = [product for parts in experts for product in parts]
     size = products[0].blocks.size if products[0].blocks is not None else 0
-    return size // 2 if any(one.inputs == size for one in products) else size
+    return size // 2 if any(product.inputs == size for product in products) else size
 
 
 def _width(product: Product) -> int:

@@ -103,17 +103,21 @@ class FuseExperts(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done | Skipped:
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
-        found = {name: self._kept(model.graph, one) for name, one in model.analysis(find_mixtures).items()}
-        fused = {name: one for name, one in found.items() if isinstance(one, Mixture)}
-        notes = [f"experts at {name} stay as they are: {one}" for name, one in found.items() if isinstance(one, Miss)]
-        counts = {"layers fused": len(fused), "layers left": len(notes)} if found else {}
+        mixtures = {name: self._kept(model.graph, mixtures) for name, mixtures in model.analysis(find_mixtures).items()}
+        fused = {name: mixture for name, mixture in mixtures.items() if isinstance(mixture, Mixture)}
+        notes = [
+            f"experts at {name} stay as they are: {mixture}"
+            for name, mixture in mixtures.items()
+            if isinstance(mixture, Miss)
+        ]
+        counts = {"layers fused": len(fused), "layers left": len(notes)} if mixtures else {}
         if fused:
             rewriter, weights = model.rewriter(), NewWeights(model.path, "experts")
             laid = ExpertWeights(rewriter, weights, model.path)
             fusion = _Fusion(rewriter, laid)
-            for name, one in fused.items():
-                fusion.write(name, one, rounds=self.activations == "int8")
-            weights.move_rest(rewriter, [one for one in model.graph.of_op("Constant") if one.index not in laid.read])
+            for name, mixture in fused.items():
+                fusion.write(name, mixture, rounds=self.activations == "int8")
+            weights.move_rest(rewriter, [node for node in model.graph.of_op("Constant") if node.index not in laid.read])
             weights.finish()
             if weights.file is not None:
                 model.scratch += (weights.file,)
@@ -122,66 +126,66 @@ class FuseExperts(Pass[OnnxModel]):
             notes.append(f"{laid.size / 1e6:.1f} MB of weights are laid out as the operator reads them")
         return Done(counts, tuple(notes))
 
-    def _kept(self, graph: Graph, one: Mixture | Miss) -> Mixture | Miss:
+    def _kept(self, graph: Graph, mixture: Mixture | Miss) -> Mixture | Miss:
         """Return why experts stay that could be fused, if they do."""
-        if isinstance(one, Miss) or one.blocks is None:
-            return one
+        if isinstance(mixture, Miss) or mixture.blocks is None:
+            return mixture
         if not self.quantized:
-            return Miss(graph.producer(one.result), "weights of its experts are quantized")
-        return (None if self.activations == "int8" else why_exact_stays(graph, one)) or one
+            return Miss(graph.producer(mixture.result), "weights of its experts are quantized")
+        return (None if self.activations == "int8" else why_exact_stays(graph, mixture)) or mixture
 
 
 class _Fusion:
     def __init__(self, rewriter: OnnxRewriter, weights: ExpertWeights) -> None:
         self._rewriter, self._weights = rewriter, weights
 
-    def write(self, name: str, one: Mixture, *, rounds: bool) -> None:
+    def write(self, name: str, mixture: Mixture, *, rounds: bool) -> None:
         """Replace the result of a layer; ``rounds`` lets products of quantized weights round activations."""
         write = self._rewriter.under(name)
-        kind: dict[str, Any] = {"activation_type": one.activation.kind}
-        if one.activation.kind == "swiglu":
-            limit = one.activation.limit
-            kind |= {"activation_alpha": one.activation.alpha, "activation_beta": one.activation.beta}
+        kind: dict[str, Any] = {"activation_type": mixture.activation.kind}
+        if mixture.activation.kind == "swiglu":
+            limit = mixture.activation.limit
+            kind |= {"activation_alpha": mixture.activation.alpha, "activation_beta": mixture.activation.beta}
             kind |= {"swiglu_fusion": 1} | ({} if limit is None else {"swiglu_limit": limit})
-        block, count = block_of(one.products), one.layer.count
-        first = self._weights.lay(one.first, count, f"{name}/first", block)
-        last = self._weights.lay(one.last, count, f"{name}/last", block)
-        if one.blocks is None:
-            self._rewriter.replace(one.result, self._plain(write, one, first, last, kind))
+        block, count = block_of(mixture.products), mixture.layer.count
+        first = self._weights.lay(mixture.first, count, f"{name}/first", block)
+        last = self._weights.lay(mixture.last, count, f"{name}/last", block)
+        if mixture.blocks is None:
+            self._rewriter.replace(mixture.result, self._plain(write, mixture, first, last, kind))
             return
-        kind |= {"expert_weight_bits": one.blocks.bits, "block_size": block, "weights_prepacked": 0}
-        kind["accuracy_level"] = _ROUNDING if rounds or one.rounds else _EXACT
-        self._rewriter.replace(one.result, self._quantized(write, one, first, last, kind))
+        kind |= {"expert_weight_bits": mixture.blocks.bits, "block_size": block, "weights_prepacked": 0}
+        kind["accuracy_level"] = _ROUNDING if rounds or mixture.rounds else _EXACT
+        self._rewriter.replace(mixture.result, self._quantized(write, mixture, first, last, kind))
 
-    def _plain(self, write: Writer, one: Mixture, first: Laid, last: Laid, kind: dict[str, Any]) -> Handle:
-        logits = one.routing.logits
+    def _plain(self, write: Writer, mixture: Mixture, first: Laid, last: Laid, kind: dict[str, Any]) -> Handle:
+        logits = mixture.routing.logits
         whole = write.op(
             "MoE",
-            one.tokens if logits is not None else one.layer.rows,
-            write.op("Log", self._gates(write, one), label="scores") if logits is None else logits,
+            mixture.tokens if logits is not None else mixture.layer.rows,
+            write.op("Log", self._gates(write, mixture), label="scores") if logits is None else logits,
             first.weights,
             first.biases,
             last.weights,
             last.biases,
             domain="com.microsoft",
-            k=one.routing.slots,
-            normalize_routing_weights=int(one.routing.is_normalized),
+            k=mixture.routing.slots,
+            normalize_routing_weights=int(mixture.routing.is_normalized),
             **kind,
         )
         if logits is None:
-            total = write.op("ReduceSum", one.routing.weights, axes=[1], keep=True, label="total")
+            total = write.op("ReduceSum", mixture.routing.weights, axes=[1], keep=True, label="total")
             whole = write.op("Multiply", whole, total, label="weighted")
-            if one.tokens != one.layer.rows:
-                whole = write.op("Reshape", whole, write.op("ShapeOf", one.tokens), label="result")
+            if mixture.tokens != mixture.layer.rows:
+                whole = write.op("Reshape", whole, write.op("ShapeOf", mixture.tokens), label="result")
         return whole
 
-    def _quantized(self, write: Writer, one: Mixture, first: Laid, last: Laid, kind: dict[str, Any]) -> Handle:
-        logits = one.routing.logits
+    def _quantized(self, write: Writer, mixture: Mixture, first: Laid, last: Laid, kind: dict[str, Any]) -> Handle:
+        logits = mixture.routing.logits
         # The kernel of the CPU normalizes weights that it computes itself, whatever the attribute.
-        gates = None if logits is not None and one.routing.is_normalized else self._gates(write, one)
+        gates = None if logits is not None and mixture.routing.is_normalized else self._gates(write, mixture)
         return write.op(
             "QMoE",
-            one.tokens,
+            mixture.tokens,
             logits if gates is None else gates,
             *(first.weights, first.scales, first.biases),
             *(last.weights, last.scales, last.biases),
@@ -189,16 +193,16 @@ class _Fusion:
             *(first.zeros, last.zeros, None),
             gates,
             domain="com.microsoft",
-            k=one.routing.slots,
+            k=mixture.routing.slots,
             normalize_routing_weights=int(gates is None),
             **kind,
         )
 
-    def _gates(self, write: Writer, one: Mixture) -> Handle:
+    def _gates(self, write: Writer, mixture: Mixture) -> Handle:
         """Return ``[tokens, experts]``: the weights of the chosen experts, 0 for others."""
-        weights, kind = one.routing.weights, one.routing.weights.element_type
-        everywhere = write.op("Concat", write.size(weights, 0), [one.layer.count], axis=0)
+        weights, kind = mixture.routing.weights, mixture.routing.weights.element_type
+        everywhere = write.op("Concat", write.size(weights, 0), [mixture.layer.count], axis=0)
         none = write.op("Broadcast", write.number(0.0, kind), everywhere)
         # In f16 this is a number, too.
-        given = write.op("Maximum", weights, write.number(_LEAST, kind))
-        return write.op("ScatterElementsUpdate", none, one.routing.chosen, given, axis=1, label="gates")
+        positive = write.op("Maximum", weights, write.number(_LEAST, kind))
+        return write.op("ScatterElementsUpdate", none, mixture.routing.chosen, positive, axis=1, label="gates")

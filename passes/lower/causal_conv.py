@@ -59,7 +59,7 @@ def lower_causal_conv(call: Call) -> None:
         whole = call.write.op("Pad", swapped(new), [0, 0, state], [0, 0, 0])
     else:
         whole = call.write.op("Concat", swapped(past), swapped(new), axis=2)
-    operands = [one for one in (whole, call.read(_WEIGHT), call.read(_BIAS)) if one is not None]
+    operands = [operand for operand in (whole, call.read(_WEIGHT), call.read(_BIAS)) if operand is not None]
     result = call.write.op("Conv", *operands, group=channels, kernel_shape=[kernel], dilations=[dilation], pads=[0, 0])
     if activation != "none":
         result = call.write.op("Multiply", result, call.write.op("Sigmoid", result))

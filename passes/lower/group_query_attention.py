@@ -153,9 +153,9 @@ class _Block:
 
     def _positions(self) -> Handle:
         """Return the positions of the new tokens, ``[batch, length]``."""
-        given = self._call.read(_POSITIONS)
-        if given is not None:
-            return given
+        positions = self._call.read(_POSITIONS)
+        if positions is not None:
+            return positions
         mask = self._mask()
         if mask is not None:
             return self._positions_in_mask(mask)
@@ -202,9 +202,9 @@ class _Block:
     def _mask(self) -> Value | None:
         """Return the mask that ``seqlens_k`` sums up; ``None`` if no row has padding."""
         call = self._call
-        found = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
-        if found is not None or call.size(0, 0) == 1 or self._rows_are_full():
-            return found
+        mask = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
+        if mask is not None or call.size(0, 0) == 1 or self._rows_are_full():
+            return mask
         raise call.refusal(
             f"{call.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding cannot "
             "be told from tokens",
@@ -275,8 +275,8 @@ class _Block:
         return write.slice(weights, 0, -1, 3)
 
     def _appended(self, past: int, new: Handle) -> Handle:
-        held = self._call.read(past)
-        return new if held is None else self._write.op("Concat", held, new, axis=2)
+        cache = self._call.read(past)
+        return new if cache is None else self._write.op("Concat", cache, new, axis=2)
 
     def _expanded(self, value: Handle) -> Handle:
         write, groups = self._write, self._heads // self._kv_heads

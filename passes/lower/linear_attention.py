@@ -59,8 +59,8 @@ class _Layer:
         return last
 
     def _element_type(self) -> str:
-        given = [self._call.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
-        types = {value.element_type for value in given if value is not None} - {"dynamic"}
+        operands = [self._call.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
+        types = {value.element_type for value in operands if value is not None} - {"dynamic"}
         if len(types) != 1:
             raise self._call.refusal(f"its operands are of types {', '.join(sorted(types)) or 'that are not known'}")
         return types.pop()
@@ -106,21 +106,21 @@ class _Layer:
         return self._write.op("Reshape", self._call.read(port), [0, 0, *shape])
 
     def _past(self) -> Handle:
-        given, write = self._call.read(_PAST), self._write
-        if given is not None:
-            return given
+        past, write = self._call.read(_PAST), self._write
+        if past is not None:
+            return past
         sizes = [self._kv_heads, self._key_dim, self._value_dim]
         shape = write.op("Concat", write.size(self._call.read(_QUERY), 0), sizes, axis=0)
         return write.op("Broadcast", write.number(0.0, self._type), shape)
 
-    def _token(self, given: dict[str, Handle]) -> list[Handle]:
+    def _token(self, values: dict[str, Handle]) -> list[Handle]:
         """Return a token's new state and result."""
         write = self._write
-        past, key, value = given["past"], given["key"], given["value"]
+        past, key, value = values["past"], values["key"], values["value"]
         if self._decays:
-            past = write.op("Multiply", past, given["decay"])
+            past = write.op("Multiply", past, values["decay"])
         if self._corrects:
-            held = write.op("MatMul", write.op("Transpose", key, order=[0, 1, 3, 2]), past)
-            value = write.op("Multiply", write.op("Subtract", value, held), given["beta"])
+            recalled = write.op("MatMul", write.op("Transpose", key, order=[0, 1, 3, 2]), past)
+            value = write.op("Multiply", write.op("Subtract", value, recalled), values["beta"])
         state = write.op("Add", past, write.op("Multiply", key, value))
-        return [state, write.op("MatMul", given["query"], state)]
+        return [state, write.op("MatMul", values["query"], state)]

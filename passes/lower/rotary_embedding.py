@@ -49,10 +49,10 @@ def lower_rotary_embedding(call: Call) -> None:
 
 def _positions(call: Call, heads: Handle) -> Handle:
     """Return positions ``[batch, length]``; a single one is the position of the first token."""
-    given, write = call.value(_POSITIONS), call.write
-    if given is None or given.rank not in {1, 2}:
+    positions, write = call.value(_POSITIONS), call.write
+    if positions is None or positions.rank not in {1, 2}:
         raise call.refusal("the shape of its position_ids is not known")
-    if given.rank == 2:
+    if positions.rank == 2:
         return call.read(_POSITIONS)
     steps = write.op("Range", 0, write.op("Squeeze", write.size(heads, 2), axes=[0]), 1)
     return write.op("Unsqueeze", write.op("Add", steps, call.read(_POSITIONS)), axes=[0])

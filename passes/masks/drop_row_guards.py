@@ -58,8 +58,8 @@ def _is_for_none(graph: Graph, match: Match) -> bool:
 def _masks(block: Attention) -> list[Value]:
     if not block.is_fused:
         return [mask.value for mask in block.masks]
-    given = (block.node.input(port) for port in OPERATORS[block.node.op].masks)
-    return [value for value in given if value is not None]
+    masks = (block.node.input(port) for port in OPERATORS[block.node.op].masks)
+    return [value for value in masks if value is not None]
 
 
 def _hides(graph: Graph, shown: Value, masks: list[Value]) -> bool:

@@ -81,5 +81,5 @@ def _is_exposed(graph: Graph, mask: Value) -> bool:
         if node.op != kind:
             return False
         node = graph.producer(node.source(port))
-    found = _GREATER.match(graph, node.outputs[0])
-    return isinstance(found, Match) and are_known_places(graph, found["keys"], found["queries"])
+    match = _GREATER.match(graph, node.outputs[0])
+    return isinstance(match, Match) and are_known_places(graph, match["keys"], match["queries"])

@@ -65,16 +65,16 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         if weights:
             return _weigh_by_own_columns(model, weights)
         masks = model.analysis(find_masks)
-        for found in masks:
-            if (reason := _obstacle(found)) is not None:
-                return Skipped(f"the mask of {found.node.name} cannot be rewritten: {reason}")
+        for effective in masks:
+            if (reason := _obstacle(effective)) is not None:
+                return Skipped(f"the mask of {effective.node.name} cannot be rewritten: {reason}")
         rewriter = model.rewriter()
         write, step = rewriter.under(_MASK), StepBuilder(model, rewriter)
         visible = step.visible
         for use in graph.uses(mask):
             rewriter.redirect(use.node, use.port, step.new_columns)
         written: dict[str, Handle] = {}
-        for node in (found.node for found in masks):
+        for node in (mask.node for mask in masks):
             kind = node.source().element_type
             if kind not in written:
                 numbers = write.number(0.0, kind), write.number(MASKED, kind)

@@ -54,13 +54,13 @@ class WindowFromPositions(Pass[Model]):
 
     def run(self, model: Model) -> Done:
         windows, reasons = [], []
-        for found in _windows(model):
-            if not isinstance(found, UnsupportedError):
-                windows.append(found)
+        for spotted in _windows(model):
+            if not isinstance(spotted, UnsupportedError):
+                windows.append(spotted)
             elif self.required:
-                raise found
+                raise spotted
             else:
-                reasons.append(found.message)
+                reasons.append(spotted.message)
         if not windows:
             return Done(notes=tuple(reasons))
         try:

@@ -40,8 +40,8 @@ class Window:
     @property
     def obstacle(self) -> Miss | None:
         """Return a condition besides a window, the causal condition and padding."""
-        found = plain_mask(self.mask)
-        return found if isinstance(found, Miss) else None
+        mask = plain_mask(self.mask)
+        return mask if isinstance(mask, Miss) else None
 
 
 def find_windows(model: Model) -> Iterator[Window]:
@@ -56,11 +56,11 @@ def _window(graph: Graph, attention: Attention, mask: AttentionMask) -> Window:
     scores = read_scores(graph, node) if node.op == "Softmax" else None
     if not isinstance(scores, Scores):
         is_fused = node.op == "ScaledDotProductAttention"
-        return Window(node, tuple(one for one in node.inputs[3:4] if one is not None and is_fused), mask)
-    added = tuple(one.value for one in scores.masks if one.keeps is None and not one.is_subtracted)
-    conditions = tuple((one.value, one.keeps) for one in scores.masks if one.keeps is not None)
+        return Window(node, tuple(value for value in node.inputs[3:4] if value is not None and is_fused), mask)
+    added = tuple(mask.value for mask in scores.masks if mask.keeps is None and not mask.is_subtracted)
+    conditions = tuple((mask.value, mask.keeps) for mask in scores.masks if mask.keeps is not None)
     before = graph.backward(node.inputs, lambda node: () if node.op == "MatMul" else node.inputs)
-    return Window(node, added, mask, conditions, frozenset({node.index, *(one.index for one in before)}))
+    return Window(node, added, mask, conditions, frozenset({node.index, *(node.index for node in before)}))
 
 
 class WindowWriter:

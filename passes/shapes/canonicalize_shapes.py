@@ -52,8 +52,8 @@ class CanonicalizeShapes(Pass[OpenVINOModel]):
             made = write.op("Range", *bounds, output_type="i64")
             rewriter.replace(match.node.outputs[0], write.convert(made, match.node.outputs[0].element_type))
         rewriter.finish()
-        found = {"expansions": len(expansions), "ranges counted in integers": len(counts)}
-        return Done({words: count for words, count in found.items() if count})
+        totals = {"expansions": len(expansions), "ranges counted in integers": len(counts)}
+        return Done({words: count for words, count in totals.items() if count})
 
 
 def expanded(graph: Graph) -> Iterator[Match]:

@@ -72,6 +72,6 @@ def _expose(rewriter: Rewriter, name: str, state: LayerState) -> None:
     assert tokens is not None
     assert tokens.shape is not None
     first = state.terms[0]
-    total = reduce(lambda one, other: write.op("Add", one, other), state.terms[1:], rewriter.handle(first))
+    total = reduce(lambda left, right: write.op("Add", left, right), state.terms[1:], rewriter.handle(first))
     sizes = (*tokens.shape[:2], fixed_size(first, -1))
     rewriter.output(name, write.convert(total, "f32"), "f32", sizes)

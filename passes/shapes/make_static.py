@@ -194,14 +194,14 @@ def _fold_shapes(model: Model) -> None:
     while changed:
         graph, rewriter = model.graph, model.rewriter()
         known = {
-            value: held
+            value: constant
             for node in graph.nodes
             for value in (node.outputs if node.op != "Constant" else ())
-            if value.element_type in _FOLDED and (held := fold(graph, value)) is not None
+            if value.element_type in _FOLDED and (constant := fold(graph, value)) is not None
         }
-        for value, held in known.items():
+        for value, constant in known.items():
             if any(not use.node.outputs or not set(use.node.outputs) <= known.keys() for use in graph.uses(value)):
-                rewriter.replace(value, rewriter.constant(numpy.array(held), "", f"{value.name}/folded"))
+                rewriter.replace(value, rewriter.constant(numpy.array(constant), "", f"{value.name}/folded"))
         changed = rewriter.finish()
 
 

@@ -74,7 +74,7 @@ class ReshapeByConstants(Pass[Model]):
 
 def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
     """Yield small integers that depend on no input, and are read by what does."""
-    found = {
+    fixed = {
         value: numbers
         for node in graph.nodes
         for value in node.outputs
@@ -82,8 +82,10 @@ def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
         if value.shape is not None and known_elements(value) <= _FEW
         if (numbers := fold(graph, value)) is not None and numbers.size <= _FEW
     }
-    for value, numbers in found.items():
-        if any(not use.node.outputs or any(one not in found for one in use.node.outputs) for use in graph.uses(value)):
+    for value, numbers in fixed.items():
+        if any(
+            not use.node.outputs or any(output not in fixed for output in use.node.outputs) for use in graph.uses(value)
+        ):
             yield value, numbers
 
 

@@ -39,13 +39,13 @@ class Rewiring:
 
     def living(self) -> list[Node]:
         """Return the nodes that results depend on, in order."""
-        found = [node.op in {"Assign", "Result"} for node in self.graph.nodes]
+        alive = [node.op in {"Assign", "Result"} for node in self.graph.nodes]
         for node in reversed(self.graph.nodes):
-            if found[node.index]:
+            if alive[node.index]:
                 for port, value in enumerate(node.inputs):
                     if value is not None:
-                        found[self.source(node, port).node] = True
-        return [node for node in self.graph.nodes if found[node.index]]
+                        alive[self.source(node, port).node] = True
+        return [node for node in self.graph.nodes if alive[node.index]]
 
     def changed(self) -> Iterator[tuple[Node, int, Value]]:
         """Yield each input that is new: node, port and source."""

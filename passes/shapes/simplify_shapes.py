@@ -103,7 +103,7 @@ def _read_inputs(model: OpenVINOModel) -> int:
         return 0
     rewriter = model.rewriter()
     lengths = StepBuilder(model, rewriter)
-    known = [one for one in uses if lengths.knows(one[2])]
+    known = [entry for entry in uses if lengths.knows(entry[2])]
     for use, value, content in known:
         write = rewriter.under(f"{use.node.name}/{value.name}")
         made = lengths.vector(content) if value.rank else write.op("Squeeze", lengths.vector(content), axes=[0])
@@ -146,7 +146,7 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
     operands, late = _of_attention_operands(graph, sizes)
     after = _users(graph, operands)
     first: dict[object, Value] = {}
-    held: list[tuple[object, Value]] = []
+    shared: list[tuple[object, Value]] = []
 
     def rank(value: Value) -> tuple[bool, int]:
         return value.node in after, graph.depths[value.node]
@@ -157,21 +157,21 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
             if content is None or all(size.op == "number" for size in content):
                 continue
             key = (content, value.shape, value.element_type)
-            held.append((key, value))
+            shared.append((key, value))
             if node.index not in late and (key not in first or rank(value) < rank(first[key])):
                 first[key] = value
     # No value is read from one of higher rank, so that no loop can arise.
-    pairs = [(value, first[key]) for key, value in held if key in first and rank(first[key]) <= rank(value)]
+    pairs = [(value, first[key]) for key, value in shared if key in first and rank(first[key]) <= rank(value)]
     return sum(edits.redirect(value, source) for value, source in pairs if source != value)
 
 
 def _users(graph: Graph, sources: set[int]) -> set[int]:
     """Return all nodes that depend on ``sources``, those included."""
-    found = set(sources)
+    users = set(sources)
     for node in graph.nodes:
-        if any(value is not None and value.node in found for value in node.inputs):
-            found.add(node.index)
-    return found
+        if any(value is not None and value.node in users for value in node.inputs):
+            users.add(node.index)
+    return users
 
 
 def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[int]]:
@@ -250,14 +250,14 @@ def _mask_ends(edits: Rewiring) -> set[int]:
 
     The matchers in OpenVINO's state_management_pattern.cpp require Broadcast -> Select -> Slice -> attention.
     """
-    found: set[int] = set()
+    ends: set[int] = set()
     nodes = edits.graph.nodes
     for node in edits.graph.of_op("ScaledDotProductAttention"):
         mask = nodes[edits.source(node, 3).node] if len(node.inputs) > 3 else node
         select = nodes[edits.source(mask).node] if mask.op == "Slice" else node
         if select.op == "Select":
-            found |= {mask.index, *(edits.source(select, port).node for port in range(len(select.inputs)))}
-    return found
+            ends |= {mask.index, *(edits.source(select, port).node for port in range(len(select.inputs)))}
+    return ends
 
 
 def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:

@@ -38,22 +38,22 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
     parts, heads = set(walk(bias)), head.args[1].as_number
     if key not in parts or not isinstance(heads, int):
         return None
-    found = []
+    by_head = []
     for place in range(heads):
         slopes = []
         for step in _STEPS:
-            given = {part: step[part.args[0]] for part in parts if part.op == "length" and part.args[0] in step}
+            lengths = {part: step[part.args[0]] for part in parts if part.op == "length" and part.args[0] in step}
             keys = range(step["past"] + step["length"])
             try:
                 with numpy.errstate(all="ignore"):
-                    values = [value_at(bias, {**given, head: place, key: position}, _no_input) for position in keys]
+                    values = [value_at(bias, {**lengths, head: place, key: position}, _no_input) for position in keys]
             except (KeyError, IndexError, OverflowError, ValueError, ZeroDivisionError):
                 return None
             slopes += numpy.diff(values).tolist()
         if not numpy.allclose(slopes, slopes[0], rtol=_TOLERANCE, atol=0):
             return None
-        found.append(float(slopes[0]))
-    return tuple(found) if len(set(found)) > 1 else None
+        by_head.append(float(slopes[0]))
+    return tuple(by_head) if len(set(by_head)) > 1 else None
 
 
 #: ALiBi as paged attention finds it, in a branch of a Select.

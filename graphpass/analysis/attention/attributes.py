@@ -106,24 +106,24 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
     """Return the number of key heads before copies for the query's heads."""
     if key is not None and key.rank == 3:
         labels = ("rows", *labels[2:])
-    found: int | None = None
+    heads: int | None = None
     for _ in range(_LIMIT):
         if key is None or (key.rank is not None and key.rank != len(labels)):
             break
         if "heads" in labels:
             size = fixed_size(key, labels.index("heads"))
             # If an axis is split, only the part that is no copy counts.
-            found = size if size is not None or len(labels) > 4 else found
-        elif ("heads", "head_dim") in labels and found is None and head_dim is not None:
+            heads = size if size is not None or len(labels) > 4 else heads
+        elif ("heads", "head_dim") in labels and heads is None and head_dim is not None:
             width = fixed_size(key, labels.index(("heads", "head_dim")))
-            found = width // head_dim if width is not None and width % head_dim == 0 else None
+            heads = width // head_dim if width is not None and width % head_dim == 0 else None
         steps = [step for step in before(graph, key, labels) if step.passed is None or step.passed.kind == "arithmetic"]
         # Rotary embedding multiplies all heads with one cosine.
         content = steps if len(steps) == 1 else [step for step in steps if not _is_of_one_head(step)]
         if not content:
             break
         key, labels = content[0].value, content[0].labels
-    return found
+    return heads
 
 
 def _is_of_one_head(step: Step) -> bool:

@@ -120,13 +120,13 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
     if node.op == "Concat":
         axis = node.attributes["axis"]
         join = PathStep("join", node, (labels[axis] if -len(labels) <= axis < len(labels) else None,))
-        return [step for one in node.inputs for step in _step(one, labels, join)]
+        return [step for value in node.inputs for step in _step(value, labels, join)]
     if node.op == "If":
-        return [step for one in node.inputs[1:] for step in _step(one, labels)]
+        return [step for value in node.inputs[1:] for step in _step(value, labels)]
     if node.op == "DequantizeLinear":
         kinds: tuple[StepKind, ...] = ("dequantized", "scale", "zero_point")
         roles = zip(kinds, node.inputs, strict=False)
-        return [step for kind, one in roles for step in _step(one, labels, PathStep(kind, node))]
+        return [step for kind, value in roles for step in _step(value, labels, PathStep(kind, node))]
     if source is None:
         return []
     if node.op in LOOP_ENTRIES | LOOP_EXITS:
@@ -156,9 +156,9 @@ def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, 
 def _inside(effect: AxisEffect, labels: Labels) -> Labels:
     """Return the first input's labels; an axis that gives one entry is a part."""
     taken = PART if effect.kind in {"cut", "take", "iteration"} else None
-    found: dict[int, Label] = dict.fromkeys(effect.removed, taken)
-    found |= {origin: labels[axis] for axis, origin in enumerate(effect.origins) if origin is not None}
-    return tuple(found[axis] for axis in range(len(found)))
+    labelled: dict[int, Label] = dict.fromkeys(effect.removed, taken)
+    labelled |= {origin: labels[axis] for axis, origin in enumerate(effect.origins) if origin is not None}
+    return tuple(labelled[axis] for axis in range(len(labelled)))
 
 
 def _regrouped(source: Value, result: Value, labels: Labels, sizes: Sizes | None) -> Labels | None:
@@ -171,12 +171,12 @@ def _regrouped(source: Value, result: Value, labels: Labels, sizes: Sizes | None
         return copies_merged(len(source.shape), labels)
     inside: list[Label] = []
     for olds, news in groups:
-        given = [labels[axis] for axis in news]
+        known = [labels[axis] for axis in news]
         if len(olds) == 1 and news:
-            real = [label for axis, label in zip(news, given, strict=True) if result.shape[axis] != 1]
-            inside.append(_merged(real if len(news) > 1 else given))
+            real = [label for axis, label in zip(news, known, strict=True) if result.shape[axis] != 1]
+            inside.append(_merged(real if len(news) > 1 else known))
         elif len(news) == 1:
-            inside.extend(_taken_apart(source.shape, olds, given[0]))
+            inside.extend(_taken_apart(source.shape, olds, known[0]))
         elif not news:
             inside.extend([None] * len(olds))
         else:
@@ -185,8 +185,8 @@ def _regrouped(source: Value, result: Value, labels: Labels, sizes: Sizes | None
 
 
 def _inferred(sizes: Sizes, value: Value) -> tuple[Dimension, ...]:
-    found = sizes.shape(value) or ()
-    return tuple(int(size.args[0]) if size.op == "number" else repr(size) for size in found)
+    shape = sizes.shape(value) or ()
+    return tuple(int(size.args[0]) if size.op == "number" else repr(size) for size in shape)
 
 
 def copies_merged(rank: int, labels: Labels) -> Labels | None:
@@ -303,5 +303,5 @@ def _holds_integers(graph: Graph, value: Value) -> bool:
     def shifts(node: Node) -> bool:
         return node.op in CASTS | {"Subtract"} and node.outputs[0].element_type not in _INTEGERS
 
-    found = graph.look_through(value, shifts)
-    return found.element_type in _INTEGERS and (found.rank is None or found.rank > 1)
+    source = graph.look_through(value, shifts)
+    return source.element_type in _INTEGERS and (source.rank is None or source.rank > 1)

@@ -37,15 +37,15 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
     A Softmax without a product of activations upstream and another downstream (expert router, sampler) is left out.
     """
     graph = model.graph
-    found: list[Attention] = []
+    blocks: list[Attention] = []
     for node in graph.nodes:
         if node.op in OPERATORS:
             query, key, value = (*(node.input(port) for port in OPERATORS[node.op].operands), None, None, None)[:3]
-            found.append(Attention(node, node.outputs[0], query, key, value))
+            blocks.append(Attention(node, node.outputs[0], query, key, value))
         elif node.op == "Softmax" and is_attention(graph, node):
             matched = match(graph, node)
-            found.append(Attention(node, node.outputs[0], miss=matched) if isinstance(matched, Miss) else matched)
-    return tuple(found)
+            blocks.append(Attention(node, node.outputs[0], miss=matched) if isinstance(matched, Miss) else matched)
+    return tuple(blocks)
 
 
 #: Lie between scores and what is computed of each row of them, and the Softmax.
@@ -179,8 +179,10 @@ def _is_zero(graph: Graph, value: Value) -> str | None:
     def factors(node: Node) -> tuple[Value | None, ...]:
         return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
 
-    held = (fold(graph, node.outputs[0]) for node in graph.backward([value], factors))
-    return None if any(one is not None and not one.any() for one in held) else f"{value.name} is not 0"
+    constants = (fold(graph, node.outputs[0]) for node in graph.backward([value], factors))
+    return (
+        None if any(constant is not None and not constant.any() for constant in constants) else f"{value.name} is not 0"
+    )
 
 
 #: Turns the NaN of fully masked rows into 0.
@@ -195,8 +197,12 @@ def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
 
 
 def _is_low(graph: Graph, value: Value) -> str | None:
-    held = fold_elements(graph, value)
-    return None if held is not None and (held <= MASKED_BELOW).all() else f"{value.name} is not below {MASKED_BELOW:g}"
+    constant = fold_elements(graph, value)
+    return (
+        None
+        if constant is not None and (constant <= MASKED_BELOW).all()
+        else f"{value.name} is not below {MASKED_BELOW:g}"
+    )
 
 
 #: Keeps added numbers from falling far below masked ones.
@@ -217,58 +223,58 @@ def read_scores(graph: Graph, softmax: Node) -> Scores:
 
 
 def _scores(graph: Graph, softmax: Node) -> Scores:
-    found = Scores(softmax)
+    scores = Scores(softmax)
     value = softmax.source()
     while True:
-        found.values.append(value)
+        scores.values.append(value)
         node = graph.producer(value)
         if multiplies_matrices(node):
-            found.product = node
+            scores.product = node
             alpha = node.attributes.get("alpha", 1.0)
-            found.scales += [] if alpha == 1 else [Scale(alpha, divides=False)]
-            return found
+            scores.scales += [] if alpha == 1 else [Scale(alpha, divides=False)]
+            return scores
         if is_value_preserving(node) or _regroups_heads(node):
             value = node.source()
         elif (inner := _unbounded(graph, value)) is not value:
             value = inner
         elif subtracts_row_maximum(graph, node):
-            if found.sink is not None:
+            if scores.sink is not None:
                 raise MissError(node, "an attention sink beside scores whose maximum was subtracted")
             value = node.source()
-        elif node.op == "Tanh" and found.cap is None:
-            found.cap, found.cap_scales, found.scales = node, found.scales, []
+        elif node.op == "Tanh" and scores.cap is None:
+            scores.cap, scores.cap_scales, scores.scales = node, scores.scales, []
             value = node.source()
         elif node.op == "Concat":
-            value = _scores_beside_sink(graph, node, found)
+            value = _scores_beside_sink(graph, node, scores)
         else:
-            value = _scores_before(graph, node, found)
+            value = _scores_before(graph, node, scores)
 
 
-def _scores_beside_sink(graph: Graph, concat: Node, found: Scores) -> Value:
-    if found.sink is not None:
+def _scores_beside_sink(graph: Graph, concat: Node, scores: Scores) -> Value:
+    if scores.sink is not None:
         raise MissError(concat, "an attention sink beside another one")
-    value, found.sink, found.column = sink_of(graph, concat)
-    if found.scales or found.masks:
+    value, scores.sink, scores.column = sink_of(graph, concat)
+    if scores.scales or scores.masks:
         raise MissError(concat, "an attention sink that is scaled or masked along with its scores")
     return value
 
 
-def _scores_before(graph: Graph, node: Node, found: Scores) -> Value:
+def _scores_before(graph: Graph, node: Node, result: Scores) -> Value:
     if node.op in {"Multiply", "Divide"} and (scale := scale_of(graph, node)) is not None:
         value, factor = scale
-        found.scales.append(factor)
+        result.scales.append(factor)
         return value
     if isinstance(unchanged := _PLUS_NOTHING.match(graph, node), Match):
         scores, nothing = unchanged["scores"], unchanged["nothing"]
         if (nothing.rank or 9) <= (scores.rank or 0) and not _outgrows(nothing, scores):
             return scores
     if node.op in {"Add", "Subtract"}:
-        value, mask = _added_mask(graph, node, tuple(found.scales))
-        found.masks.append(mask)
+        value, mask = _added_mask(graph, node, tuple(result.scales))
+        result.masks.append(mask)
         return value
     if node.op == "Select":
-        value, mask = _selected_mask(graph, node, bool(found.scales))
-        found.masks.append(mask)
+        value, mask = _selected_mask(graph, node, bool(result.scales))
+        result.masks.append(mask)
         return value
     if (same := broadcast_to_itself(node)) is not None:
         return same
@@ -308,8 +314,8 @@ def _selected_mask(graph: Graph, node: Node, is_scaled: bool) -> tuple[Value, Ma
     condition, kept, other = (node.source(port) for port in range(3))
     limit = _MASKED_BELOW_BEFORE_SCALE if is_scaled else MASKED_BELOW
     for scores, fill, keeps in ((kept, other, True), (other, kept, False)):
-        held = fold_elements(graph, fill)
-        if held is not None and (held < limit).all():
+        constant = fold_elements(graph, fill)
+        if constant is not None and (constant < limit).all():
             return scores, Mask(condition, keeps, merges_heads=_merges_heads(condition, scores))
     raise MissError(node, "Select fills its scores with something other than a large negative number")
 

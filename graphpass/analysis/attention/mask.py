@@ -81,7 +81,7 @@ class AttentionMask:
         if self.misses or not all(any(map(_is_input, ex.walk(part))) for part in self.residue):
             return None
         reads = any(_is_input(part) for part in ex.walk(*self.residue, self.bias))
-        found: dict[MaskPart, bool] = {
+        present: dict[MaskPart, bool] = {
             "causal": self.is_causal,
             "input": self.is_padded or reads,
             "lengths": self.has_lengths,
@@ -90,7 +90,7 @@ class AttentionMask:
                 self.slopes is not None or all(leaf is ZERO or _is_input(leaf) for leaf in _leaves(self.bias))
             ),
         }
-        return tuple(part for part in MASK_PARTS if found[part])
+        return tuple(part for part in MASK_PARTS if present[part])
 
     @property
     def counts_positions(self) -> bool:
@@ -172,8 +172,8 @@ def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
     ports = OPERATORS.get(node.op)
     if ports is None:
         return False, False, ()
-    given = [value for port in ports.masks if (value := node.input(port)) is not None]
-    has_lengths = any(node.input(port) is not None for port in ports.lengths) or any(value.rank == 1 for value in given)
+    masks = [value for port in ports.masks if (value := node.input(port)) is not None]
+    has_lengths = any(node.input(port) is not None for port in ports.lengths) or any(value.rank == 1 for value in masks)
     window = operator_window(node)
     return ports.hides_later(node), has_lengths, () if window is None else (window,)
 
@@ -283,8 +283,8 @@ def _by_attributes(elements: Elements, node: Node, scope: Scope) -> Expr:
         # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
         count = ex.add(count, ONE) if node.op == "GroupQueryAttention" else count
         visible = ex.conjunction(visible, ex.less(scope.key, count))
-        given = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
-        new = scope.query.args[1] if given is None else _of_row(elements, given, scope)
+        new_tokens = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
+        new = scope.query.args[1] if new_tokens is None else _of_row(elements, new_tokens, scope)
         position = ex.add(ex.subtract(count, new), scope.query)
     if is_causal:
         visible = ex.conjunction(visible, ex.at_most(scope.key, position))
@@ -352,8 +352,8 @@ def _spread(expr: Expr) -> Expr:
 
 
 def _product_hides(expr: Expr) -> Expr:
-    one, other = expr.args
-    for chosen, factor in ((one, other), (other, one)):
+    left, right = expr.args
+    for chosen, factor in ((left, right), (right, left)):
         value = factor.as_number
         if chosen.op == "choose" and value is not None:
             hidden = [
@@ -406,7 +406,9 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
         set()
         if not has_lengths
         else {
-            part for part in _parts(visible) if any(_is_input(one) or one.op == "running_sum" for one in ex.walk(part))
+            part
+            for part in _parts(visible)
+            if any(_is_input(expr) or expr.op == "running_sum" for expr in ex.walk(part))
         }
     )
     for part in _parts(visible):
@@ -497,9 +499,9 @@ def _is_padding(part: Expr, scope: Scope) -> bool:
 def _chunk(part: Expr, scope: Scope) -> int | None:
     """Return the chunk of ``key / chunk == position / chunk``, of places or positions."""
     for form in dict.fromkeys((part, unpadded(part))):
-        quotients = (one for one in ex.walk(form) if one.op == "floor_quotient" and one.args[0] is scope.key)
-        for size in (one.args[1].as_number for one in quotients):
-            sides = (ex.floor_divide(one, number(size)) for one in (scope.key, scope.position))
+        quotients = (expr for expr in ex.walk(form) if expr.op == "floor_quotient" and expr.args[0] is scope.key)
+        for size in (part_of_key.args[1].as_number for part_of_key in quotients):
+            sides = (ex.floor_divide(expr, number(size)) for expr in (scope.key, scope.position))
             if isinstance(size, int) and form is ex.equal(*sides):
                 return size
     return None

@@ -26,7 +26,7 @@ class Operand:
 
 def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...]]:
     """Return reads as key or value, direct or through layout, by node index and port."""
-    found: dict[tuple[int, int], tuple[Operand, ...]] = {}
+    operands: dict[tuple[int, int], tuple[Operand, ...]] = {}
     for attention in model.analysis(find_attention):
         if attention.node.op in INNER_CACHES:
             continue
@@ -37,8 +37,8 @@ def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...
                 labels = ("rows", *labels[2:])
             for value, meaning in _trace(model.graph, operand, labels):
                 place = (value.node, value.port)
-                found[place] = (*found.get(place, ()), Operand(attention, role, meaning))
-    return found
+                operands[place] = (*operands.get(place, ()), Operand(attention, role, meaning))
+    return operands
 
 
 Read = tuple[Literal["key", "value"], Value | None, Labels]

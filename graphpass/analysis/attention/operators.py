@@ -84,16 +84,16 @@ def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
     A factor of keys that enter a cache is the cache's, not the scores', and rotation hides factors before it: as in
     decomposed attention, which reads the cache's Concat, and rotated operands.
     """
-    given: float | None = node.attributes.get("scale") or None
-    is_given = given is not None
+    scale: float | None = node.attributes.get("scale") or None
+    is_given = scale is not None
     if node.op == "ScaledDotProductAttention" and (value := node.input(4)) is not None:
-        given, is_given = fold_scalar(graph, value), True
+        scale, is_given = fold_scalar(graph, value), True
     if not is_given and head_dim is not None:
-        given = head_dim**-0.5
+        scale = head_dim**-0.5
     has_past = any(node.input(port) is not None for port in _PASTS.get(node.op, ()))
     shown = () if node.attributes.get("do_rotary") else OPERATORS[node.op].operands[: 1 if has_past else 2]
     before = [factor for port in shown for factor in operand_factors(graph, node.input(port))]
-    return scaling_of([*before, given], float(node.attributes.get("softcap") or 0) or None)
+    return scaling_of([*before, scale], float(node.attributes.get("softcap") or 0) or None)
 
 
 def operator_window(node: Node) -> int | None:

@@ -46,13 +46,13 @@ Reads = dict[int, tuple[Read, ...]]
 
 def attention_reads(model: Model) -> Reads:
     """Return reads as key or value of each Parameter and ReadValue, by node index."""
-    found: Reads = {}
+    reads: Reads = {}
     sizes = model.analysis(infer_sizes)
     with counting("following attention", list(_starts(model)), "operands") as starts:
         for start in starts:
             for source, read in _follow(model.graph, sizes, start):
-                found[source.index] = (*found.get(source.index, ()), read)
-    return found
+                reads[source.index] = (*reads.get(source.index, ()), read)
+    return reads
 
 
 Start = tuple[Attention, Role, Value, Labels]
@@ -111,9 +111,9 @@ def _follow(graph: Graph, sizes: Sizes, start: Start) -> Iterator[tuple[Node, Re
         node = graph.producer(place.value)
         if node.op in SOURCES or _is_far(node, place):
             return ()
-        found = before(graph, place.value, place.labels, sizes)
+        upstream = before(graph, place.value, place.labels, sizes)
         is_weighted = place.passed("weights")
-        return (one for one in found if not is_weighted or one.passed is None or one.passed.kind != "weights")
+        return (step for step in upstream if not is_weighted or step.passed is None or step.passed.kind != "weights")
 
     for place in trace(Place(value, labels), steps):
         node = graph.producer(place.value)

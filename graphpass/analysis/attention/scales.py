@@ -39,7 +39,7 @@ def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
     caps = [scale.factor(graph) for scale in scores.cap_scales]
     if any(cap is None for cap in caps):
         return Scaling(None)
-    cap = math.prod(one for one in caps if one is not None)
+    cap = math.prod(cap for cap in caps if cap is not None)
     if None in after:
         return Scaling(None, (), _rounded(cap))
     known = [factor for factor in after if factor is not None]
@@ -72,7 +72,7 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
             value = node.inputs[0]
         elif node.op in LAYOUT - CASTS:
             is_laid_out, value = True, node.inputs[0]
-        elif node.op == "Add" and sum(computed := [is_activation(graph, one) for one in node.inputs]) == 1:
+        elif node.op == "Add" and sum(computed := [is_activation(graph, value) for value in node.inputs]) == 1:
             # OpenVINO moves a scale into the sum with a bias: s * x + s * bias.
             is_laid_out, value = True, node.inputs[computed.index(True)]
         else:

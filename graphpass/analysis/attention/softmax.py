@@ -118,10 +118,10 @@ def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
     Raises:
         MissError: It keeps something else.
     """
-    found = _split_off(graph, node) if node.op in SPLITS else _sliced_off(graph, node)
-    if found is None:
+    column = _split_off(graph, node) if node.op in SPLITS else _sliced_off(graph, node)
+    if column is None:
         raise MissError(node, "an attention sink that is not just dropped")
-    return found
+    return column
 
 
 def _sliced_off(graph: Graph, node: Node) -> tuple[Value, Column] | None:

@@ -95,9 +95,9 @@ class Pieces:
         """Return the pieces whose elements ``cache`` takes, or that take its elements."""
         graph = self._graph
         read, write = graph.reads.get(cache.read), graph.writes.get(cache.write)
-        found = self.readers(read.outputs[0]) if read is not None else set()
+        indices = self.readers(read.outputs[0]) if read is not None else set()
         if write is None:
-            return found
+            return indices
 
         def back(node: Node) -> Iterable[Value | None]:
             return () if node.index in self._deep or node.op in SHAPE_READERS else node.inputs
@@ -105,8 +105,8 @@ class Pieces:
         makers = {node.index for node in graph.backward(write.inputs, back)} & self._deep
         # The value between two pieces belongs to both.
         inner = makers.difference(self._ends)
-        found |= {bisect_left(self._ends, index) for index in inner}
-        return found or {bisect_left(self._ends, index) + 1 for index in makers}
+        indices |= {bisect_left(self._ends, index) for index in inner}
+        return indices or {bisect_left(self._ends, index) + 1 for index in makers}
 
 
 def find_chain(model: Model) -> Chain | str:
@@ -162,7 +162,7 @@ def computed_between(graph: Graph, start: Value, end: Node) -> set[int]:
 
 def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
     """Return real values ``[batch, length, n]`` that each path through ``deep`` nodes passes."""
-    found = []
+    passed = []
     reach = -1
     for index in sorted(deep - {end.index}):
         last = {
@@ -172,13 +172,15 @@ def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
         }
         total, _ = SKIP_NORMS.get(graph.nodes[index].op, (0, ()))
         # Norm and sum are one value for all that follows.
-        given = [value for value in last if value.port == total] if total in {one.port for one in last} else list(last)
-        if len(given) == 1 and reach <= index:
-            (value,) = given
+        values = (
+            [value for value in last if value.port == total] if total in {value.port for value in last} else list(last)
+        )
+        if len(values) == 1 and reach <= index:
+            (value,) = values
             if value.rank == 3 and value.element_type in REALS and fixed_size(value, -1) is not None:
-                found.append(value)
+                passed.append(value)
         reach = max(reach, *last.values(), -1)
-    return found
+    return passed
 
 
 def _reads(use: Use, deep: set[int]) -> bool:

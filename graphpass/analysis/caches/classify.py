@@ -98,9 +98,9 @@ class Rule:
 def classify(case: Case) -> Classification:
     """Return the claim of the first rule that applies."""
     for rule in RULES:
-        found = rule.judge(case)
-        if isinstance(found, Classification):
-            return found
+        judgement = rule.judge(case)
+        if isinstance(judgement, Classification):
+            return judgement
     raise AssertionError("the last rule always claims something")
 
 
@@ -126,10 +126,10 @@ def _constant(case: Case) -> Classification | str:
 
 
 def _inside(case: Case) -> Classification | str:
-    found = inside_operator(case.graph, case.cache, case.pair)
-    if found is None:
+    inner = inside_operator(case.graph, case.cache, case.pair)
+    if inner is None:
         return f"the present is made by {case.maker.called}, which does not hold this past inside"
-    cache, node = found
+    cache, node = inner
     return Classification(cache, case.graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
 
 
@@ -147,9 +147,9 @@ def _kept(case: Case) -> Classification | str:
         axis = reads[0].labels.index("sequence")
         return f"{along}, but {reads[0].attention.node.called} reads positions along axis {axis}"
     read, update = match
-    contents = tuple(one for one in reads if not one.has("scale", "zero_point"))
-    readers = tuple(sorted({one.attention.node.index for one in contents or reads}))
-    steps = [step for one in contents for step in one.path]
+    contents = tuple(read for read in reads if not read.has("scale", "zero_point"))
+    readers = tuple(sorted({read.attention.node.index for read in contents or reads}))
+    steps = [step for read in contents for step in read.path]
     # A Slice of other axes than positions or heads takes a layer.
     takes_layers = any(
         step.kind == "part" or (step.kind == "slice" and {None, "part"} & {*step.labels}) for step in steps
@@ -190,7 +190,9 @@ def _growing(case: Case) -> Classification | str:
     """Classify a tensor that grows along an axis that no attention is known to read."""
     concat = appended(case.graph, case.pair)
     if concat is None:
-        update = next((one for one in case.updates if one.appends and one.cut_after is None), None)
+        update = next(
+            (candidate for candidate in case.updates if candidate.appends and candidate.cut_after is None), None
+        )
         if update is None or len(case.updates) > 1 or len(update.node.inputs) != 2:
             return f"the present is made by {case.maker.called}, not by a Concat of the past and one new part"
         concat, axis = update.node, update.axes[0]
@@ -262,7 +264,9 @@ def _replaced(case: Case) -> Classification:
     if batch in layers:
         batch = min((axis for axis in range(len(case.cache.shape or ())) if axis not in layers), default=batch)
     growth = growth_of(model, pair.past, pair.present)
-    free = [axis for axis, one in enumerate(growth) if one not in {"fixed", "kept"} and axis not in {batch, *layers}]
+    free = [
+        axis for axis, change in enumerate(growth) if change not in {"fixed", "kept"} and axis not in {batch, *layers}
+    ]
     if free or not growth:
         where = f"axis {free[0]}" if free else "any axis"
         missing = f"nothing fixes its size along {where}, which may depend on the sequence"

@@ -15,22 +15,22 @@ from graphpass.ir.model import Model
 
 
 def apply_declarations(
-    model: Model, declarations: tuple[Declaration, ...], found: dict[Pair, Classification]
+    model: Model, declarations: tuple[Declaration, ...], kinds: dict[Pair, Classification]
 ) -> dict[Pair, Classification]:
-    """Complete entries of unknown kind in ``found`` by ``declarations``.
+    """Complete entries of unknown kind in ``kinds`` by ``declarations``.
 
     Raises:
         UsageError: GP219 the graph contradicts a declaration; GP217 nothing of that name is carried.
     """
     said = {declaration.name: declaration for declaration in declarations}
-    names = [entry.cache.name for entry in found.values()]
+    names = [entry.cache.name for entry in kinds.values()]
     for name in said:
         if name not in names:
             hint = f"the model carries {', '.join(names[:6])}" if names else "no tensor goes from an input to an output"
             raise UsageError("GP217", f"{name} is said to be a cache, but nothing of that name is carried", hint)
     return {
         pair: _declared(model, pair, entry, said[entry.cache.name]) if entry.cache.name in said else entry
-        for pair, entry in found.items()
+        for pair, entry in kinds.items()
     }
 
 
@@ -85,7 +85,7 @@ def _against_the_dataflow(model: Model, pair: Pair, said: Declaration) -> str | 
     if stays:
         return "no step changes it"
     growth = growth_of(model, pair.past, pair.present)
-    growing = [axis for axis, one in enumerate(growth) if one == "grows"]
+    growing = [axis for axis, change in enumerate(growth) if change == "grows"]
     other = [axis for axis in growing if axis != said.axes.sequence]
     if other:
         return f"it grows along axis {other[0]}"

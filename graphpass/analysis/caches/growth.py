@@ -49,8 +49,8 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
-    found = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.op != "number"}
-    return found.pop() if len(found) == 1 else 0
+    axes = {axis for shape in shapes for axis, size in enumerate(shape) if size in batches and size.op != "number"}
+    return axes.pop() if len(axes) == 1 else 0
 
 
 def _token_sizes(model: Model) -> tuple[set[Expr], set[Expr]]:

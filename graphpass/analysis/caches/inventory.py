@@ -51,15 +51,15 @@ def _analyze(model: Model) -> Inventory:
     pairs = whole.analysis(find_pairs)
     with counting("classifying caches", pairs, "caches") as each:
         kinds = {pair: _classify(whole, pair, reads.get(pair.read.index, ())) for pair in each}
-    found = list(apply_declarations(whole, model.declarations, kinds).values())
+    classified = list(apply_declarations(whole, model.declarations, kinds).values())
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):
         if node.index not in paired and may_be_past(past := node.outputs[0]):
             entry = read_only(Case(whole, Pair(past, None, node, None), reads.get(node.index, ())))
-            found += [entry] if entry is not None else []
-    caches = _with_layers(found, _regions(whole, kinds))
+            classified += [entry] if entry is not None else []
+    caches = _with_layers(classified, _regions(whole, kinds))
     linear = {cache.read for cache in caches if cache.kind == "linear"}
-    readers = {entry.cache.read: entry.readers for entry in found}
+    readers = {entry.cache.read: entry.readers for entry in classified}
     blocks = attention_blocks(whole, caches, readers, pairs)
     inputs, outputs = unpaired_ports(graph, pairs, linear, operands)
     return Inventory(
@@ -72,12 +72,12 @@ def _analyze(model: Model) -> Inventory:
 
 
 def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classification:
-    found = classify(Case(model, pair, reads))
+    classification = classify(Case(model, pair, reads))
     state = history_of(model.graph, pair)
     if state is None:
-        return found
+        return classification
     evidence = (f"it holds earlier states of {state.attributes['variable']}, and nothing new",)
-    return replace(found, cache=replace(found.cache, kind="other", role="unknown", evidence=evidence))
+    return replace(classification, cache=replace(classification.cache, kind="other", role="unknown", evidence=evidence))
 
 
 def _regions(model: Model, kinds: dict[Pair, Classification]) -> dict[str, int | None]:
@@ -86,7 +86,7 @@ def _regions(model: Model, kinds: dict[Pair, Classification]) -> dict[str, int |
     return {cache.name: known.get(pair.present.node) for pair, cache in linear.items() if pair.present is not None}
 
 
-def _with_layers(found: list[Classification], places: dict[str, int | None]) -> tuple[Cache, ...]:
+def _with_layers(classified: list[Classification], places: dict[str, int | None]) -> tuple[Cache, ...]:
     """Number caches by layer; those of one attention share it, as do window and state.
 
     All that a layer updates lies deeper in the graph than the layer before. The residual stream lies between a window
@@ -96,7 +96,7 @@ def _with_layers(found: list[Classification], places: dict[str, int | None]) -> 
     layer, layers = -1, []
     previous: Classification | None = None
     seen: set[tuple[str, str]] = set()
-    for entry in sorted(found, key=lambda entry: (entry.depth, order.get(entry.cache.role, 9), entry.cache.name)):
+    for entry in sorted(classified, key=lambda entry: (entry.depth, order.get(entry.cache.role, 9), entry.cache.name)):
         if entry.cache.kind in {"other", "unknown"} or entry.spans_layers:
             layers.append(entry.cache)
             continue
@@ -130,7 +130,7 @@ def regions(model: Model) -> dict[int, int]:
     graph = model.graph
     written = {pair.write.index for pair in model.analysis(find_pairs) if pair.write is not None}
     results = [node.index for node in graph.of_op("Result") if node.index not in written]
-    found: dict[int, int] = {}
+    region_of: dict[int, int] = {}
     best = (0, 0)
     for node in graph.of_op("Parameter"):
         if (node.outputs[0].rank or 0) not in {2, 3}:
@@ -141,8 +141,8 @@ def regions(model: Model) -> dict[int, int]:
         merit = (sum(graph.nodes[index].op in PRODUCTS for index in dominators), len(places))
         if merit > best:
             best = merit
-            found = _by_place(dominators, {place for place in places if _adds_up(graph.nodes[place], dominators)})
-    return found
+            region_of = _by_place(dominators, {place for place in places if _adds_up(graph.nodes[place], dominators)})
+    return region_of
 
 
 def _dominators(graph: Graph, start: Node) -> dict[int, int]:
@@ -150,9 +150,9 @@ def _dominators(graph: Graph, start: Node) -> dict[int, int]:
 
     Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm. A graph without cycles needs one round, in order.
     """
-    found, depths = {start.index: start.index}, {start.index: 0}
+    dominators, depths = {start.index: start.index}, {start.index: 0}
     for node in graph.nodes[start.index + 1 :]:
-        before = {value.node for value in node.inputs if value is not None and value.node in found}
+        before = {value.node for value in node.inputs if value is not None and value.node in dominators}
         if not before or node.op in NO_DATA:
             continue
         common, *others = before
@@ -160,9 +160,9 @@ def _dominators(graph: Graph, start: Node) -> dict[int, int]:
             while common != other:
                 if depths[common] < depths[other]:
                     common, other = other, common
-                common = found[common]
-        found[node.index], depths[node.index] = common, depths[common] + 1
-    return found
+                common = dominators[common]
+        dominators[node.index], depths[node.index] = common, depths[common] + 1
+    return dominators
 
 
 def _chain(dominators: dict[int, int], end: int) -> list[int]:
@@ -178,7 +178,7 @@ def _adds_up(node: Node, dominators: dict[int, int]) -> bool:
 
 
 def _by_place(dominators: dict[int, int], places: set[int]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    by_place: dict[int, int] = {}
     for node, before in dominators.items():
-        found[node] = node if node in places or node == before else found[before]
-    return found
+        by_place[node] = node if node in places or node == before else by_place[before]
+    return by_place

@@ -20,17 +20,17 @@ def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
         return None
     reached = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in _LAYOUT else ())
     entered = {use.node.index for use in reached if use.node.op in _LAYOUT}
-    found: list[tuple[int, str]] = []
+    updated: list[tuple[int, str]] = []
     for node in _leading_to(graph, pair.present):
         start = node.inputs[1] if node.op == "Final" and len(node.inputs) == 2 else None
         if start is not None and start.node in entered and node.inputs[0] not in {None, start}:
             words = f"carried through {node.called}, whose body replaces it in each iteration by"
-            found.append((start.node, f"{words} {_updater(graph, node).called}"))
+            updated.append((start.node, f"{words} {_updater(graph, node).called}"))
         elif node.op == "Stacked":
             parts = [index for index in entered if _takes_in_turn(graph, graph.nodes[index], node)]
             words = f"taken apart by {node.called}, whose body replaces a part in each iteration by"
-            found += [(index, f"{words} {_updater(graph, node).called}") for index in parts[:1]]
-    return max(found, default=(0, None))[1]
+            updated += [(index, f"{words} {_updater(graph, node).called}") for index in parts[:1]]
+    return max(updated, default=(0, None))[1]
 
 
 def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:

@@ -68,13 +68,13 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
     gather = beam_gather(graph, read)
     whole = gather.outputs[0] if gather is not None else read.outputs[0]
     uses = graph.uses(whole)
-    found = [(use.node, taken(graph, use.node, axis)) for use in uses if use.port == 0]
-    if axis == 0 or len(found) < len(uses) or not all(ranges for _, ranges in found):
+    cuts = [(use.node, taken(graph, use.node, axis)) for use in uses if use.port == 0]
+    if axis == 0 or len(cuts) < len(uses) or not all(ranges for _, ranges in cuts):
         return None
     if gather is not None and len(graph.uses(read.outputs[0])) > 1:
         return None
     parts: dict[Range, list[Value]] = {}
-    for node, ranges in found:
+    for node, ranges in cuts:
         for part, value in zip(ranges, node.outputs, strict=True):
             parts.setdefault(part, []).append(value)
     ordered = sorted(parts, key=lambda part: part.start)
@@ -90,7 +90,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
         for part, value in zip(ordered, flattened, strict=True)
         if (state := _state(graph, parts[part], value, part.stop - part.start)) is not None
     ]
-    return Flat(axis, tuple(states), gather, tuple(node for node, _ in found)) if len(states) == len(ordered) else None
+    return Flat(axis, tuple(states), gather, tuple(node for node, _ in cuts)) if len(states) == len(ordered) else None
 
 
 def flat_caches(model: Model, inventory: Inventory) -> dict[Cache, Flat]:
@@ -147,8 +147,8 @@ def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
         return tuple(starmap(Range, pairwise(starts))) if None not in sizes and starts[-1] == size else ()
     cuts = fold_cuts(graph, node)
     if len(cuts) == 1 and cuts[0].axis == axis and cuts[0].start is not None and cuts[0].stop is not None:
-        found = Range(*slice(cuts[0].start, cuts[0].stop).indices(size)[:2])
-        return (found,) if fixed_size(node.outputs[0], axis) == found.stop - found.start else ()
+        part = Range(*slice(cuts[0].start, cuts[0].stop).indices(size)[:2])
+        return (part,) if fixed_size(node.outputs[0], axis) == part.stop - part.start else ()
     if node.op == "Gather" and node.attributes.get("axis") == axis:
         place = fold(graph, node.inputs[1])
         if place is not None and place.ndim == 0:
@@ -172,7 +172,7 @@ class Parts:
 
 def find_parts(graph: Graph, past: Value) -> Parts | None:
     """Return the way to split layouts of ``past`` into two; ``None`` unless unique."""
-    found: dict[int, list[tuple[Value, Range]]] = {}
+    parts: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]
     while pending:
@@ -181,13 +181,13 @@ def find_parts(graph: Graph, past: Value) -> Parts | None:
             node = use.node
             for place, axis in enumerate(axes):
                 ranges = taken(graph, node, place) if use.port == 0 else ()
-                found.setdefault(axis, []).extend(zip(node.outputs, ranges, strict=bool(ranges)))
+                parts.setdefault(axis, []).extend(zip(node.outputs, ranges, strict=bool(ranges)))
             follows = follow(use, axes)
             if follows is not None:
                 appended |= {axes[node.attributes["axis"]]} if node.op == "Concat" else set()
                 pending.append((node.outputs[0], follows))
     fitting = []
-    for axis, takers in found.items():
+    for axis, takers in parts.items():
         bounds = sorted({(part.start, part.stop) for _, part in takers})
         size = fixed_size(past, axis)
         if axis not in appended and len(bounds) == 2 and bounds[0] == (0, bounds[1][0]) and bounds[1][1] == size:

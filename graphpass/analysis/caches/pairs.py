@@ -67,7 +67,7 @@ def find_pairs(model: Model) -> tuple[Pair, ...]:
     """
     graph = model.graph
     # A result of attention is no updated cache, though a mask or a past reaches it as if it were one.
-    results = {(found.output.node, found.output.port) for found in model.analysis(find_attention)}
+    results = {(block.output.node, block.output.port) for block in model.analysis(find_attention)}
     return _variables(graph) + _inputs_and_outputs(model, results)
 
 
@@ -172,7 +172,7 @@ def _fit(past: Value, present: Value | None) -> bool:
 
 def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> dict[int, int]:
     """Count operators from each Parameter to ``result`` on ways without products with weights."""
-    found: dict[int, int] = {}
+    distances: dict[int, int] = {}
     pending = deque((value, 0) for value in result.inputs if value is not None)
     seen: set[tuple[int, int]] = set(barriers)
     while pending:
@@ -182,10 +182,10 @@ def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> di
         seen.add((value.node, value.port))
         node = graph.producer(value)
         if node.op == "Parameter":
-            found.setdefault(node.index, distance)
+            distances.setdefault(node.index, distance)
         for source in _data_inputs(graph, node, value):
             pending.append((source, distance + 1))
-    return found
+    return distances
 
 
 def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
@@ -200,7 +200,7 @@ def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
         return []
     weights = graph.look_through(node.source(), CASTS | {"Dropout"}) if node.op == "MatMul" else value
     # A product with probabilities is a result of attention.
-    return [] if graph.producer(weights).op == "Softmax" else [one for one in node.inputs if one is not None]
+    return [] if graph.producer(weights).op == "Softmax" else [value for value in node.inputs if value is not None]
 
 
 def appended(graph: Graph, pair: Pair) -> Node | None:
@@ -242,7 +242,7 @@ def _chosen_state(graph: Graph, read: Node) -> Value:
     if not _joined_history(graph, value):
         return read.outputs[0]
     chosen = [use.node.outputs[0] for use in graph.uses(value) if use.node.op == "Gather"]
-    starts = [use.node.outputs[0] for one in chosen for use in graph.uses(one) if use.node.op == "Squeeze"]
+    starts = [use.node.outputs[0] for value in chosen for use in graph.uses(value) if use.node.op == "Squeeze"]
     return starts[0] if len(starts) == 1 else read.outputs[0]
 
 

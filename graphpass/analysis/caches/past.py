@@ -13,8 +13,8 @@ _SWAPPED = {2, 3}
 def beam_gather(graph: Graph, value: Value) -> Node | None:
     """Return the Gather that reorders ``value`` by the input ``beam_idx``."""
     beams = graph.parameters.get("beam_idx")
-    found = (use.node for use in graph.uses(value) if use.node.op == "Gather" and use.port == 0)
-    return next((node for node in found if beams is not None and node.inputs[1] == beams), None)
+    gathers = (use.node for use in graph.uses(value) if use.node.op == "Gather" and use.port == 0)
+    return next((node for node in gathers if beams is not None and node.inputs[1] == beams), None)
 
 
 def past_of(graph: Graph, read: Node) -> Value:

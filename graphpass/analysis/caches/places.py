@@ -30,5 +30,5 @@ def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
         keys: Places of the keys, counted from 0 to the sum of the past's length and another.
         queries: Places of the queries, counted from the past's length, the result of a Gather, to such a sum.
     """
-    found = _QUERIES.match(graph, queries)
-    return isinstance(found, Match) and isinstance(_KEYS.match(graph, keys, found), Match)
+    match = _QUERIES.match(graph, queries)
+    return isinstance(match, Match) and isinstance(_KEYS.match(graph, keys, match), Match)

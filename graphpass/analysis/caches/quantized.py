@@ -68,7 +68,7 @@ def find_cache_scales(model: Model) -> dict[str, CacheScale]:
     """Return the scales of quantized caches by their names."""
     graph = model.graph
     nodes = {node.name: node for node in graph.of_op("GroupQueryAttention") if quantized_bits(node) is not None}
-    found: dict[str, CacheScale] = {}
+    scales: dict[str, CacheScale] = {}
     blocks = [block for block in analyze_caches(model).attention if block.node in nodes] if nodes else []
     for block in blocks:
         node = nodes[block.node]
@@ -77,5 +77,5 @@ def find_cache_scales(model: Model) -> dict[str, CacheScale]:
             if scale is not None and scale.size > 1:
                 scale = scale.reshape(int(node.attributes["kv_num_heads"]), 1, -1)
             if name is not None:
-                found[name] = CacheScale(node.name, quantized_bits(node) or 8, scale)
-    return found
+                scales[name] = CacheScale(node.name, quantized_bits(node) or 8, scale)
+    return scales

@@ -84,19 +84,19 @@ def _axes(node: Node, state: InnerState) -> Axes:
 
 
 def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
-    given = node.attributes
+    attributes = node.attributes
     remarks = []
-    if state.kind == "kv" and given.get("sliding_window_cache"):
+    if state.kind == "kv" and attributes.get("sliding_window_cache"):
         remarks.append("the operator keeps no more than its window: a window in the state")
-    if given.get("past_present_share_buffer"):
+    if attributes.get("past_present_share_buffer"):
         remarks.append("past and present share one buffer of a fixed capacity")
         if state.role != "value" and node.op.startswith("DecoderMasked"):
             remarks.append("the operator keeps keys in an order of its own within the buffer")
     if (bits := quantized_bits(node)) is not None:
         packed = ", two in each byte" if bits == 4 else ""
         remarks.append(f"the operator keeps numbers of {bits} bits{packed}, times a scale")
-    if given.get("state_window"):
-        remarks.append(f"holds the states after each of the last {given['state_window']} positions on axis 0")
+    if attributes.get("state_window"):
+        remarks.append(f"holds the states after each of the last {attributes['state_window']} positions on axis 0")
     return tuple(remarks)
 
 
@@ -109,17 +109,17 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
 
     laid_out = LAYOUT | PICKS | LOOP_ENTRIES
     uses = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in laid_out and use.port == 0 else ())
-    found = [(use.node, state) for use in uses if (state := state_of(use)) is not None]
-    if not found:
+    states = [(use.node, state) for use in uses if (state := state_of(use)) is not None]
+    if not states:
         return None
-    operators = ", ".join(f"{node.op} {node.name}" for node, _ in found)
-    words = f"{found[0][1].update} {operators}, with other operators before or after"
-    batches = {_axes(node, state).batch for node, state in found}
+    operators = ", ".join(f"{node.op} {node.name}" for node, _ in states)
+    words = f"{states[0][1].update} {operators}, with other operators before or after"
+    batches = {_axes(node, state).batch for node, state in states}
     same_rank = cache.shape is not None and all(
-        (held := node.inputs[state.past]) is not None and held.rank == len(cache.shape) for node, state in found
+        (past := node.inputs[state.past]) is not None and past.rank == len(cache.shape) for node, state in states
     )
     axes = Axes(batch=batches.pop()) if len(batches) == 1 and same_rank else Axes()
-    return replace(cache, kind=found[0][1].kind, role=found[0][1].role, axes=axes, evidence=(words,))
+    return replace(cache, kind=states[0][1].kind, role=states[0][1].role, axes=axes, evidence=(words,))
 
 
 def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
@@ -138,14 +138,14 @@ def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | No
 def _stack_of(graph: Graph, past: Value) -> Node | None:
     """Return the Concat that stacks ``past`` with those of other layers."""
     for use in graph.uses(past):
-        for one in graph.uses(use.node.outputs[0]) if use.node.op == "Unsqueeze" else ():
-            if one.node.op == "Concat" and all(
+        for stacked in graph.uses(use.node.outputs[0]) if use.node.op == "Unsqueeze" else ():
+            if stacked.node.op == "Concat" and all(
                 source is not None
                 and graph.producer(source).op == "Unsqueeze"
-                and fixed_size(source, one.node.attributes["axis"]) == 1
-                for source in one.node.inputs
+                and fixed_size(source, stacked.node.attributes["axis"]) == 1
+                for source in stacked.node.inputs
             ):
-                return one.node
+                return stacked.node
     return None
 
 

@@ -50,12 +50,12 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
         if cache.kind == "kv":
             axes: dict[int | None, Length] = {cache.axes.batch: "batch", cache.axes.sequence: "past"}
             shapes.append((graph.reads[cache.read].outputs[0], axes))
-    found: dict[Expr, Length] = {}
+    by_term: dict[Expr, Length] = {}
     for value, lengths in shapes:
         for axis, size in enumerate(sizes.shape(value) or ()):
             if axis in lengths and as_dimension(size) is not None:
-                found.setdefault(size, lengths[axis])
-    return found
+                by_term.setdefault(size, lengths[axis])
+    return by_term
 
 
 def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
@@ -91,10 +91,10 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
         queries, keys = (shape[-2] for shape in shapes)
         if as_dimension(queries) is not None:
             lengths.setdefault(queries, LENGTH)
-        terms = [one for one, _ in dimensions(keys)]
-        new = [one for one in terms if lengths.get(one) not in (PAST, LENGTH)]
+        terms = [term for term, _ in dimensions(keys)]
+        new = [term for term in terms if lengths.get(term) not in (PAST, LENGTH)]
         if len(new) == 1:
-            is_old = any(lengths.get(one) is LENGTH for one in terms)
+            is_old = any(lengths.get(term) is LENGTH for term in terms)
             lengths.setdefault(new[0], total if len(terms) == 1 else past if is_old else LENGTH)
     bits = frozenset(value.node for value in masks if _name(lengths, sizes.shape(value), total))
     return lengths, bits

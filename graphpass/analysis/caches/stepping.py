@@ -124,7 +124,7 @@ def absorbs_padding(model: Model, cache: Cache) -> bool:
 def absorbs_attention(model: Model, cache: Cache) -> bool:
     """Return whether a linear ``cache`` of ``model`` is computed from a result of attention."""
     graph = model.graph
-    attention = {found.node.index for found in model.analysis(find_attention)}
+    attention = {block.node.index for block in model.analysis(find_attention)}
     written = graph.writes[cache.write].inputs[:1]
     return any(node.index in attention for node in graph.backward(written, lambda node: node.inputs))
 

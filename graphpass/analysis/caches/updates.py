@@ -45,15 +45,15 @@ def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
     """Return the operators that append to the past of ``pair`` or write into it."""
     if pair.present is None or pair.present.rank is None:
         return ()
-    found: dict[tuple[int, tuple[int, ...]], Update] = {}
+    updates: dict[tuple[int, tuple[int, ...]], Update] = {}
     for path in _ways(graph, pair.present, pair.past):
         for place, step in enumerate(path):
             axes = tuple(label for label in step.labels if isinstance(label, int))
             if step.kind in {"join", "write"} and axes:
                 after, prior = _cut(path[:place], axes), _cut(path[place + 1 :], axes)
                 update = Update(step.node, axes, step.kind == "join", prior, after, _entered(path[place + 1 :]))
-                found.setdefault((step.node.index, axes), update)
-    return tuple(found.values())
+                updates.setdefault((step.node.index, axes), update)
+    return tuple(updates.values())
 
 
 def _cut(path: Path, axes: Labels) -> Node | None:
@@ -132,8 +132,8 @@ def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | No
 
 
 def _start(graph: Graph, node: Node) -> int | None:
-    found = fold_cuts(graph, node)
-    return found[0].start if len(found) == 1 else None
+    cuts = fold_cuts(graph, node)
+    return cuts[0].start if len(cuts) == 1 else None
 
 
 def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[str, ...]:
@@ -154,7 +154,9 @@ def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) ->
     elif nodes := _nodes(reads, "dequantized"):
         lines.append(f"quantized: {names(nodes)} turns it into numbers")
     steps = [step for read in reads for step in read.path]
-    parts = [one.node for one in steps if one.kind == "part" or (one.kind == "slice" and "sequence" not in one.labels)]
+    parts = [
+        step.node for step in steps if step.kind == "part" or (step.kind == "slice" and "sequence" not in step.labels)
+    ]
     if spans_layers:
         lines.append(f"several layers in one tensor: {names(parts)} takes each layer's part")
     elif len({read.role for read in reads}) == 2 and parts:

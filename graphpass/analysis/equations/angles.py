@@ -103,7 +103,7 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
     graph, data = model.graph, model.analysis(find_activations)
     elements = model.analysis(find_elements)
     masks = {mask.value for sight in model.analysis(find_sights) for mask in sight.masks}
-    found = []
+    learned = []
     for node in graph.of_op("Add"):
         for value in node.inputs if node.index in data else ():
             if value is None or value.node in data or value in masks:
@@ -113,8 +113,8 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
             if table is not None and table.rank == 2 and graph.producer(table).op == "Constant":
                 axis = _axis_of_positions(elements, value)
                 if axis is not None:
-                    found.append(_angles(elements, node, (PositionTable(node, value, axis),)))
-    return tuple(found)
+                    learned.append(_angles(elements, node, (PositionTable(node, value, axis),)))
+    return tuple(learned)
 
 
 def _angles(elements: Elements, node: Node, tables: tuple[PositionTable, ...]) -> Angles:
@@ -213,7 +213,9 @@ def _tables(model: Model, attention: Attention) -> Iterator[PositionTable]:
         if node.op in _ROTARY:
             return node.inputs[:1]
         return (
-            tuple(one for one in node.inputs if one is not None and one.node in data) if node.op in _ON_THE_WAY else ()
+            tuple(value for value in node.inputs if value is not None and value.node in data)
+            if node.op in _ON_THE_WAY
+            else ()
         )
 
     seen: set[Value] = set()
@@ -244,8 +246,8 @@ def _axis_of_positions(elements: Elements, value: Value) -> int | None:
 
 
 def _looked_up(node: Node) -> Iterator[PositionTable]:
-    given = [node.input(port) for port in _GROUPED] if node.op == "GroupQueryAttention" else list(node.inputs[1:])
-    present = [value for value in given if value is not None]
+    inputs = [node.input(port) for port in _GROUPED] if node.op == "GroupQueryAttention" else list(node.inputs[1:])
+    present = [value for value in inputs if value is not None]
     positions = next((value for value in present if value.element_type not in REALS), None)
     for value in present:
         if value.element_type in REALS:

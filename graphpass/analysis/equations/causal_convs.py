@@ -45,13 +45,13 @@ class CausalConv:
 def find_causal_convs(model: Model) -> dict[str, CausalConv | Miss]:
     """Find the grouped convolutions of joined columns, by name, for `Model.analysis`."""
     graph = model.graph
-    found: dict[str, CausalConv | Miss] = {}
+    convs: dict[str, CausalConv | Miss] = {}
     for conv in graph.of_op("Conv"):
         joined = graph.producer(graph.look_through(conv.source(), CASTS))
         grouped = conv.attributes.get("group", 1) > 1
         if grouped and joined.op == "Concat" and joined.attributes["axis"] == COLUMNS:
-            found[conv.name] = _read(model, conv, joined)
-    return found
+            convs[conv.name] = _read(model, conv, joined)
+    return convs
 
 
 @or_miss
@@ -85,16 +85,16 @@ def _read(model: Model, conv: Node, joined: Node) -> CausalConv:
 
 def _kernel(conv: Node) -> tuple[int, int]:
     """Return columns of the kernel, and their distance."""
-    given, weight = conv.attributes, conv.source(1)
+    attributes, weight = conv.attributes, conv.source(1)
     shape = weight.shape or ()
-    if len(shape) != 3 or not isinstance(shape[2], int) or shape[1] != 1 or shape[0] != given["group"]:
+    if len(shape) != 3 or not isinstance(shape[2], int) or shape[1] != 1 or shape[0] != attributes["group"]:
         raise MissError(
-            conv, f"the weight is of shape {list(shape)}, not one kernel for each of {given['group']} channels"
+            conv, f"the weight is of shape {list(shape)}, not one kernel for each of {attributes['group']} channels"
         )
-    plain = not any(given.get("pads", ())) and set(given.get("strides", ())) <= {1}
-    if not plain or given.get("auto_pad", b"NOTSET") not in {b"NOTSET", b"VALID"}:
+    plain = not any(attributes.get("pads", ())) and set(attributes.get("strides", ())) <= {1}
+    if not plain or attributes.get("auto_pad", b"NOTSET") not in {b"NOTSET", b"VALID"}:
         raise MissError(conv, "it pads, or steps over columns")
-    return shape[2], next(iter(given.get("dilations", ())), 1)
+    return shape[2], next(iter(attributes.get("dilations", ())), 1)
 
 
 def _keeps_last(model: Model, node: Node, count: Expr | None, left: Expr | None) -> bool:

@@ -23,13 +23,13 @@ class Computable:
         self.graph = graph
         self._from_inputs: dict[frozenset[int], dict[int, bool]] = {}
 
-    def from_values(self, given: Iterable[Value]) -> Callable[[Node], bool]:
-        """Return the function that reports whether a node follows from ``given``, constants and shapes.
+    def from_values(self, known: Iterable[Value]) -> Callable[[Node], bool]:
+        """Return the function that reports whether a node follows from ``known``, constants and shapes.
 
         Marks of nodes before the first value that is no input are shared by all that start from the same inputs:
         attention of the last layer does not walk through all layers again.
         """
-        nodes = {value.node for value in given}
+        nodes = {value.node for value in known}
         inputs = frozenset(index for index in nodes if self.graph.nodes[index].op == "Parameter")
         shared = self._from_inputs.setdefault(inputs, dict.fromkeys(inputs, True))
         own = dict.fromkeys(nodes - inputs, True)

@@ -29,7 +29,7 @@ class Evaluation:
     """
 
     def __init__(
-        self, computable: Computable, sizes: Sizes, lengths: Callable[[Expr], int | None], given: Mapping[Value, Array]
+        self, computable: Computable, sizes: Sizes, lengths: Callable[[Expr], int | None], known: Mapping[Value, Array]
     ) -> None:
         """Choose the inputs.
 
@@ -37,13 +37,13 @@ class Evaluation:
             computable: The graph, with nodes that can be computed.
             sizes: Its sizes.
             lengths: Returns the number of a dimension that is not fixed, as ``sizes`` calls it.
-            given: Tensors that stand for values; nothing upstream of them is computed.
+            known: Tensors that stand for values; nothing upstream of them is computed.
         """
         self.graph = computable.graph
         self._sizes = sizes
         self._lengths = lengths
-        self._found: dict[Value, Array] = dict(given)
-        self._is_computable = computable.from_values(given)
+        self._arrays: dict[Value, Array] = dict(known)
+        self._is_computable = computable.from_values(known)
 
     def of(self, value: Value) -> Array:
         """Compute ``value``.
@@ -54,32 +54,32 @@ class Evaluation:
         pending = [value]
         while pending:
             current = pending[-1]
-            if current in self._found:
+            if current in self._arrays:
                 pending.pop()
                 continue
             node = self.graph.producer(current)
             known = None if self._is_computable(node) else self._integers(current)
             if known is not None:
-                self._found[current] = known
+                self._arrays[current] = known
                 continue
-            missing = [source for source in self._sources(node) if source not in self._found]
+            missing = [source for source in self._sources(node) if source not in self._arrays]
             if missing:
                 pending += reversed(missing)
             else:
-                self._found[current] = self._computed(node, current)
-        return self._found[value]
+                self._arrays[current] = self._computed(node, current)
+        return self._arrays[value]
 
     def shape(self, value: Value) -> tuple[int, ...] | None:
         """Return the shape of ``value``; ``None`` if it is known only after execution."""
-        held = self._found.get(value)
-        if held is not None:
-            return tuple(held.shape)
+        array = self._arrays.get(value)
+        if array is not None:
+            return tuple(array.shape)
         node = self.graph.producer(value)
         if node.op != "Constant" and self._is_computable(node):
             return None
         shape = self._sizes.shape(value)
-        found = None if shape is None else [self._number(size) for size in shape]
-        return None if found is None or None in found else tuple(size for size in found if size is not None)
+        sizes = None if shape is None else [self._number(size) for size in shape]
+        return None if sizes is None or None in sizes else tuple(size for size in sizes if size is not None)
 
     def _number(self, size: Expr) -> int | None:
         if not is_linear(size):
@@ -116,21 +116,21 @@ class Evaluation:
         if value.element_type not in DTYPES:
             raise MissError(node, f"numbers of type {value.element_type} are not computed ahead")
         if node.op == "ShapeOf":
-            found: Array | None = numpy.array(self.shape(node.source()))[
+            array: Array | None = numpy.array(self.shape(node.source()))[
                 slice(node.attributes.get("start"), node.attributes.get("end"))
             ]
         elif node.op == "Constant":
-            found = self._constant(value)
+            array = self._constant(value)
         else:
-            operands = {source: self._found[source] for source in node.inputs if source is not None}
-            found = computed(self.graph, node, value.port, operands, LARGEST_MASK)
-        if found is None or numpy.ma.is_masked(found):
+            operands = {source: self._arrays[source] for source in node.inputs if source is not None}
+            array = computed(self.graph, node, value.port, operands, LARGEST_MASK)
+        if array is None or numpy.ma.is_masked(array):
             raise MissError(node, f"{node.op} cannot be computed ahead")
-        return typed(numpy.ma.getdata(found), value.element_type)
+        return typed(numpy.ma.getdata(array), value.element_type)
 
     def _constant(self, value: Value) -> Array | None:
         try:
-            held = self.graph.constant(value, LARGEST_MASK)
+            constant = self.graph.constant(value, LARGEST_MASK)
         except FileNotFoundError as error:
             raise MissError(self.graph.producer(value), f"its weights are missing: {error}") from error
-        return None if held is None else held.astype(DTYPES[value.element_type], copy=False)
+        return None if constant is None else constant.astype(DTYPES[value.element_type], copy=False)

@@ -204,8 +204,8 @@ def _is_idle(node: Node) -> bool:
 
 def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
     """Return the number of key heads, which values have, too, and the sizes of both."""
-    counts = {fixed_size(one.past, 1) for one in (key, value)}
-    size, value_size = (fixed_size(one.past, 3) for one in (key, value))
+    counts = {fixed_size(cache.past, 1) for cache in (key, value)}
+    size, value_size = (fixed_size(cache.past, 3) for cache in (key, value))
     heads = counts.pop()
     if counts:
         raise MissError(node, "GroupQueryAttention requires as many heads of values as of keys")
@@ -241,8 +241,8 @@ def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None
 
 def _scaling(model: Model, attention: Attention, head_dim: int) -> tuple[float, float]:
     if attention.is_fused:
-        given = attention.node.attributes
-        return given.get("scale") or head_dim**-0.5, given.get("softcap", 0.0)
+        attributes = attention.node.attributes
+        return attributes.get("scale") or head_dim**-0.5, attributes.get("softcap", 0.0)
     before = _product(model, attention.node, attention.scales)
     if attention.cap_scales is None:
         return before, 0.0
@@ -263,8 +263,8 @@ def _product(model: Model, node: Node, scales: tuple[Scale, ...]) -> float:
 def _number(model: Model, value: Value) -> float | None:
     """Return a factor that is constant, or follows from sizes alike for all lengths."""
     elements = model.analysis(find_elements)
-    found = elements.of(value, (ZERO,) * len(elements.shape(value))).as_number
-    return None if found is None else float(found)
+    number = elements.of(value, (ZERO,) * len(elements.shape(value))).as_number
+    return None if number is None else float(number)
 
 
 def _check_sink(attention: Attention, heads: int) -> None:
@@ -274,8 +274,8 @@ def _check_sink(attention: Attention, heads: int) -> None:
 
 
 def _rotations(model: Model, query: Value, key: Value, size: int) -> tuple[Rotation, Rotation] | None:
-    found = [find_rotation(model, value, size) for value in (query, key)]
-    one, two = found
-    if one is None or two is None or one.signature != two.signature:
+    rotations = [find_rotation(model, value, size) for value in (query, key)]
+    first, second = rotations
+    if first is None or second is None or first.signature != second.signature:
         return None
-    return one, two
+    return first, second

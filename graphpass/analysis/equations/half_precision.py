@@ -154,28 +154,28 @@ def _reads_table(node: Node, kinds: list[Kind]) -> bool:
 
 def _read_exactly(graph: Graph, kinds: list[Kind], kept: frozenset[str]) -> set[int]:
     """Return nodes that must be f32 for softmax, exponentials and states downstream."""
-    found: set[int] = set()
+    exact: set[int] = set()
     for node in reversed(graph.nodes):
-        if node.op in _EXACT or node.index in found or (node.op == "Result" and node.name in kept):
+        if node.op in _EXACT or node.index in exact or (node.op == "Result" and node.name in kept):
             makers = (graph.producer(value) for value in _floats(node) if kinds[value.node] == "hidden")
-            found |= {maker.index for maker in makers if maker.op in _PASSED or _reads_table(maker, kinds)}
-    return found
+            exact |= {maker.index for maker in makers if maker.op in _PASSED or _reads_table(maker, kinds)}
+    return exact
 
 
 def _beyond(graph: Graph, kinds: list[Kind], largest: float) -> frozenset[Value]:
-    found: set[Value] = set()
+    beyond: set[Value] = set()
     for node in graph.nodes:
         if kinds[node.index] == "hidden":
             continue
-        is_beyond = any(value in found for value in _floats(node))
+        is_beyond = any(value in beyond for value in _floats(node))
         if node.op == "Constant" and _is_f32(node.outputs[0]):
             content = graph.constant(node.outputs[0])
             is_beyond = content is not None and _is_beyond(content, largest)
         elif node.op == "ConstantOfShape":
             is_beyond = _is_beyond(node.attributes["value"], largest)
         if is_beyond:
-            found.update(filter(_is_f32, node.outputs))
-    return frozenset(found)
+            beyond.update(filter(_is_f32, node.outputs))
+    return frozenset(beyond)
 
 
 def _is_beyond(content: Any, largest: float) -> bool:

@@ -34,23 +34,23 @@ _WORDS: dict[Feature, str] = {
 }
 
 
-def why_left(one: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool) -> Miss | None:
+def why_left(group: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool) -> Miss | None:
     """Return why decomposed attention stays as it is, if the kernel lacks something.
 
     Args:
-        one: The attention. A rotation may stay outside.
+        group: The attention. A rotation may stay outside.
         lacks: Features that the kernel lacks.
         any_padding: Whether padding may stand on either side, if counts of tokens do not show it.
     """
-    mask, node = one.mask, one.attention.node
+    mask, node = group.mask, group.attention.node
     if isinstance(mask, Miss):
         return Miss(node, f"its mask would be a bias: {mask.reason}") if "mask" in lacks else None
     if any_padding and mask.is_padded and "padding" in lacks:
         return Miss(node, "its padding would be a bias; padding=right counts tokens instead")
     wanted: dict[Feature, object] = {
         "window": mask.window is not None,
-        "softcap": one.softcap,
-        "sinks": one.attention.sink is not None,
+        "softcap": group.softcap,
+        "sinks": group.attention.sink is not None,
     }
     reason = _lacked(wanted, lacks)
     return None if reason is None else Miss(node, reason)
@@ -58,19 +58,19 @@ def why_left(one: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool
 
 def why_refused(node: Node, lacks: Collection[Feature]) -> str | None:
     """Return what a GroupQueryAttention has that the kernel lacks."""
-    given = node.attributes
+    attributes = node.attributes
     adds = node.input(10) is not None
     used: dict[Feature, object] = {
-        "mask": adds and not given.get("causal", 1),
+        "mask": adds and not attributes.get("causal", 1),
         "padding": adds,
-        "rotation": given.get("do_rotary", 0),
-        "window": given.get("local_window_size", -1) > 0,
-        "softcap": given.get("softcap", 0.0),
-        "sinks": node.input(11) is not None or given.get("smooth_softmax", 0),
+        "rotation": attributes.get("do_rotary", 0),
+        "window": attributes.get("local_window_size", -1) > 0,
+        "softcap": attributes.get("softcap", 0.0),
+        "sinks": node.input(11) is not None or attributes.get("smooth_softmax", 0),
         "packing": node.input(1) is None,
         "integers": quantized_bits(node) is not None,
         "counts": node.input(NEW_TOKENS) is not None,
-        "mixed scales": given.get("k_quant_type", b"NONE") != given.get("v_quant_type", b"NONE"),
+        "mixed scales": attributes.get("k_quant_type", b"NONE") != attributes.get("v_quant_type", b"NONE"),
     }
     return _lacked(used, lacks)
 

@@ -116,14 +116,14 @@ class LinearAttention:
 
 def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
     """Find the loops that carry a state of rank 4, by name, for `Model.analysis`."""
-    found: dict[str, LinearAttention | Miss] = {}
+    recurrences: dict[str, LinearAttention | Miss] = {}
     for loop in find_loops(model):
         states = [node for node in loop.exits if node.op == "Final" and node.outputs[0].rank in {4, None}]
         if states and loop.is_nested:
-            found[loop.called] = Miss(states[0], "the loop is in the body of another operator")
+            recurrences[loop.called] = Miss(states[0], "the loop is in the body of another operator")
         elif states:
-            found[loop.called] = _read(model, loop, states)
-    return found
+            recurrences[loop.called] = _read(model, loop, states)
+    return recurrences
 
 
 @dataclass(frozen=True)
@@ -179,43 +179,43 @@ class _Body:
         return value.node in self._fed
 
     def _decays(self, value: Value) -> list[Value] | None:
-        found, value = [], self._plain(value)
+        decays, value = [], self._plain(value)
         while value != self._carried:
             node = self._graph.producer(value)
             if node.op != "Multiply" or self._is_fed(node.source(0)) == self._is_fed(node.source(1)):
                 return None
             state, factor = (0, 1) if self._is_fed(node.source(0)) else (1, 0)
-            found.append(node.source(factor))
+            decays.append(node.source(factor))
             value = self._plain(node.source(state))
-        return found
+        return decays
 
     def _factors(self, value: Value, end: Value | None = None) -> list[Value]:
         """Return the tensors whose product ``value`` is, perhaps summed along axes."""
-        pending, found = [value], []
+        pending, factors = [value], []
         while pending:
             current = pending.pop()
             node = self._graph.producer(current)
             if current == end or node.index not in self._loop.inside:
-                found.append(current)
+                factors.append(current)
             elif node.op in MOVES or node.op == "ReduceSum":
                 pending.append(node.source())
             elif node.op in _PRODUCTS:
-                pending += [one for one in node.inputs if one is not None]
+                pending += [value for value in node.inputs if value is not None]
             else:
-                found.append(current)
-        return found
+                factors.append(current)
+        return factors
 
     def _added(self, value: Value) -> tuple[list[Value], list[Value] | None]:
         factors = self._factors(value)
-        nodes = [self._graph.producer(one) for one in factors if self._is_fed(one)]
+        nodes = [self._graph.producer(value) for value in factors if self._is_fed(value)]
         if not nodes:
             return factors, None
         if len(nodes) > 1 or nodes[0].op != "Subtract" or self._is_fed(nodes[0].source(0)):
             raise MissError(nodes[0], f"{nodes[0].op} of the old state is added to it, not a corrected value")
         # Drawn numbers are positive, so that those of a Relu would be right.
-        if [one for one in self._factors(nodes[0].source(1)) if self._is_fed(one)] != [self._carried]:
+        if [value for value in self._factors(nodes[0].source(1)) if self._is_fed(value)] != [self._carried]:
             raise MissError(nodes[0], "the correction is no product with the old state")
-        return [one for one in factors if not self._is_fed(one)], self._factors(nodes[0].source(0))
+        return [value for value in factors if not self._is_fed(value)], self._factors(nodes[0].source(0))
 
     def _result(self) -> tuple[Node, list[Value]]:
         used = [node for node in self._loop.exits if node is not self._state and self._graph.uses(node.outputs[0])]
@@ -230,16 +230,16 @@ class _Body:
             value = self._graph.look_through(node.source(2), MOVES | {"Broadcast"})
         state = self._plain(self._state.source())
         factors = self._factors(value, state)
-        if [one for one in factors if self._is_fed(one)] != [state]:
+        if [value for value in factors if self._is_fed(value)] != [state]:
             raise MissError(self._graph.producer(value), "the result of a token is no product with the new state")
-        return used[0], [one for one in factors if one != state]
+        return used[0], [value for value in factors if value != state]
 
 
 def _read(model: Model, loop: TokenLoop, states: list[Node]) -> LinearAttention | Miss:
     """Return the first state that linear attention keeps, or the miss of the first one."""
     sizes = inlined(model).analysis(infer_sizes)
-    found = [_of_state(loop, state, sizes) for state in states]
-    return next((one for one in found if isinstance(one, LinearAttention)), found[0])
+    attempts = [_of_state(loop, state, sizes) for state in states]
+    return next((attempt for attempt in attempts if isinstance(attempt, LinearAttention)), attempts[0])
 
 
 @or_miss
@@ -286,16 +286,16 @@ class _Shown:
         vectors, scalars = _split([*added, *(corrected or ())])
         if len(queries) != 1 or len(vectors) != 2 or scaled:
             raise MissError(terms.state, "key, value and query are no single vectors a token and head")
-        held = [] if corrected is None else [one for one in scalars if one in corrected]
-        betas = [] if corrected is None else [one for one in scalars if one not in held]
-        scales = scalars if corrected is None else held
+        corrections = [] if corrected is None else [scalar for scalar in scalars if scalar in corrected]
+        betas = [] if corrected is None else [scalar for scalar in scalars if scalar not in corrections]
+        scales = scalars if corrected is None else corrections
         for transposed in (False, True):
             for key, value in (vectors, vectors[::-1]):
-                found = _Equation(queries[0], key, value, scales, decay, betas, corrected is not None)
-                if self._widths(found) == (self._sides[::-1] if transposed else self._sides):
-                    order = self._order(found, transposed=transposed)
+                equation = _Equation(queries[0], key, value, scales, decay, betas, corrected is not None)
+                if self._widths(equation) == (self._sides[::-1] if transposed else self._sides):
+                    order = self._order(equation, transposed=transposed)
                     if order is not None:
-                        return self._result(found, order, transposed=transposed)
+                        return self._result(equation, order, transposed=transposed)
         raise MissError(terms.state, "the numbers of the loop are not those of linear attention")
 
     def _widths(self, equation: _Equation) -> tuple[int, int] | None:
@@ -310,11 +310,11 @@ class _Shown:
         for place, run in enumerate(self._runs):
             state = run.starts[self._start]
             state, output = equation.compute(place, state.swapaxes(2, 3) if transposed else state)
-            found = run.results[self._terms.state.outputs[0]]
-            if not _close(found, state.swapaxes(2, 3) if transposed else state):
+            array = run.results[self._terms.state.outputs[0]]
+            if not _close(array, state.swapaxes(2, 3) if transposed else state):
                 return None
             result = run.results[self._terms.result.outputs[0]]
-            orders = [one for one in orders if result.size == output.size and _lies(output, one, result)]
+            orders = [order for order in orders if result.size == output.size and _lies(output, order, result)]
         return orders[0] if orders else None
 
     def _result(self, equation: _Equation, order: tuple[int, ...], *, transposed: bool) -> LinearAttention:
@@ -336,9 +336,9 @@ class _Shown:
             query=equation.query.role,
             key=equation.key.role,
             value=equation.value.role,
-            scales=tuple(one.role for one in equation.scales),
+            scales=tuple(factor.role for factor in equation.scales),
             decay=None if equation.decay is None else equation.decay.role,
-            betas=tuple(one.role for one in equation.betas),
+            betas=tuple(factor.role for factor in equation.betas),
             corrects=equation.corrects,
             heads=self._heads,
             groups=groups,
@@ -354,8 +354,8 @@ class _Shown:
         """Read ``value`` of each token, and find how its source has the axes."""
         source, functions = self._source(value)
         names = tuple(node.op for node in functions)
-        found = [numpy.stack([token.of(value) for token in run.tokens]) for run in self._runs]
-        size, is_constant = found[0][0].size, source not in self._runs[0].sources
+        tokens = [numpy.stack([token.of(value) for token in run.tokens]) for run in self._runs]
+        size, is_constant = tokens[0][0].size, source not in self._runs[0].sources
         batch = 1 if is_constant else self._batch
         width, left = divmod(size, batch * self._heads)
         if left and size != batch:
@@ -363,7 +363,7 @@ class _Shown:
                 self._graph.producer(value), f"{size // batch} numbers a token are not for {self._heads} heads"
             )
         heads = 1 if left else self._heads
-        lined = tuple(one.reshape(len(one), batch, heads, -1).swapaxes(0, 1) for one in found)
+        lined = tuple(array.reshape(len(array), batch, heads, -1).swapaxes(0, 1) for array in tokens)
         if is_constant:
             if width > 1:
                 raise MissError(self._graph.producer(value), "a constant vector takes part in the update")
@@ -371,9 +371,9 @@ class _Shown:
             return _Factor(Role(source, (), names, 0 if left else 1, numbers), lined)
         tensors = [run.sources[source] for run in self._runs]
         for node in functions:
-            tensors = [self._applied(node, one) for one in tensors]
+            tensors = [self._applied(node, tensor) for tensor in tensors]
         for order in permutations(range(tensors[0].ndim)):
-            if all(_same(one.transpose(order), wanted) for one, wanted in zip(tensors, lined, strict=True)):
+            if all(_same(tensor.transpose(order), wanted) for tensor, wanted in zip(tensors, lined, strict=True)):
                 return _Factor(Role(source, order, names, 0 if left else width), lined)
         raise MissError(self._graph.producer(value), f"tokens of {source.name} are not laid out by batch and head")
 
@@ -393,10 +393,10 @@ class _Shown:
         return decay
 
     def _applied(self, node: Node, array: Array) -> Array:
-        found = computed(self._graph, node, 0, {node.source(): array}, array.size)
-        if found is None:
+        result = computed(self._graph, node, 0, {node.source(): array}, array.size)
+        if result is None:
             raise MissError(node, f"{node.op} cannot be computed ahead")
-        return found
+        return result
 
     def _source(self, value: Value) -> tuple[Value, tuple[Node, ...]]:
         functions: list[Node] = []
@@ -427,7 +427,7 @@ class _Equation:
 
     def compute(self, run: int, state: Array) -> tuple[Array, Array]:
         """Return the last state, and the result ``[batch, tokens, heads, queries, elements]``."""
-        query, key, value = (one.runs[run] for one in (self.query, self.key, self.value))
+        query, key, value = (factor.runs[run] for factor in (self.query, self.key, self.value))
         outputs = []
         for scale in self.scales:
             value = value * scale.runs[run]
@@ -447,7 +447,9 @@ class _Equation:
 
 def _split(factors: Sequence[_Factor]) -> tuple[list[_Factor], list[_Factor]]:
     """Return vectors and single numbers."""
-    return [one for one in factors if one.role.width > 1], [one for one in factors if one.role.width <= 1]
+    return [factor for factor in factors if factor.role.width > 1], [
+        factor for factor in factors if factor.role.width <= 1
+    ]
 
 
 def _target(lined: Sequence[int], shape: Sequence[int], free: tuple[int, int]) -> tuple[int, ...] | None:
@@ -460,28 +462,30 @@ def _target(lined: Sequence[int], shape: Sequence[int], free: tuple[int, int]) -
     """
     target, axis = [], 0
     for place, size in enumerate(shape):
-        first, held = axis, 1
-        while held < size and axis < len(lined):
-            held *= lined[axis]
+        first, product = axis, 1
+        while product < size and axis < len(lined):
+            product *= lined[axis]
             axis += 1
-        if held != size:
+        if product != size:
             return None
-        parts = {one for one in range(first, axis) if lined[one] != 1}
+        parts = {place for place in range(first, axis) if lined[place] != 1}
         if (parts & set(free) and len(parts) > 1) or (free[0] in parts and free[0] != place):
             return None
         target.append(0 if free[0] in parts else -1 if free[1] in parts else size)
     return tuple(target)
 
 
-def _close(found: Array, wanted: Array) -> bool:
-    return found.shape == wanted.shape and bool(numpy.abs(found - wanted).max() <= _ROUNDING * numpy.abs(wanted).max())
+def _close(actual: Array, wanted: Array) -> bool:
+    return actual.shape == wanted.shape and bool(
+        numpy.abs(actual - wanted).max() <= _ROUNDING * numpy.abs(wanted).max()
+    )
 
 
-def _same(found: Array, wanted: Array) -> bool:
-    """Return whether ``found`` has the elements of ``wanted``, batch and tokens first, in order."""
-    if found.shape[:2] != wanted.shape[:2] or found.size != wanted.size:
+def _same(actual: Array, wanted: Array) -> bool:
+    """Return whether ``actual`` has the elements of ``wanted``, batch and tokens first, in order."""
+    if actual.shape[:2] != wanted.shape[:2] or actual.size != wanted.size:
         return False
-    return numpy.allclose(found.reshape(wanted.shape), wanted, 1e-6, 0)
+    return numpy.allclose(actual.reshape(wanted.shape), wanted, 1e-6, 0)
 
 
 def _lies(output: Array, order: tuple[int, ...], result: Array) -> bool:

@@ -88,11 +88,11 @@ def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
     elements, data = model.analysis(find_elements), model.analysis(find_activations)
     for source in _sources(model, value):
         try:
-            found = _rotation(elements.cut(source, data), source, value, size)
+            rotation = _rotation(elements.cut(source, data), source, value, size)
         except UnknownError:
             return None
-        if found is not None:
-            return found
+        if rotation is not None:
+            return rotation
     return None
 
 
@@ -126,12 +126,12 @@ def _sources(model: Model, value: Value) -> Iterator[Value]:
     graph, data = model.graph, model.analysis(find_activations)
     frontier = {value}
     for _ in range(_MOST):
-        last = max(frontier, key=lambda one: one.node)
+        last = max(frontier, key=lambda value: value.node)
         node = graph.producer(last)
         if node.op not in _ROTATES:
             return
         frontier.remove(last)
-        frontier |= {one for one in node.inputs if one is not None and one.node in data}
+        frontier |= {value for value in node.inputs if value is not None and value.node in data}
         if len(frontier) == 1 and next(iter(frontier)).rank == 4:
             yield next(iter(frontier))
         if not frontier:
@@ -142,13 +142,15 @@ def find_activations(model: Model) -> frozenset[int]:
     """Return the nodes whose elements depend on tokens or caches."""
     graph = model.graph
     reads = {cache.read for cache in analyze_caches(model).caches}
-    found: set[int] = set()
+    activations: set[int] = set()
     for node in graph.nodes:
         starts = node.op in {"Parameter", "ReadValue"} and (node.name in TOKEN_INPUTS or node.name in reads)
-        follows = node.op not in SHAPE_READERS and any(one is not None and one.node in found for one in node.inputs)
+        follows = node.op not in SHAPE_READERS and any(
+            value is not None and value.node in activations for value in node.inputs
+        )
         if starts or follows:
-            found.add(node.index)
-    return frozenset(found)
+            activations.add(node.index)
+    return frozenset(activations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,10 @@ def _counts(element: Expr, size: int) -> list[int]:
         if not monomial
     }
     near = {bound + away for bound in bounds for away in (-1, 0, 1)}
-    return [size, *sorted(count for count in {*near, *(2 * one for one in near)} if 0 < count < size and not count % 2)]
+    return [
+        size,
+        *sorted(count for count in {*near, *(2 * half for half in near)} if 0 < count < size and not count % 2),
+    ]
 
 
 def _factors(
@@ -224,8 +229,8 @@ def _factors(
     pair = ex.index("pair", number(count // 2))
     doubled = ex.multiply(number(2), pair)
     ends = (doubled, ex.add(doubled, ONE)) if interleaved else (pair, ex.add(pair, number(count // 2)))
-    one, other = map(read, ends)
-    first, second = (_coefficients(turned(end), one, other, rounding) for end in ends)
+    left, right = map(read, ends)
+    first, second = (_coefficients(turned(end), left, right, rounding) for end in ends)
     if first is None or second is None:
         return None
     cos, sin = first[0], second[0]
@@ -233,17 +238,17 @@ def _factors(
     return (cos, sin) if is_turned else None
 
 
-def _coefficients(root: Expr, one: Expr, other: Expr, rounding: str) -> tuple[Expr, Expr] | None:
+def _coefficients(root: Expr, first: Expr, second: Expr, rounding: str) -> tuple[Expr, Expr] | None:
     """Return the factors of two elements in an expression that is linear in both.
 
     Args:
         root: The expression.
-        one: The first element.
-        other: The second element.
+        first: The first element.
+        second: The second element.
         rounding: The function that rounds to the tensor's own type, as each of its operators does.
     """
-    fed = {one, other}
-    known: dict[Expr, tuple[Expr, Expr] | None] = {one: (ONE, ZERO), other: (ZERO, ONE)}
+    fed = {first, second}
+    known: dict[Expr, tuple[Expr, Expr] | None] = {first: (ONE, ZERO), second: (ZERO, ONE)}
     for part in ex.walk(root):
         if part in known:
             continue
@@ -252,13 +257,13 @@ def _coefficients(root: Expr, one: Expr, other: Expr, rounding: str) -> tuple[Ex
             known[part] = None
             continue
         fed.add(part)
-        found = [known[operand] for operand in operands]
+        coefficients = [known[operand] for operand in operands]
         if part.op == "apply" and part.args[0] == rounding:
-            known[part] = found[0]
+            known[part] = coefficients[0]
             continue
-        if None in found or part.op not in {"real_sum", "product", "quotient"}:
+        if None in coefficients or part.op not in {"real_sum", "product", "quotient"}:
             return None
-        pairs = [pair for pair in found if pair is not None]
+        pairs = [pair for pair in coefficients if pair is not None]
         if part.op == "real_sum":
             if len(operands) != len(part.args):
                 return None
@@ -272,16 +277,16 @@ def _coefficients(root: Expr, one: Expr, other: Expr, rounding: str) -> tuple[Ex
     return known.get(root)
 
 
-def _are_equal(one: Expr, other: Expr) -> bool:
+def _are_equal(first: Expr, second: Expr) -> bool:
     """Return whether two factors are equal, by numbers if they read tables."""
-    if one is other:
+    if first is second:
         return True
-    plain = [at_position(factor) for factor in (one, other)]
+    plain = [at_position(factor) for factor in (first, second)]
     pairs = {part for part in ex.walk(*plain) if part.op == "index"}
     places = numpy.arange(_SAMPLES)[:, None] ** 3
-    given = {POSITION: places} | {pair: numpy.arange(pair.args[1].as_number)[None] for pair in pairs}
+    numbers = {POSITION: places} | {pair: numpy.arange(pair.args[1].as_number)[None] for pair in pairs}
     try:
-        left, right = (arrays_at(factor, given) for factor in plain)
+        left, right = (arrays_at(factor, numbers) for factor in plain)
     except (KeyError, TypeError):
         return False
     return bool(numpy.ma.allequal(left, right))
@@ -296,31 +301,31 @@ def _rows(whole: Array, heads: int, length: int) -> Array | None:
     return whole.swapaxes(1, 2) if whole.shape[1:3] == (heads, length) else None
 
 
-def _run(model: Model, rotation: Rotation, held: Array, places: Array) -> Array | None:
-    """Rotate each row of ``held``, ``[batch, head_dim]``, to ``places``: ``[batch, length, heads, head_dim]``."""
+def _run(model: Model, rotation: Rotation, data: Array, places: Array) -> Array | None:
+    """Rotate each row of ``data``, ``[batch, head_dim]``, to ``places``: ``[batch, length, heads, head_dim]``."""
     # One head does unless a Reshape states their number.
     for heads in dict.fromkeys((1, rotation.heads)):
         length = len(places)
         middle = (length, heads) if rotation.heads_last else (heads, length)
-        whole = numpy.broadcast_to(held[:, None, None], (len(held), *middle, held.shape[-1]))
+        whole = numpy.broadcast_to(data[:, None, None], (len(data), *middle, data.shape[-1]))
         try:
-            found = _rows(_run_heads(model, rotation, whole, places), heads, length)
+            rows = _rows(_run_heads(model, rotation, whole, places), heads, length)
         except MissError:
             if heads == rotation.heads:
                 raise
             continue
-        if found is not None and (length != heads or heads == 1):
-            return found
+        if rows is not None and (length != heads or heads == 1):
+            return rows
     return None
 
 
-def _run_heads(model: Model, rotation: Rotation, held: Array, places: Array) -> Array:
+def _run_heads(model: Model, rotation: Rotation, data: Array, places: Array) -> Array:
     positions = model.graph.parameters.get(POSITIONS)
-    step = Step(len(held), int(places[0]), len(places))
-    given = {rotation.source: held}
+    step = Step(len(data), int(places[0]), len(places))
+    feeds = {rotation.source: data}
     if positions is not None:
-        given[positions] = numpy.broadcast_to(places[None], (step.batch, step.length))
-    return evaluation_at(model, step, given).of(rotation.result)
+        feeds[positions] = numpy.broadcast_to(places[None], (step.batch, step.length))
+    return evaluation_at(model, step, feeds).of(rotation.result)
 
 
 def _angles(model: Model, rotation: Rotation, places: Array) -> tuple[Array, Array]:

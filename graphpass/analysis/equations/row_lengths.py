@@ -31,8 +31,8 @@ def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
 
 def only_summed_mask(graph: Graph) -> Value | None:
     """Return the mask whose sum all GroupQueryAttention of ``graph`` read; ``None`` if they differ."""
-    found = {summed_mask(graph, node.inputs[LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
-    return found.pop() if len(found) == 1 else None
+    masks = {summed_mask(graph, node.inputs[LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
+    return masks.pop() if len(masks) == 1 else None
 
 
 def rows_are_full(graph: Graph, lengths: Value, total: Value) -> bool:

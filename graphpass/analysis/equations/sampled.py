@@ -35,12 +35,12 @@ def step_at(model: Model, step: Step) -> Evaluation:
         "cache_position": numpy.arange(step.past, step.total),
         PAST_LENGTH: numpy.array([step.past]),
     }
-    given = {
+    known = {
         inputs[name]: array.astype(DTYPES[inputs[name].element_type])
         for name, array in made.items()
         if name in inputs and inputs[name].rank == array.ndim
     }
-    return evaluation_at(model, step, given)
+    return evaluation_at(model, step, known)
 
 
 def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
@@ -61,12 +61,12 @@ def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
         raise MissError(sight.miss.node, sight.miss.reason)
     added = _by_attributes(sight.node, step, evaluation)
     for mask in sight.masks:
-        one = _added(mask, step, evaluation)
-        if one.ndim > 4 or any(
-            size not in {1, full} for size, full in zip(one.shape[::-1], (step.total, step.length), strict=False)
+        term = _added(mask, step, evaluation)
+        if term.ndim > 4 or any(
+            size not in {1, full} for size, full in zip(term.shape[::-1], (step.total, step.length), strict=False)
         ):
-            raise MissError(sight.node, f"its mask is {list(one.shape)} for {step.length} of {step.total} positions")
-        added = added + one
+            raise MissError(sight.node, f"its mask is {list(term.shape)} for {step.length} of {step.total} positions")
+        added = added + term
     return numpy.where(added < MASKED_BELOW, -numpy.inf, added)
 
 
@@ -76,8 +76,8 @@ def columns_at(angles: Angles, step: Step, evaluation: Evaluation) -> Array:
     Raises:
         MissError: They cannot be computed.
     """
-    found = [_rows(table, step, evaluation) for table in angles.tables]
-    return numpy.concatenate([numpy.zeros((step.length, 0)), *found], axis=1)
+    columns = [_rows(table, step, evaluation) for table in angles.tables]
+    return numpy.concatenate([numpy.zeros((step.length, 0)), *columns], axis=1)
 
 
 def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
@@ -111,12 +111,12 @@ def _new_tokens(node: Node, step: Step, evaluation: Evaluation) -> Array | int:
 
 
 def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:
-    held = evaluation.of(mask.value)
+    array = evaluation.of(mask.value)
     if mask.merges_heads:
-        held = held.reshape(step.batch, -1, *held.shape[1:])
+        array = array.reshape(step.batch, -1, *array.shape[1:])
     if mask.keeps is not None:
-        return numpy.where(held.astype(bool) == mask.keeps, 0.0, -numpy.inf)
-    added = (-held if mask.is_subtracted else held).astype(numpy.float64)
+        return numpy.where(array.astype(bool) == mask.keeps, 0.0, -numpy.inf)
+    added = (-array if mask.is_subtracted else array).astype(numpy.float64)
     for scale in mask.scales:
         factor = scale.factor(evaluation.graph)
         if factor is None:
@@ -126,21 +126,21 @@ def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:
 
 
 def _rows(table: PositionTable, step: Step, evaluation: Evaluation) -> Array:
-    held = evaluation.of(table.value)
+    array = evaluation.of(table.value)
     if table.axis is None:
         places = numpy.arange(step.past, step.total) if table.positions is None else evaluation.of(table.positions)
         # A single number is the first new position, see com.microsoft.RotaryEmbedding.
         places = places.reshape(-1) + (numpy.arange(step.length) if places.size == 1 else 0)
-        if held.ndim > 2:
+        if array.ndim > 2:
             raise MissError(evaluation.graph.producer(table.value), "its table has rows for each sequence")
-        if int(places.max()) >= len(held):
-            raise MissError(evaluation.graph.producer(table.value), f"its table ends at {len(held)} positions")
-        held, axis = held[places], 0
+        if int(places.max()) >= len(array):
+            raise MissError(evaluation.graph.producer(table.value), f"its table ends at {len(array)} positions")
+        array, axis = array[places], 0
     else:
         axis = table.axis
-        if held.shape[axis : axis + 1] != (step.length,):
+        if array.shape[axis : axis + 1] != (step.length,):
             raise MissError(
-                evaluation.graph.producer(table.value), f"it has {list(held.shape)} for {step.length} positions"
+                evaluation.graph.producer(table.value), f"it has {list(array.shape)} for {step.length} positions"
             )
-    found: Array = numpy.moveaxis(held, axis, 0).reshape(step.length, -1).astype(numpy.float64)
-    return found
+    rows: Array = numpy.moveaxis(array, axis, 0).reshape(step.length, -1).astype(numpy.float64)
+    return rows

@@ -29,7 +29,7 @@ class Sight:
 def find_sights(model: Model) -> tuple[Sight, ...]:
     """Describe each attention that `find_attention` finds, in order, for `Model.analysis`."""
     graph = model.graph
-    return tuple(Sight(one.node, *_masks(graph, one)) for one in model.analysis(find_attention))
+    return tuple(Sight(block.node, *_masks(graph, block)) for block in model.analysis(find_attention))
 
 
 def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss | None]:
@@ -37,7 +37,7 @@ def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss |
     if not attention.is_fused:
         scores = read_scores(graph, node)
         return (tuple(scores.masks), None) if isinstance(scores, Scores) else ((), scores)
-    ports, found = OPERATORS[node.op], []
+    ports, masks = OPERATORS[node.op], []
     if node.op not in UNAMBIGUOUS:
         return (), Miss(node, f"the positions that {node.op} sees are not computed ahead")
     for port in ports.masks:
@@ -46,8 +46,8 @@ def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss |
             continue
         if value.rank is None or value.rank < 2:
             return (), Miss(node, f"its mask {value.name} is no mask of positions")
-        found.append(Mask.of_operator(value))
-    return tuple(found), None
+        masks.append(Mask.of_operator(value))
+    return tuple(masks), None
 
 
 def operator_lengths(node: Node) -> list[Value]:

@@ -35,12 +35,12 @@ def find_step_lengths(model: Model) -> dict[Expr, Length]:
     return step_lengths(model, analyze_caches(model).caches)
 
 
-def evaluation_at(model: Model, step: Step, given: Mapping[Value, Array]) -> Evaluation:
-    """Return the tensors of one step, computed from ``given`` ones and from lengths."""
+def evaluation_at(model: Model, step: Step, known: Mapping[Value, Array]) -> Evaluation:
+    """Return the tensors of one step, computed from ``known`` ones and from lengths."""
     lengths = model.analysis(find_step_lengths)
 
     def number(dimension: Expr) -> int | None:
         length = lengths.get(dimension)
         return None if length is None else int(getattr(step, length))
 
-    return Evaluation(model.analysis(find_computable), model.analysis(infer_sizes), number, given)
+    return Evaluation(model.analysis(find_computable), model.analysis(infer_sizes), number, known)

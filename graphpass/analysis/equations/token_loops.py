@@ -134,21 +134,21 @@ class LoopNumbers:
         return count if isinstance(count, int) else None
 
     def _count(self) -> Expr:
-        graph, found = self.loop.graph, None
+        graph, count = self.loop.graph, None
         for node in self.loop.entries:
             if node.op == "Iteration":
                 content = self._sizes.content(node.attributes.get("count"))
-                found = content[0] if content else None
+                count = content[0] if content else None
                 _require_endless(graph, node)
-            elif node.op == "Sliced" and found is None:
+            elif node.op == "Sliced" and count is None:
                 shape = self._sizes.shape(node.inputs[0])
-                found = None if shape is None else shape[node.attributes["axis"]]
+                count = None if shape is None else shape[node.attributes["axis"]]
         for node in (*self.loop.entries, *self.loop.exits):
             if node.attributes.get("backward"):
                 raise MissError(node, "the loop runs from the last token to the first")
-        if found is None or (found.op != "number" and as_dimension(found) is None):
+        if count is None or (count.op != "number" and as_dimension(count) is None):
             raise MissError(self.loop.exits[0], "the number of iterations is not the length of a tensor")
-        return found
+        return count
 
     def run(self, length: int) -> Run:
         """Run over ``length`` tokens.
@@ -165,7 +165,7 @@ class LoopNumbers:
             shape = self._sizes.shape(value)
             if shape is None or value.element_type != "f32":
                 raise MissError(self.loop.graph.producer(value), f"type or shape of {value.name} is not known as f32")
-            sizes = [offset(size) + sum(number(one) * factor for one, factor in dimensions(size)) for size in shape]
+            sizes = [offset(size) + sum(number(expr) * factor for expr, factor in dimensions(size)) for size in shape]
             return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
 
         loop = self.loop
@@ -177,22 +177,23 @@ class LoopNumbers:
             is_filled = loop.graph.producer(loop.graph.look_through(value, LAYOUT)).op in _FILLED
             return before.of(value) if is_filled else drawn(value)
 
-        held = {node.outputs[0]: start(node.source()) for node in loop.entries if node.op == "Carried"}
-        starts, tokens, stacked = dict(held), [], {node.outputs[0]: [] for node in loop.exits if node.op == "Stacked"}  # type: ignore[var-annotated]
+        carried = {node.outputs[0]: start(node.source()) for node in loop.entries if node.op == "Carried"}
+        starts, tokens = dict(carried), []
+        stacked: dict[Value, list[Array]] = {node.outputs[0]: [] for node in loop.exits if node.op == "Stacked"}
         for turn in range(length):
-            given = sources | held
+            values = sources | carried
             for node in loop.entries:
                 if node.op == "Iteration":
-                    given[node.outputs[0]] = numpy.array(turn, numpy.int64)
+                    values[node.outputs[0]] = numpy.array(turn, numpy.int64)
                 elif node.op == "Sliced":
-                    given[node.outputs[0]] = sources[node.source()].take(turn, node.attributes["axis"])
-            tokens.append(Evaluation(computable, self._sizes, number, given))
+                    values[node.outputs[0]] = sources[node.source()].take(turn, node.attributes["axis"])
+            tokens.append(Evaluation(computable, self._sizes, number, values))
             for node in loop.exits:
                 if node.op == "Stacked":
                     stacked[node.outputs[0]].append(tokens[-1].of(node.source()))
                 else:
-                    held[node.source(1)] = tokens[-1].of(node.source())
-        results = {node.outputs[0]: held[node.source(1)] for node in loop.exits if node.op == "Final"}
+                    carried[node.source(1)] = tokens[-1].of(node.source())
+        results = {node.outputs[0]: carried[node.source(1)] for node in loop.exits if node.op == "Final"}
         results |= {
             node.outputs[0]: numpy.stack(stacked[node.outputs[0]], node.attributes["axis"])
             for node in loop.exits
@@ -202,11 +203,11 @@ class LoopNumbers:
 
 
 def _require_endless(graph: Graph, iteration: Node) -> None:
-    given, found, left = iteration.attributes["conditions"]
+    starts, goes_on, left = iteration.attributes["conditions"]
 
     def is_true(value: Value | None) -> bool:
         source = None if value is None else graph.look_through(value, CASTS)
-        return source is None or source == found or bool(fold_scalar(graph, source))
+        return source is None or source == goes_on or bool(fold_scalar(graph, source))
 
-    if not is_true(given) or left is None or not is_true(left):
+    if not is_true(starts) or left is None or not is_true(left):
         raise MissError(iteration, "the loop may end before its last iteration")

@@ -65,13 +65,13 @@ class Weighing:
 
     Attributes:
         several: Columns that weigh several tokens.
-        one: Columns that weigh one.
+        single: Columns that weigh a single one.
         of_others: Weights of several tokens that are the first columns, each ``[batch, length, 1]`` or ``[batch, 1,
             length]``.
     """
 
     several: TokenWeights = TokenWeights()
-    one: TokenWeights = TokenWeights()
+    single: TokenWeights = TokenWeights()
     of_others: tuple[Value, ...] = ()
 
 
@@ -87,15 +87,17 @@ def find_weighing(model: Model) -> Weighing:
     for value in dict.fromkeys(_weights(graph, mask)):
         alike.setdefault(_weight(elements, value) or value, []).append(value)
     several = {weight: _columns(elements, mask, weight, _SEVERAL) for weight in alike}
-    one = [_columns(elements, mask, weight, ONE) for weight in alike]
+    weighed = [_columns(elements, mask, weight, ONE) for weight in alike]
     of_others = [value for weight, values in alike.items() if several[weight].first for value in values]
-    return Weighing(_all(several.values()), _all(one), tuple(of_others))
+    return Weighing(_all(several.values()), _all(weighed), tuple(of_others))
 
 
 def _all(weights: Iterable[TokenWeights]) -> TokenWeights:
-    found = list(weights)
+    collected = list(weights)
     return TokenWeights(
-        any(each.first for each in found), any(each.none for each in found), any(each.unknown for each in found)
+        any(each.first for each in collected),
+        any(each.none for each in collected),
+        any(each.unknown for each in collected),
     )
 
 
@@ -137,9 +139,9 @@ def _columns(elements: Elements, mask: Value, weight: Expr | Value, length: Expr
     """Return the columns that a weight of ``length`` new tokens reads."""
     if isinstance(weight, Value) or any(part in elements.misses for part in ex.walk(weight)):
         return TokenWeights(unknown=True)
-    given = {LENGTH: length} | ({QUERY: ZERO} if length is ONE else {})
-    own, first = (ex.substitute(elements.of(mask, (ROW, place)), given) for place in (ex.add(PAST, QUERY), QUERY))
-    found = ex.substitute(ex.choose(weight, ONE, ZERO) if weight.sort == "bool" else weight, given)
-    if found is own:
+    places = {LENGTH: length} | ({QUERY: ZERO} if length is ONE else {})
+    own, first = (ex.substitute(elements.of(mask, (ROW, place)), places) for place in (ex.add(PAST, QUERY), QUERY))
+    column = ex.substitute(ex.choose(weight, ONE, ZERO) if weight.sort == "bool" else weight, places)
+    if column is own:
         return TokenWeights()
-    return TokenWeights(found is first, found is ONE, unknown=found not in (first, ONE))
+    return TokenWeights(column is first, column is ONE, unknown=column not in (first, ONE))

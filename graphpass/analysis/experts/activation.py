@@ -60,12 +60,12 @@ class Function:
     def form(self, graph: Graph) -> tuple[object, ...]:
         """Return operators, attributes and constants."""
         places = {value: place for place, leaf in enumerate(self.leaves) for value in leaf}
-        found = []
+        form = []
         for node in self.nodes:
             reads = (None if value is None else places.get(value, fold_scalar(graph, value)) for value in node.inputs)
-            found.append((signature(node), *reads))
-            places[node.outputs[0]] = len(self.leaves) + len(found) - 1
-        return *found, places[self.end]
+            form.append((signature(node), *reads))
+            places[node.outputs[0]] = len(self.leaves) + len(form) - 1
+        return *form, places[self.end]
 
 
 def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple[int, ...]]:
@@ -76,11 +76,11 @@ def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple
     """
     end, leaves = function.end, function.leaves
 
-    def compute(*given: Array) -> Array:
-        found = {value: array for values, array in zip(leaves, given, strict=True) for value in values}
+    def compute(*arrays: Array) -> Array:
+        results = {value: array for values, array in zip(leaves, arrays, strict=True) for value in values}
         for node in function.nodes:
-            found[node.outputs[0]] = _computed(graph, node, found)
-        return found[end]
+            results[node.outputs[0]] = _computed(graph, node, results)
+        return results[end]
 
     if len(leaves) == 1:
         made = compute(_GATES)
@@ -100,12 +100,12 @@ def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple
     raise MissError(graph.producer(end), f"{words} that MoE does not have stands between the products of an expert")
 
 
-def _computed(graph: Graph, node: Node, found: Mapping[Value, Array]) -> Array:
+def _computed(graph: Graph, node: Node, results: Mapping[Value, Array]) -> Array:
     inputs: dict[Value, Array] = {}
     for value in node.inputs:
         if value is not None:
-            number = None if value in found else fold_scalar(graph, value)
-            inputs[value] = numpy.array(number, float) if number is not None else found[value]
+            number = None if value in results else fold_scalar(graph, value)
+            inputs[value] = numpy.array(number, float) if number is not None else results[value]
     # In f64, whatever the graph computes in: parameters are differences of close numbers.
     wide = replace(node, outputs=(replace(node.outputs[0], element_type="f64"),))
     made = computed(graph, wide, 0, inputs, _GATES.size)
@@ -117,19 +117,19 @@ def _computed(graph: Graph, node: Node, found: Mapping[Value, Array]) -> Array:
 def _swiglu(function: Callable[[Array, Array], Array]) -> Activation | None:
     """Solve the equation for its parameters at few points, and check it at others."""
     with numpy.errstate(all="ignore"):
-        one = numpy.ones(1)
-        zero, first = function(one, 0 * one)[0], function(one, one)[0]
+        ones = numpy.ones(1)
+        zero, first = function(ones, 0 * ones)[0], function(ones, ones)[0]
         slope = first - zero
         if not 0 < slope < 1:
             return None
         alpha, beta = float(numpy.log(slope / (1 - slope))), float(zero / slope)
-        limit = float(function(one, 10 * _UNBOUNDED * one)[0] / slope - beta)
+        limit = float(function(ones, 10 * _UNBOUNDED * ones)[0] / slope - beta)
     if not limit > 1:
         return None
     # The graph's numbers are of f32, as the operator's attributes.
     alpha, beta, limit = (float(numpy.float32(number)) for number in (alpha, beta, limit))
-    found = Activation("swiglu", alpha, beta, None if limit > _UNBOUNDED else limit)
-    return found if _agrees(function(_GATES, _UPS), _computed_swiglu(found, _GATES, _UPS)) else None
+    activation = Activation("swiglu", alpha, beta, None if limit > _UNBOUNDED else limit)
+    return activation if _agrees(function(_GATES, _UPS), _computed_swiglu(activation, _GATES, _UPS)) else None
 
 
 def _computed_swiglu(kind: Activation, gate: Array, up: Array) -> Array:

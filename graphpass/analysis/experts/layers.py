@@ -64,8 +64,8 @@ def is_zero(graph: Graph, value: Value) -> bool:
     node = graph.producer(value)
     if node.op == "ConstantOfShape":
         return bool(node.attributes["value"] == 0)
-    found = fold_elements(graph, value)
-    return found is not None and not found.any()
+    constant = fold_elements(graph, value)
+    return constant is not None and not constant.any()
 
 
 def read_alike(anchor: Node, tokens: Sequence[Value], experts: Sequence[Expert]) -> Value:

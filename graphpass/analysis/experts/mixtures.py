@@ -62,12 +62,12 @@ class Mixture:
     @property
     def last(self) -> tuple[tuple[Product, ...], ...]:
         """Return the product after the activation of each expert."""
-        return tuple(one.products[-1:] for one in self.layer.experts)
+        return tuple(expert.products[-1:] for expert in self.layer.experts)
 
     @property
     def products(self) -> tuple[tuple[Product, ...], ...]:
         """Return all products of each expert."""
-        return tuple(one.products for one in self.layer.experts)
+        return tuple(expert.products for expert in self.layer.experts)
 
     @property
     def blocks(self) -> Blocks | None:
@@ -77,19 +77,19 @@ class Mixture:
     @property
     def rounds(self) -> bool:
         """Return whether the model lets all products round activations to 8 bits."""
-        return all(one.blocks is not None and one.blocks.rounds for each in self.products for one in each)
+        return all(product.blocks is not None and product.blocks.rounds for each in self.products for product in each)
 
 
-def why_exact_stays(graph: Graph, one: Mixture) -> Miss | None:
+def why_exact_stays(graph: Graph, mixture: Mixture) -> Miss | None:
     """Return why quantized experts stay if activations may not be rounded.
 
     ONNX Runtime 1.32's kernel rounds them for weights in 8 bits at every ``accuracy_level``
     (``onnxruntime/contrib_ops/cpu/moe/moe_quantization_cpu.cc``), by 1 % of results.
     """
-    if one.blocks is None or one.blocks.bits != _ROUNDING_BITS or one.rounds:
+    if mixture.blocks is None or mixture.blocks.bits != _ROUNDING_BITS or mixture.rounds:
         return None
-    reason = f"QMoE rounds activations to 8 bits for weights in {one.blocks.bits}; activations=int8 lets it"
-    return Miss(graph.producer(one.result), reason)
+    reason = f"QMoE rounds activations to 8 bits for weights in {mixture.blocks.bits}; activations=int8 lets it"
+    return Miss(graph.producer(mixture.result), reason)
 
 
 def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
@@ -108,7 +108,7 @@ def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
         pairs = _gathered_result(graph, match) if isinstance(match, Match) else None
         if pairs is not None and _gathers_weights(graph, pairs[0]):
             layers[node.name] = _gathered(model, node, *pairs)
-    return {name: one if isinstance(one, Miss) else _mixture(model, one) for name, one in layers.items()}
+    return {name: layer if isinstance(layer, Miss) else _mixture(model, layer) for name, layer in layers.items()}
 
 
 def _sorts_tokens(graph: Graph, node: Node) -> bool:
@@ -129,7 +129,7 @@ def _dense(model: Model, match: Match) -> Layer:
         raise MissError(match.nodes["weighted"], "it does not weigh each token's results")
     expert = read_expert(graph, result)
     rows = _copied(model, expert.rows, lambda index: index[-2])
-    if any(not one.is_stacked or fixed_size(one.weight, 0) != count for one in expert.products):
+    if any(not product.is_stacked or fixed_size(product.weight, 0) != count for product in expert.products):
         raise MissError(graph.producer(result), f"its weights are not those of {count} experts")
     chosen, weights, total = match["chosen"], match["weights"], match.node.outputs[0]
     return Layer(match.nodes["gates"].name, rows, chosen, weights, (expert,), count, total)
@@ -162,7 +162,7 @@ def _mixture(model: Model, layer: Layer) -> Mixture:
     _require_sizes(graph, layer)
     routing = read_routing(graph, layer.chosen, layer.weights, layer.count)
     activation, places = name_activation(graph, layer.experts[0].function)
-    first = tuple(tuple(one.products[place] for place in places) for one in layer.experts)
+    first = tuple(tuple(expert.products[place] for place in places) for expert in layer.experts)
     sizes = model.analysis(infer_sizes)
     before = graph.producer(rows)
     whole = before.source() if before.op == "Reshape" else rows
@@ -185,13 +185,13 @@ def _require_sizes(graph: Graph, layer: Layer) -> None:
     rows, total, (*first, last) = layer.rows, layer.total, layer.experts[0].products
     hidden, end = fixed_size(rows, 1), graph.producer(total)
     fits = last.outputs == hidden == fixed_size(total, -1)
-    if not fits or any((one.inputs, one.outputs) != (hidden, last.inputs) for one in first):
+    if not fits or any((product.inputs, product.outputs) != (hidden, last.inputs) for product in first):
         raise MissError(end, "sizes of tokens and weights of its experts do not agree")
-    if len({(one.bias is None) for one in first}) > 1:
+    if len({(product.bias is None) for product in first}) > 1:
         raise MissError(end, "one product of its experts has a bias, another has none")
-    if len({one.blocks and one.blocks.form for one in (*first, last)}) > 1:
+    if len({product.blocks and product.blocks.form for product in (*first, last)}) > 1:
         raise MissError(end, "weights of its experts are quantized in different ways")
-    types = {one.element_type for one in (*first, last)}
+    types = {product.element_type for product in (*first, last)}
     if types != {rows.element_type} or not types <= _TYPES:
         words = f"its tokens are of type {rows.element_type}, weights of {' and '.join(sorted(types))}"
         raise MissError(end, f"{words}, and not both of one of {' and '.join(sorted(_TYPES))}")

@@ -119,20 +119,20 @@ class _Reader:
             if value in seen or fold_scalar(graph, value) is not None:
                 continue
             seen.add(value)
-            node, found = graph.producer(value), or_miss(self._product)(value)
-            if not isinstance(found, Miss):
-                products.setdefault(found, set()).add(value)
+            node, product = graph.producer(value), or_miss(self._product)(value)
+            if not isinstance(product, Miss):
+                products.setdefault(product, set()).add(value)
             elif node.op in ELEMENTWISE - NORMS:
                 nodes.add(node.index)
-                pending += [one for one in node.inputs if one is not None]
+                pending += [value for value in node.inputs if value is not None]
             else:
-                raise MissError(found.node, found.reason)
+                raise MissError(product.node, product.reason)
             if len(seen) > _LIMIT:
                 raise MissError(node, f"it is one of more than {_LIMIT} operators of an expert")
         if len({rows for _, rows in products}) != 1:
             raise MissError(graph.producer(result), f"it is computed of {len(products)} products of different rows")
-        ordered = sorted(products, key=lambda one: min((value.node, value.port) for value in products[one]))
-        leaves = tuple(frozenset(products[one]) for one in ordered)
+        ordered = sorted(products, key=lambda product: min((value.node, value.port) for value in products[product]))
+        leaves = tuple(frozenset(products[product]) for product in ordered)
         function = Function(middle, tuple(graph.nodes[index] for index in sorted(nodes)), leaves)
         found_all = (*(product for product, _ in ordered), last)
         form = function.form(graph), tuple(product.form for product in found_all)
@@ -147,11 +147,11 @@ class _Reader:
             node = self._producer(node.source())
         bias = None
         if node.op == "Add":
-            biases = [one for one in node.inputs if one is not None and self._is_bias(one)]
+            biases = [value for value in node.inputs if value is not None and self._is_bias(value)]
             if len(biases) != 1:
                 raise MissError(node, "it adds no constant to a product")
             bias, adds = biases[0], node
-            node = self._producer(next(one for one in node.inputs if one is not None and one != bias))
+            node = self._producer(next(value for value in node.inputs if value is not None and value != bias))
         node, rows = self._piece(node)
         if node.op == "MatMulNBits" and not self._gathered:
             return self._packed(node, rows, bias, columns)
@@ -235,13 +235,13 @@ class _Reader:
 
     def _bias(self, node: Node, bias: Value, product: Product, width: int) -> Value:
         graph, count = self._graph, fixed_size(product.weight, 0)
-        held = self._source(bias) if self._gathered else bias
+        source = self._source(bias) if self._gathered else bias
         if self._gathered:
             wanted: tuple[tuple[int | None, ...], ...] = ((count, width),)
         else:
             wanted = ((count, 1, width),) if product.is_stacked else ((width,), (1, width))
-        stored = graph.look_through(held, _OF_BIAS)
-        if held.shape not in wanted or stored.element_type != product.element_type:
+        stored = graph.look_through(source, _OF_BIAS)
+        if source.shape not in wanted or stored.element_type != product.element_type:
             raise MissError(node, "the bias of its product is not one number for each column")
         if graph.producer(stored).op != "Constant":
             raise MissError(node, "the bias of its product is computed")
@@ -252,7 +252,7 @@ def _columns(graph: Graph, node: Node, part: Value) -> tuple[int, int, int]:
     source = node.source()
     last, width = (source.rank or 0) - 1, _size(graph, source, -1)
     if node.op in SPLITS:
-        sizes = [_size(graph, one, -1) for one in node.outputs]
+        sizes = [_size(graph, value, -1) for value in node.outputs]
         if node.attributes.get("axis") == last:
             start = sum(sizes[: part.port])
             return start, start + sizes[part.port], 1

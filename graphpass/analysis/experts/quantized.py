@@ -51,15 +51,17 @@ def packed_blocks(graph: Graph, product: Node) -> Blocks:
     Raises:
         MissError: Its zero points are no whole numbers, its inputs are reordered, or blocks are not all full.
     """
-    given = product.attributes
-    bits, size, inputs = given.get("bits", 4), given["block_size"], given["K"]
+    attributes = product.attributes
+    bits, size, inputs = attributes.get("bits", 4), attributes["block_size"], attributes["K"]
     scales, zeros = product.source(2), product.input(3)
     if bits not in BITS.values() or product.input(4) is not None:
         raise MissError(product, f"its weight has {bits} bits, or inputs in another order")
     if zeros is not None and zeros.element_type != "u8":
         raise MissError(product, f"its zero points are of type {zeros.element_type}")
     _require_blocks(graph, product, (product.source(1), scales, zeros), inputs, size)
-    return Blocks(scales, zeros, bits, size, is_packed=True, rounds=given.get("accuracy_level", 0) == _ROUNDING_LEVEL)
+    return Blocks(
+        scales, zeros, bits, size, is_packed=True, rounds=attributes.get("accuracy_level", 0) == _ROUNDING_LEVEL
+    )
 
 
 def dequantized_blocks(graph: Graph, node: Node, axis: int) -> Blocks:
@@ -89,5 +91,5 @@ def _require_blocks(graph: Graph, node: Node, stored: tuple[Value | None, ...], 
     if inputs == size == SMALLEST_BLOCK:
         # QMoE reads zero points of single blocks in another layout; larger ones are halved.
         raise MissError(node, f"its weight has one block of {SMALLEST_BLOCK} alone")
-    if any(graph.producer(one).op != "Constant" for one in stored if one is not None):
+    if any(graph.producer(value).op != "Constant" for value in stored if value is not None):
         raise MissError(node, "weights, scales or zero points are computed")

@@ -62,9 +62,9 @@ def read_routing(graph: Graph, chosen: Value, weights: Value, count: int) -> Rou
     if weights.rank != 2 or fixed_size(weights, 1) != slots:
         raise MissError(graph.producer(weights), "it gives no weight for each choice")
     scores = graph.look_through(top.source(), CASTS)
-    found = _of_logits(graph, top, scores, graph.look_through(weights, CASTS))
-    if found is not None and found[0].rank == 2 and fixed_size(found[0], 1) == count:
-        return Routing(chosen, weights, *found)
+    routing = _of_logits(graph, top, scores, graph.look_through(weights, CASTS))
+    if routing is not None and routing[0].rank == 2 and fixed_size(routing[0], 1) == count:
+        return Routing(chosen, weights, *routing)
     _require_positive(graph, weights)
     return Routing(chosen, weights, None, is_normalized=False)
 
@@ -112,10 +112,10 @@ def _require_positive(graph: Graph, weights: Value) -> None:
         elif node.op in _TAKE_SIGNS:
             read = node.inputs[:1]
         else:
-            held = fold_elements(graph, value)
-            if held is None or (held < 0).any() or len(seen) > _LIMIT:
+            constant = fold_elements(graph, value)
+            if constant is None or (constant < 0).any() or len(seen) > _LIMIT:
                 raise MissError(node, f"weights of experts may be below 0, since {node.op} makes them")
             continue
-        more = [one for one in read if one is not None and one not in seen]
+        more = [value for value in read if value is not None and value not in seen]
         seen.update(more)
         pending += more

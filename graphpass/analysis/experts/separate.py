@@ -37,17 +37,17 @@ ONE_HOT = op.OneHot(_CHOSEN, var("count"), 1, 0, name="one_hot", axis=2) | op.On
 
 
 def _is_off_on(graph: Graph, value: Value) -> bool:
-    held = fold(graph, value)
-    return held is not None and held.tolist() == [0, 1]
+    constant = fold(graph, value)
+    return constant is not None and constant.tolist() == [0, 1]
 
 
 def _places(order: tuple[int, ...], port: int) -> Pattern:
     """Match one expert's places along one axis of the permuted choices."""
     part = op.Gather(op.Transpose(ONE_HOT, ..., order=order), var("number"), ..., axis=0)
-    found = op.NonZero(part | op.Convert(part))
-    turned = op.Transpose(found, ..., order=(1, 0))
+    pattern = op.NonZero(part | op.Convert(part))
+    turned = op.Transpose(pattern, ..., order=(1, 0))
     split = "Split|VariadicSplit"
-    return op(split, found, ..., axis=0, port=port) | op(split, turned, ..., axis=1, port=port)
+    return op(split, pattern, ..., axis=0, port=port) | op(split, turned, ..., axis=1, port=port)
 
 
 def _expert(order: tuple[int, ...]) -> Pattern:
@@ -70,12 +70,12 @@ EXPERT = _expert((2, 1, 0)) | _expert((2, 0, 1))
 
 def separate_experts(graph: Graph) -> dict[int, list[Match]]:
     """Return the matches of `EXPERT` by the index of their OneHot."""
-    found: dict[int, list[Match]] = {}
+    matches: dict[int, list[Match]] = {}
     for node in graph.of_op("ScatterElementsUpdate"):
         expert = EXPERT.match(graph, node)
         if isinstance(expert, Match):
-            found.setdefault(expert.nodes["one_hot"].index, []).append(expert)
-    return found
+            matches.setdefault(expert.nodes["one_hot"].index, []).append(expert)
+    return matches
 
 
 @or_miss
@@ -88,8 +88,8 @@ def separate_layer(graph: Graph, experts: Sequence[Match]) -> Layer:
     first = experts[0]
     anchor, chosen = first.nodes["one_hot"], first["chosen"]
     tables = {graph.look_through(expert["weights"], FLATTENS) for expert in experts}
-    found = (fold_scalar(graph, expert["number"]) for expert in experts)
-    numbers = [-1 if number is None else int(number) for number in found]
+    places = (fold_scalar(graph, expert["number"]) for expert in experts)
+    numbers = [-1 if number is None else int(number) for number in places]
     count = int(fold_scalar(graph, first["count"]) or 0)
     if sorted(numbers) != list(range(count)):
         raise MissError(anchor, f"experts {sorted(numbers)} of {count} are found")
@@ -100,7 +100,7 @@ def separate_layer(graph: Graph, experts: Sequence[Match]) -> Layer:
     require_weights(graph, weights, chosen, first["result"])
     ordered = [experts[numbers.index(number)] for number in range(count)]
     read = tuple(read_expert(graph, expert["result"]) for expert in ordered)
-    rows = [gathered_tokens(graph, own.rows, one["token"]) for own, one in zip(read, ordered, strict=True)]
+    rows = [gathered_tokens(graph, own.rows, match["token"]) for own, match in zip(read, ordered, strict=True)]
     tokens = read_alike(anchor, rows, read)
     return Layer(anchor.name, tokens, chosen, weights, read, count, _summed(graph, experts))
 

@@ -76,7 +76,7 @@ def routed_layers(graph: Graph) -> dict[str, Layer | Miss]:
     """Return the layers whose experts compute the tokens that are routed to them, by name."""
     layers = {match.nodes["sort"].name: sorted_layer(graph, match) for match in SORTED.find(graph)}
     separate = separate_experts(graph).values()
-    return layers | {found[0].nodes["one_hot"].name: separate_layer(graph, found) for found in separate}
+    return layers | {matches[0].nodes["one_hot"].name: separate_layer(graph, matches) for matches in separate}
 
 
 @or_miss
@@ -98,7 +98,7 @@ def sorted_layer(graph: Graph, match: Match) -> Layer:
     while len(read) < (pieces.count or 1):
         read.append(read_expert(graph, match["result"], piece=partial(pieces.product, len(read))))
     total = match.node.outputs[0]
-    rows = read_alike(anchor, [gathered_tokens(graph, one.rows, match["row"]) for one in read], read)
+    rows = read_alike(anchor, [gathered_tokens(graph, expert.rows, match["row"]) for expert in read], read)
     if fixed_size(total, 1) != fixed_size(rows, 1):
         raise MissError(match.node, "it gives tokens of another size")
     return Layer(anchor.name, rows, chosen, weights, tuple(read), len(read), total)

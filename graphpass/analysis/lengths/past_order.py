@@ -66,17 +66,17 @@ def _past_order(model: Model) -> PastOrder:
         return "any"
     whole = inlined(model)
     graph = whole.graph
-    found = _Attentions(graph, whole.analysis(find_attention))
-    if found.unknown or not _are_plain(inventory):
+    attentions = _Attentions(graph, whole.analysis(find_attention))
+    if attentions.unknown or not _are_plain(inventory):
         return "index"
     grown = {cache.read for cache in inventory.of_kind("kv")}
     caches = {node.index for name, node in graph.reads.items() if name in grown}
     masks = {node.index for node in graph.of_op("Parameter") if node.name == "attention_mask"}
     # Products of a mask and hidden states are as long as these: they hold new tokens alone.
     new = {node.index for node in weighs_new_tokens(graph)}
-    entries = reached(graph, caches, found.results)
-    lengths = reached(graph, caches | masks, found.results | new)
-    if not _keeps_entries_apart(graph, entries, found) or _counts_past(graph, lengths, entries, found):
+    entries = reached(graph, caches, attentions.results)
+    lengths = reached(graph, caches | masks, attentions.results | new)
+    if not _keeps_entries_apart(graph, entries, attentions) or _counts_past(graph, lengths, entries, attentions):
         return "index"
     orders = {order_of_mask(mask) for mask in whole.analysis(find_masks)}
     return "index" if "index" in orders else "order" if "order" in orders else "any"
@@ -157,12 +157,12 @@ def _are_plain(inventory: Inventory) -> bool:
     )
 
 
-def _keeps_entries_apart(graph: Graph, entries: set[int], found: _Attentions) -> bool:
+def _keeps_entries_apart(graph: Graph, entries: set[int], attentions: _Attentions) -> bool:
     """Return whether nothing but attention joins entries of a cache or takes some."""
     shapes = _shapes(graph, entries)
     for index in entries - shapes:
         node = graph.nodes[index]
-        if node.op in SOURCES or index in found.inside or _is_before_softmax(graph, node, found):
+        if node.op in SOURCES or index in attentions.inside or _is_before_softmax(graph, node, attentions):
             continue
         if node.op in SLICES:
             if not (_slices_last_axis(node) or starts_at_first(graph, node)):
@@ -182,14 +182,14 @@ def _shapes(graph: Graph, entries: set[int]) -> set[int]:
     return shapes
 
 
-def _is_before_softmax(graph: Graph, node: Node, found: _Attentions) -> bool:
+def _is_before_softmax(graph: Graph, node: Node, attentions: _Attentions) -> bool:
     allowed = _INSIDE | {"Concat"}
 
     def goes_on(node: Node) -> bool:
         is_used = any(graph.uses(output) for output in node.outputs)
-        return node.op in allowed and (is_used or node.index in found.inside)
+        return node.op in allowed and (is_used or node.index in attentions.inside)
 
-    uses = graph.forward(node.outputs, lambda use: () if use.node.index in found.inside else use.node.outputs)
+    uses = graph.forward(node.outputs, lambda use: () if use.node.index in attentions.inside else use.node.outputs)
     return goes_on(node) and all(goes_on(use.node) for use in uses)
 
 
@@ -198,9 +198,9 @@ def _slices_last_axis(node: Node) -> bool:
     return node.op == "Slice" and node.outputs[0].rank == 4 and axes is not None and tuple(axes) in {(3,), (-1,)}
 
 
-def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
+def _counts_past(graph: Graph, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
     """Return whether numbers besides masks and shapes depend on the number of entries."""
-    masks = set(found.masks)
+    masks = set(attentions.masks)
 
     def numbers(node: Node) -> Iterable[Value | None]:
         if node.op in SHAPE_READERS | {"ConstantOfShape"}:
@@ -217,12 +217,12 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], found: _Att
             return True
         if node.op == "Parameter" and node.name == "cache_position":
             return True
-        if node.op in SLICES and not _slices_alike(graph, node, lengths, entries, found):
+        if node.op in SLICES and not _slices_alike(graph, node, lengths, entries, attentions):
             return True
     return False
 
 
-def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], found: _Attentions) -> bool:
+def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
     """Return whether a slice takes the same for any number of hidden entries.
 
     From tensors with something for each position it may take the new ones, which stand last; from others, a part that
@@ -230,7 +230,7 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
     """
     start = node.input(1)
     if node.source().node not in lengths:
-        return start is None or not uses_length(graph, start, lengths, found.results)
+        return start is None or not uses_length(graph, start, lengths, attentions.results)
     if node.source().node in entries:
         return _slices_last_axis(node) or starts_at_first(graph, node)
     number = fold_scalar(graph, start)

@@ -17,12 +17,14 @@ def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) 
 
 def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
     """Return the nodes that ``sources`` reach, up to ``stops`` and nodes of new tokens alone."""
-    found = set(sources)
+    indices = set(sources)
     for node in graph.nodes:
-        follows = any(value is not None and value.node in found and value.node not in stops for value in node.inputs)
-        if follows and not (_is_fixed(graph, node) or _counts_on(graph, node, found) or _takes_new(graph, node, found)):
-            found.add(node.index)
-    return found - stops
+        follows = any(value is not None and value.node in indices and value.node not in stops for value in node.inputs)
+        if follows and not (
+            _is_fixed(graph, node) or _counts_on(graph, node, indices) or _takes_new(graph, node, indices)
+        ):
+            indices.add(node.index)
+    return indices - stops
 
 
 def _is_fixed(graph: Graph, node: Node) -> bool:
@@ -38,8 +40,8 @@ def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
     end = graph.producer(stop)
     if end.op != "Add":
         return False
-    one, two = (graph.look_through(end.source(port), KEEPS_ORDER) for port in (0, 1))
-    return (one == start and two.node not in reached) or (two == start and one.node not in reached)
+    first, second = (graph.look_through(end.source(port), KEEPS_ORDER) for port in (0, 1))
+    return (first == start and second.node not in reached) or (second == start and first.node not in reached)
 
 
 def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:

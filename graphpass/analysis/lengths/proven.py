@@ -36,7 +36,7 @@ def _find(model: Model) -> Sizes:
         for (_, axis), (dimension, write) in pasts.items():
             shape = sizes.shape(write)
             grown.setdefault(dimension, set()).add(None if shape is None else shape[axis])
-        if all(len(found) == 1 and None not in found for found in grown.values()):
+        if all(len(sizes) == 1 and None not in sizes for sizes in grown.values()):
             return sizes
     return Sizes(model.graph, {})
 

@@ -58,26 +58,26 @@ def find_turns(model: Model) -> tuple[Turn, ...]:
     view = inlined(model)
     graph = view.graph
     measures = _measures(graph, find_lengths(view))
-    found = [turn for node in graph.nodes for turn in _turns(graph, node, measures)]
-    return tuple({turn.length: turn for turn in sorted(found, reverse=True)}.values())[::-1]
+    turns = [turn for node in graph.nodes for turn in _turns(graph, node, measures)]
+    return tuple({turn.length: turn for turn in sorted(turns, reverse=True)}.values())[::-1]
 
 
 def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
     """Return values that depend on lengths, positions and the mask alone."""
     tokens = token_input(graph)
-    found: set[Value] = set()
+    counted: set[Value] = set()
     for node in graph.nodes:
-        given = [value for value in node.inputs if value is not None]
+        inputs = [value for value in node.inputs if value is not None]
         if node.op == "Parameter":
             measured = node.outputs[0] != tokens and node.outputs[0].element_type in _WHOLE
         elif node.op in SHAPE_READERS:
             measured = True
         else:
-            made = [value for value in given if graph.producer(value).op != "Constant"]
-            measured = bool(made) and all(value in found for value in made)
+            made = [value for value in inputs if graph.producer(value).op != "Constant"]
+            measured = bool(made) and all(value in counted for value in made)
         if measured:
-            found.update(value for value in node.outputs if not _is_fixed(sizes, value))
-    return found
+            counted.update(value for value in node.outputs if not _is_fixed(sizes, value))
+    return counted
 
 
 def _is_fixed(sizes: Sizes, value: Value) -> bool:
@@ -87,13 +87,15 @@ def _is_fixed(sizes: Sizes, value: Value) -> bool:
 
 def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
     numbers = [(float(node.attributes[name]), False) for name in _WINDOWS if node.attributes.get(name)]
-    given = [value for value in node.inputs if value is not None]
-    if any(value in measures for value in given):
+    inputs = [value for value in node.inputs if value is not None]
+    if any(value in measures for value in inputs):
         if node.op in _COMPARING:
-            held = [(value.element_type in REALS, fold_scalar(graph, value)) for value in given]
+            constants = [(value.element_type in REALS, fold_scalar(graph, value)) for value in inputs]
             # Numbers that hide a score are no lengths.
-            numbers += [(one, False) for real, one in held if one is not None and not (real and one <= MASKED)]
-        table = given[0]
+            numbers += [
+                (number, False) for real, number in constants if number is not None and not (real and number <= MASKED)
+            ]
+        table = inputs[0]
         angles = node.input(_COS_CACHE) if node.op == "GroupQueryAttention" else None
         rows = angles.shape[0] if angles is not None and angles.shape else None
         if isinstance(rows, int):
@@ -101,7 +103,7 @@ def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
         if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
             rows = table.shape[node.attributes.get("axis", 0)]
             if isinstance(rows, int) and table.rank == _TABLE_RANK:
-                numbers.append((rows - _offset(graph, given[1]), True))
+                numbers.append((rows - _offset(graph, inputs[1]), True))
     return _made(node, numbers)
 
 

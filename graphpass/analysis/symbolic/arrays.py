@@ -34,14 +34,14 @@ def is_known(node: Node) -> bool:
     return node.op in TABLE.elements or node.op in _BY_NUMPY
 
 
-def computed(graph: Graph, node: Node, port: int, given: Mapping[Value, Array], largest: int) -> Array | None:
+def computed(graph: Graph, node: Node, port: int, known: Mapping[Value, Array], largest: int) -> Array | None:
     """Compute an output of ``node``.
 
     Args:
         graph: The graph.
         node: The operator.
         port: The output.
-        given: Its operands; elements that are not known are masked.
+        known: Its operands; elements that are not known are masked.
         largest: Elements of the largest result.
 
     Returns:
@@ -52,17 +52,17 @@ def computed(graph: Graph, node: Node, port: int, given: Mapping[Value, Array], 
     try:
         with numpy.errstate(all="ignore"):
             if node.op in _BY_NUMPY:
-                operands = [given[one] for one in node.inputs if one is not None]
-                found = None if any(map(numpy.ma.is_masked, operands)) else _BY_NUMPY[node.op](node, operands)
+                operands = [known[value] for value in node.inputs if value is not None]
+                result = None if any(map(numpy.ma.is_masked, operands)) else _BY_NUMPY[node.op](node, operands)
             else:
-                return _by_table(graph, node, value, given, largest)
-            return None if found is None or found.size > largest else typed(found, value.element_type)
+                return _by_table(graph, node, value, known, largest)
+            return None if result is None or result.size > largest else typed(result, value.element_type)
     except (*UNFIT, UnknownError):
         return None
 
 
-def _by_table(graph: Graph, node: Node, value: Value, given: Mapping[Value, Array], largest: int) -> Array | None:
-    operands = _Operands(graph, given)
+def _by_table(graph: Graph, node: Node, value: Value, known: Mapping[Value, Array], largest: int) -> Array | None:
+    operands = _Operands(graph, known)
     shape = operands.sizes(node, value)
     if shape is None:
         return None
@@ -73,40 +73,40 @@ def _by_table(graph: Graph, node: Node, value: Value, given: Mapping[Value, Arra
     if prod(shape) > largest and result.op != "number":
         return None
     spread = {
-        place: numpy.arange(shape[axis]).reshape([-1 if one == axis else 1 for one in range(len(shape))])
+        place: numpy.arange(shape[axis]).reshape([-1 if dimension == axis else 1 for dimension in range(len(shape))])
         for place, axis in places.items()
     }
-    found = arrays_at(result, spread)
+    array = arrays_at(result, spread)
     # A view: nothing is copied to the shape of a Broadcast.
-    whole = numpy.broadcast_to(typed(numpy.ma.getdata(found), value.element_type), shape)
-    if not numpy.ma.is_masked(found):
+    whole = numpy.broadcast_to(typed(numpy.ma.getdata(array), value.element_type), shape)
+    if not numpy.ma.is_masked(array):
         return whole
-    return numpy.ma.array(whole, mask=numpy.broadcast_to(numpy.ma.getmaskarray(found), shape))
+    return numpy.ma.array(whole, mask=numpy.broadcast_to(numpy.ma.getmaskarray(array), shape))
 
 
 class _Operands:
     """The operands of one operator, as elements that its rule asks for."""
 
-    def __init__(self, graph: Graph, given: Mapping[Value, Array]) -> None:
+    def __init__(self, graph: Graph, known: Mapping[Value, Array]) -> None:
         self.graph = graph
-        self._given = given
+        self._known = known
         self._tables: dict[Value, Table] = {}
         self._shapes: dict[Value, Index] = {}
 
     def sizes(self, node: Node, value: Value) -> list[int] | None:
         """Return the shape of an output."""
-        sizes = NodeSizes(self.graph, self._given)
+        sizes = NodeSizes(self.graph, self._known)
         for output in node.outputs[: value.port + 1]:
             shape = sizes.of_output(node, output)
             if shape is None:
                 return None
             self._shapes[output] = shape
-        found = [size.as_number for size in self._shapes[value]]
-        return [int(size or 0) for size in found] if None not in found else None
+        known = [size.as_number for size in self._shapes[value]]
+        return [int(size or 0) for size in known] if None not in known else None
 
     def shape(self, value: Value) -> Index:
         """Return the sizes of an operand or a result."""
-        return self._shapes[value] if value in self._shapes else tuple(map(number, self._given[value].shape))
+        return self._shapes[value] if value in self._shapes else tuple(map(number, self._known[value].shape))
 
     def write(self, element: Element) -> Expr:
         """Return an element of the result in terms of the operands."""
@@ -117,21 +117,21 @@ class _Operands:
                 request: Request = rule.send(answer)  # type: ignore[arg-type] # a generator starts with None
                 answer = self._read(*request)
         except StopIteration as stop:
-            found: Expr = stop.value
-            return found
+            expr: Expr = stop.value
+            return expr
 
     def _read(self, value: Value, place: Index) -> Expr:
-        held = self._given[value]
+        array = self._known[value]
         places = [expr.as_number for expr in place]
-        if held.size == 1 and place:
-            places = [0] * held.ndim
+        if array.size == 1 and place:
+            places = [0] * array.ndim
         if None not in places:
-            at = tuple(int(one or 0) for one in places)
-            if not (numpy.ma.is_masked(held) and numpy.ma.getmaskarray(held)[at]):
-                return number(numpy.ma.getdata(held)[at].item())
+            at = tuple(int(place or 0) for place in places)
+            if not (numpy.ma.is_masked(array) and numpy.ma.getmaskarray(array)[at]):
+                return number(numpy.ma.getdata(array)[at].item())
         if value not in self._tables:
-            self._tables[value] = Table((len(self._tables), Identity(next(_SERIALS))), held)
-        sort: Sort = "bool" if held.dtype.kind == "b" else "real" if held.dtype.kind == "f" else "int"
+            self._tables[value] = Table((len(self._tables), Identity(next(_SERIALS))), array)
+        sort: Sort = "bool" if array.dtype.kind == "b" else "real" if array.dtype.kind == "f" else "int"
         return read(self._tables[value], place, sort)
 
 
@@ -141,8 +141,8 @@ class _Operands:
 def _matmul(node: Node, inputs: Sequence[Array]) -> Array:
     first, second = inputs
     first = first.swapaxes(-1, -2) if node.attributes["transpose_a"] else first
-    found: Array = numpy.matmul(first, second.swapaxes(-1, -2) if node.attributes["transpose_b"] else second)
-    return found
+    product: Array = numpy.matmul(first, second.swapaxes(-1, -2) if node.attributes["transpose_b"] else second)
+    return product
 
 
 def _scatter(node: Node, inputs: Sequence[Array]) -> Array | None:
@@ -155,14 +155,14 @@ def _scatter(node: Node, inputs: Sequence[Array]) -> Array | None:
 
 
 def _sum(node: Node, inputs: Sequence[Array]) -> Array | None:
-    given = inputs[1] if len(inputs) > 1 else node.attributes.get("axes")
+    axes = inputs[1] if len(inputs) > 1 else node.attributes.get("axes")
     rank = node.outputs[0].rank
     keeps = node.attributes.get("keeps_axes", None if rank is None else rank == inputs[0].ndim)
     # Without axes it sums all or none, by an attribute that is not in the graph.
-    if given is None or not numpy.size(given) or keeps is None:
+    if axes is None or not numpy.size(axes) or keeps is None:
         return None
-    found: Array = inputs[0].sum(axis=tuple(int(axis) for axis in numpy.reshape(given, -1)), keepdims=keeps)
-    return found
+    total: Array = inputs[0].sum(axis=tuple(int(axis) for axis in numpy.reshape(axes, -1)), keepdims=keeps)
+    return total
 
 
 def _range(inputs: Sequence[Array]) -> Array | None:

@@ -87,16 +87,16 @@ def _least(atom: Expr) -> int | None:
     return getattr(atom.args[0], "least", None) if atom.op == "read" else None
 
 
-def _plus(one: Expr, other: Expr) -> Expr:
-    return from_polynomial(total(polynomial(one), polynomial(other)))
+def _plus(left: Expr, right: Expr) -> Expr:
+    return from_polynomial(total(polynomial(left), polynomial(right)))
 
 
-def _times(one: Expr, other: Expr) -> Expr:
-    return from_polynomial(product(polynomial(one), polynomial(other)))
+def _times(left: Expr, right: Expr) -> Expr:
+    return from_polynomial(product(polynomial(left), polynomial(right)))
 
 
-def _minus(one: Expr, other: Expr) -> Expr:
-    return _plus(one, _times(other, number(-1)))
+def _minus(left: Expr, right: Expr) -> Expr:
+    return _plus(left, _times(right, number(-1)))
 
 
 def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
@@ -115,7 +115,7 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
         whole = from_polynomial(exact)
         remainder = _minus(expr, _times(whole, divisor))
     else:
-        for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda one: -one.order):
+        for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda expr: -expr.order):
             if atom.op != "index":
                 continue
             slope, _ = _split(polynomial(expr), atom)
@@ -142,16 +142,16 @@ def quotient(expr: Expr, divisor: Expr) -> Expr | None:
         return tuple(monomial.count(atom) for atom in atoms)
 
     lead = max(by, key=degrees)
-    found: Polynomial = {}
+    terms: Polynomial = {}
     while rest:
         first = max(rest, key=degrees)
         factors = _without(first, lead)
         if factors is None or rest[first] % by[lead]:
             return None
-        found[factors] = rest[first] // by[lead]
-        left = total(rest, product({factors: -found[factors]}, by))
+        terms[factors] = rest[first] // by[lead]
+        left = total(rest, product({factors: -terms[factors]}, by))
         rest = {monomial: factor for monomial, factor in left.items() if factor}
-    return from_polynomial(found)
+    return from_polynomial(terms)
 
 
 def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:

@@ -47,27 +47,27 @@ class Table:
         import numpy
 
         # Sizes that are not known are masked zeros.
-        held = numpy.ma.getdata(self.elements)
-        return int(held.min()) if held.size and held.dtype.kind in "iu" else None
+        elements = numpy.ma.getdata(self.elements)
+        return int(elements.min()) if elements.size and elements.dtype.kind in "iu" else None
 
 
 def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
     """Return an element of a constant; ``None`` if it cannot be read."""
     try:
-        held = graph.constant(value, LARGEST_MASK)
+        constant = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:
         return None
-    if held is None or not held.size:
+    if constant is None or not constant.size:
         return None
-    if held.size == 1:
-        return _number(held.flat[0])
-    if held.ndim != len(index):
+    if constant.size == 1:
+        return _number(constant.flat[0])
+    if constant.ndim != len(index):
         return None
     places = [expr.as_number for expr in index]
     if None not in places:
-        return _number(held[tuple(int(place or 0) for place in places)])
-    squeezed = tuple(expr for expr, size in zip(index, held.shape, strict=True) if size != 1)
-    flat = held.reshape([size for size in held.shape if size != 1])
+        return _number(constant[tuple(int(place or 0) for place in places)])
+    squeezed = tuple(expr for expr, size in zip(index, constant.shape, strict=True) if size != 1)
+    flat = constant.reshape([size for size in constant.shape if size != 1])
     if (flat == flat.flat[0]).all():
         return _number(flat.flat[0])
     if flat.ndim == 1 and flat.dtype.kind in "iuf" and (known := _range(flat, squeezed[0])) is not None:

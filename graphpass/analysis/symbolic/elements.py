@@ -118,9 +118,9 @@ class Element:
 
     def axes(self, port: int = 1) -> Generator[Request, Expr, tuple[int, ...]]:
         """Return axes from the attribute or from input ``port``."""
-        given = self.node.attributes.get("axes")
-        if given is not None:
-            return tuple(given)
+        axes = self.node.attributes.get("axes")
+        if axes is not None:
+            return tuple(axes)
         numbers = [expr.as_number for expr in (yield from self.integers(port))]
         if not all(isinstance(axis, int) for axis in numbers):
             raise UnknownError("its axes are computed")
@@ -212,12 +212,12 @@ class Elements:
             return None
         self._depth += 1
         try:
-            found = rule(self, node, axis)
+            size = rule(self, node, axis)
         except UnknownError:
             return None
         finally:
             self._depth -= 1
-        return None if found is None or any(part in self.misses for part in walk(found)) else found
+        return None if size is None or any(part in self.misses for part in walk(size)) else size
 
     def shape(self, value: Value) -> Index:
         """Return the sizes of ``value``."""
@@ -240,8 +240,8 @@ class Elements:
                 count += 1
                 if count > LIMIT:
                     reason = f"it is made of more than {LIMIT} elements"
-                    found = self._opaque(*root, self.graph.producer(value), reason)
-                    return self._known.setdefault(root, found)
+                    expr = self._opaque(*root, self.graph.producer(value), reason)
+                    return self._known.setdefault(root, expr)
                 running.append((request, self._start(*request)))
             (value_, index_), rule = running[-1]
             try:
@@ -285,16 +285,16 @@ class Elements:
         return read(node.name, index, "int")
 
     def _constant(self, value: Value, index: Index) -> Expr:
-        found = constant_element(self.graph, value, index)
-        if found is None:
+        expr = constant_element(self.graph, value, index)
+        if expr is None:
             return self._opaque(value, index, self.graph.producer(value), "its elements cannot be read")
-        return found
+        return expr
 
     def _opaque(self, value: Value, index: Index, node: Node, reason: str) -> Expr:
         sort = "bool" if value.element_type == "boolean" else "int" if value.element_type in INTEGERS else "real"
-        found = make("opaque", ((Identity(id(self.graph)), value.node, value.port), *index), sort)  # type: ignore[arg-type]
-        self.misses[found] = Miss(node, reason)
-        return found
+        expr = make("opaque", ((Identity(id(self.graph)), value.node, value.port), *index), sort)  # type: ignore[arg-type]
+        self.misses[expr] = Miss(node, reason)
+        return expr
 
 
 class _Cut(Elements):
@@ -328,7 +328,7 @@ def chosen(content: Index, index: Index) -> Expr:
     step = subtract(content[1], content[0])
     if all(content[position] is add(content[0], multiply(number(position), step)) for position in range(len(content))):
         return add(content[0], multiply(step, index[0]))
-    found = content[-1]
+    expr = content[-1]
     for position in reversed(range(len(content) - 1)):
-        found = choose(equal(index[0], number(position)), content[position], found)
-    return found
+        expr = choose(equal(index[0], number(position)), content[position], expr)
+    return expr

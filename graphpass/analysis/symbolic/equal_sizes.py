@@ -68,10 +68,10 @@ class EqualSizes:
         """Return ``size`` in terms of dimensions that equal nothing else."""
         if size.op == "number":
             return size
-        found = self._resolved.get(size)
-        if found is None:
-            found = self._resolved[size] = self._resolve(size)
-        return found
+        known = self._resolved.get(size)
+        if known is None:
+            known = self._resolved[size] = self._resolve(size)
+        return known
 
     def _resolve(self, size: Expr) -> Expr:
         while size.op != "number":
@@ -90,21 +90,21 @@ class EqualSizes:
 
     def _end(self, atom: Expr) -> Expr:
         """Return the end of the chain of sizes that a dimension equals."""
-        path, found = [], self._known[atom]
-        while found in self._known:
+        path, end = [], self._known[atom]
+        while end in self._known:
             path.append(atom)
-            atom = found
-            found = self._known[atom]
+            atom = end
+            end = self._known[atom]
         for passed in path:
-            self._known[passed] = found
-        return found
+            self._known[passed] = end
+        return end
 
-    def join(self, one: Expr, other: Expr) -> None:
+    def join(self, left: Expr, right: Expr) -> None:
         """Note that two sizes are equal, if a dimension follows from that."""
-        if one is other:
+        if left is right:
             return
-        one, other = self.resolve(one), self.resolve(other)
-        terms = polynomial(subtract(one, other))
+        left, right = self.resolve(left), self.resolve(right)
+        terms = polynomial(subtract(left, right))
         constant = terms.pop((), 0)
         factors = list(terms.values())
         is_sum = is_linear(from_polynomial(terms))
@@ -115,7 +115,7 @@ class EqualSizes:
             (first,), (second,) = sorted(terms, key=lambda monomial: -terms[monomial])
             self._note(first, second)
         elif len(factors) > 2 or not is_sum:
-            for own, equal in ((one, other), (other, one)):
+            for own, equal in ((left, right), (right, left)):
                 if own.op == "length" and is_natural(equal) and own not in self._atoms(equal):
                     self._note(own, equal)
                     return

@@ -19,12 +19,12 @@ Read: TypeAlias = "Callable[[Expr, tuple[int, ...]], int | float | bool]"
 """Return the element of an input that an expression reads."""
 
 
-def value_at(root: Expr, given: Mapping[Expr, int], read: Read) -> int | float | bool:
+def value_at(root: Expr, values: Mapping[Expr, int], read: Read) -> int | float | bool:
     """Compute ``root`` exactly at one place.
 
     Args:
         root: The expression.
-        given: Numbers of its indices and lengths.
+        values: Numbers of its indices and lengths.
         read: Reads its inputs.
 
     Raises:
@@ -39,17 +39,17 @@ def value_at(root: Expr, given: Mapping[Expr, int], read: Read) -> int | float |
 
     def counted(part: Expr, upper: Any) -> Any:
         body, bound, _ = part.args
-        return sum(int(value_at(body, {**given, bound: place}, read)) for place in range(upper + 1))
+        return sum(int(value_at(body, {**values, bound: place}, read)) for place in range(upper + 1))
 
-    return _evaluated(root, given, _OPERATORS | {"running_sum": counted}, element)  # type: ignore[no-any-return]
+    return _evaluated(root, values, _OPERATORS | {"running_sum": counted}, element)  # type: ignore[no-any-return]
 
 
-def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
+def arrays_at(root: Expr, values: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
     """Compute ``root`` at many places at once, masked where a table has ended.
 
     Args:
         root: The expression.
-        given: Numbers of its indices and lengths, of shapes that broadcast.
+        values: Numbers of its indices and lengths, of shapes that broadcast.
 
     Raises:
         KeyError: It reads an input, or depends on an index, length or operator that is not known.
@@ -59,25 +59,25 @@ def arrays_at(root: Expr, given: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[A
         body, bound, _ = part.args
         last = numpy.asarray(upper)
         # Summands lie along one more axis.
-        spread = {index: numpy.asarray(array)[..., None] for index, array in given.items()}
+        spread = {index: numpy.asarray(array)[..., None] for index, array in values.items()}
         places = numpy.arange(int(last.max(initial=0)) + 1)
         terms = arrays_at(body, {**spread, bound: places}).astype("int64")
         sums = numpy.broadcast_to(terms, (*terms.shape[:-1], len(places))).cumsum(axis=-1)
         whole = numpy.broadcast_shapes(last.shape, sums.shape[:-1])
-        found = numpy.broadcast_to(sums, (*whole, len(places)))
-        return numpy.take_along_axis(found, numpy.broadcast_to(last, whole)[..., None], axis=-1)[..., 0]
+        counts = numpy.broadcast_to(sums, (*whole, len(places)))
+        return numpy.take_along_axis(counts, numpy.broadcast_to(last, whole)[..., None], axis=-1)[..., 0]
 
-    return numpy.ma.asarray(_evaluated(root, given, _ON_ARRAYS | {"running_sum": counted}, _rows))
+    return numpy.ma.asarray(_evaluated(root, values, _ON_ARRAYS | {"running_sum": counted}, _rows))
 
 
 def _evaluated(
     root: Expr,
-    given: Mapping[Expr, Any],
+    values: Mapping[Expr, Any],
     operators: Mapping[str, Callable[..., Any]],
     element: Callable[[Expr, object, list[Any]], Any],
 ) -> Any:
     """Compute ``root`` with ``operators``; ``element`` reads tables and inputs."""
-    known = dict(given)
+    known = dict(values)
     for part in walk(root):
         if part in known or part.op in {"index", "length"}:
             continue
@@ -130,10 +130,10 @@ def _rows(part: Expr, source: object, index: list[Any]) -> Any:
         ),
     )
     within = (numpy.clip(place.data, 0, size - 1).astype("int64") for place, size in zip(places, sizes, strict=True))
-    found = source.elements[tuple(within)]
+    rows = source.elements[tuple(within)]
     # Products and quotients of f32 are rounded once, to the type of the result.
-    found = found.astype("float64") if found.dtype.kind == "f" else found
-    return numpy.ma.array(found, mask=beyond) if beyond.any() else found
+    rows = rows.astype("float64") if rows.dtype.kind == "f" else rows
+    return numpy.ma.array(rows, mask=beyond) if beyond.any() else rows
 
 
 def _product(factors: Any) -> Any:
@@ -163,24 +163,24 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "number": lambda value: value,
     "real_sum": lambda *terms: sum(terms),
-    "product": lambda one, other: one * other,
-    "quotient": lambda one, other: one / other,
-    "floor_quotient": lambda one, other: one // other,
-    "modulo": lambda one, other: one % other,
-    "at_most": lambda one, other: bool(one <= other),
+    "product": lambda left, right: left * right,
+    "quotient": lambda left, right: left / right,
+    "floor_quotient": lambda left, right: left // right,
+    "modulo": lambda left, right: left % right,
+    "at_most": lambda left, right: bool(left <= right),
     "not_positive": lambda value: bool(value <= 0),
-    "equal": lambda one, other: bool(one == other),
+    "equal": lambda left, right: bool(left == right),
     "zero": lambda value: bool(value == 0),
     "not": lambda value: not value,
     "and": lambda *values: all(values),
     "or": lambda *values: any(values),
-    "choose": lambda condition, one, other: one if condition else other,
+    "choose": lambda condition, then, otherwise: then if condition else otherwise,
 }
 
 _ON_ARRAYS: dict[str, Callable[..., Any]] = _OPERATORS | {
-    "at_most": lambda one, other: one <= other,
+    "at_most": lambda left, right: left <= right,
     "not_positive": lambda value: value <= 0,
-    "equal": lambda one, other: one == other,
+    "equal": lambda left, right: left == right,
     "zero": lambda value: value == 0,
     "not": numpy.ma.logical_not,
     "and": lambda *values: reduce(numpy.ma.logical_and, values),

@@ -111,41 +111,41 @@ def add(*operands: Expr) -> Expr:
     return kept[0] if len(kept) == 1 else make("real_sum", tuple(kept), "real")
 
 
-def multiply(one: Expr, other: Expr) -> Expr:
+def multiply(left: Expr, right: Expr) -> Expr:
     """Return the product; booleans count as 0 and 1."""
-    one, other = _as_integer(one), _as_integer(other)
-    if (distributed := _distributed(multiply, one, other)) is not None:
+    left, right = _as_integer(left), _as_integer(right)
+    if (distributed := _distributed(multiply, left, right)) is not None:
         return distributed
-    if ZERO in (one, other):
+    if ZERO in (left, right):
         return ZERO
-    if ONE in (one, other):
-        return other if one is ONE else one
-    if one.sort == other.sort == "int":
-        factors = polynomial(one), polynomial(other)
+    if ONE in (left, right):
+        return right if left is ONE else left
+    if left.sort == right.sort == "int":
+        factors = polynomial(left), polynomial(right)
         if _is_large(*factors):
-            return make("product", tuple(sorted((one, other), key=lambda operand: operand.order)), "int")
+            return make("product", tuple(sorted((left, right), key=lambda operand: operand.order)), "int")
         return from_polynomial(product(*factors))
-    if one.op == other.op == "number":
-        return number(one.args[0] * other.args[0])
-    for factor, rest in ((one, other), (other, one)):
+    if left.op == right.op == "number":
+        return number(left.args[0] * right.args[0])
+    for factor, rest in ((left, right), (right, left)):
         constants = [part for part in rest.args if part.op == "number"] if rest.op == "product" else []
         if factor.op == "number" and constants:
             (others,) = (part for part in rest.args if part.op != "number")
             return multiply(number(factor.args[0] * constants[0].args[0]), others)
-    return make("product", tuple(sorted((one, other), key=lambda operand: operand.order)), "real")
+    return make("product", tuple(sorted((left, right), key=lambda operand: operand.order)), "real")
 
 
 #: Integers with more factors, terms or bits are not multiplied out: hostile graphs square their sizes again and again.
 _MOST_FACTORS, _MOST_TERMS, _MOST_BITS = 8, 256, 128
 
 
-def _is_large(one: Polynomial, other: Polynomial) -> bool:
+def _is_large(left: Polynomial, right: Polynomial) -> bool:
     """Return whether a product is too large to be multiplied out."""
     degrees, bits = (
-        [max(map(measure, parts), default=0) for parts in (one.items(), other.items())]
+        [max(map(measure, parts), default=0) for parts in (left.items(), right.items())]
         for measure in (lambda term: len(term[0]), lambda term: term[1].bit_length())
     )
-    return sum(degrees) > _MOST_FACTORS or sum(bits) > _MOST_BITS or len(one) * len(other) > _MOST_TERMS
+    return sum(degrees) > _MOST_FACTORS or sum(bits) > _MOST_BITS or len(left) * len(right) > _MOST_TERMS
 
 
 def negative(operand: Expr) -> Expr:
@@ -155,44 +155,46 @@ def negative(operand: Expr) -> Expr:
     return multiply(number(-1), operand)
 
 
-def subtract(one: Expr, other: Expr) -> Expr:
+def subtract(left: Expr, right: Expr) -> Expr:
     """Return the difference."""
-    if one is other:
+    if left is right:
         return ZERO
-    if one.op == other.op == "number" and one.sort == other.sort == "int":
-        return number(one.args[0] - other.args[0])
-    return add(one, negative(other))
+    if left.op == right.op == "number" and left.sort == right.sort == "int":
+        return number(left.args[0] - right.args[0])
+    return add(left, negative(right))
 
 
-def divide(one: Expr, other: Expr) -> Expr:
+def divide(left: Expr, right: Expr) -> Expr:
     """Return the quotient of real numbers."""
-    one, other = _as_integer(one), _as_integer(other)
-    divisor = other.as_number
+    left, right = _as_integer(left), _as_integer(right)
+    divisor = right.as_number
     if divisor == 1:
-        return one
-    if divisor and one.op == "number":
-        return number(one.args[0] / divisor)
-    if isinstance(divisor, int) and divisor and one.sort == "int":
-        terms = polynomial(one)
+        return left
+    if divisor and left.op == "number":
+        return number(left.args[0] / divisor)
+    if isinstance(divisor, int) and divisor and left.sort == "int":
+        terms = polynomial(left)
         if all(factor % divisor == 0 for factor in terms.values()):
             return from_polynomial({monomial: factor // divisor for monomial, factor in terms.items()})
     if divisor and math.isfinite(divisor):
-        return multiply(one, number(1 / divisor))
-    return make("quotient", (one, other), "real")
+        return multiply(left, number(1 / divisor))
+    return make("quotient", (left, right), "real")
 
 
-def floor_divide(one: Expr, other: Expr) -> Expr:
+def floor_divide(left: Expr, right: Expr) -> Expr:
     """Return the quotient of integers, rounded down."""
-    if one.op == other.op == "number" and other.args[0]:
-        return number(one.args[0] // other.args[0])
-    return divide(one, other) if other is ONE or _divides(other, one) else make("floor_quotient", (one, other), "int")
+    if left.op == right.op == "number" and right.args[0]:
+        return number(left.args[0] // right.args[0])
+    return (
+        divide(left, right) if right is ONE or _divides(right, left) else make("floor_quotient", (left, right), "int")
+    )
 
 
-def modulo(one: Expr, other: Expr) -> Expr:
+def modulo(left: Expr, right: Expr) -> Expr:
     """Return the remainder of `floor_divide`."""
-    if one.op == other.op == "number" and other.args[0]:
-        return number(one.args[0] % other.args[0])
-    return ZERO if _divides(other, one) else make("modulo", (one, other), "int")
+    if left.op == right.op == "number" and right.args[0]:
+        return number(left.args[0] % right.args[0])
+    return ZERO if _divides(right, left) else make("modulo", (left, right), "int")
 
 
 def _divides(divisor: Expr, operand: Expr) -> bool:
@@ -200,41 +202,41 @@ def _divides(divisor: Expr, operand: Expr) -> bool:
     return isinstance(by, int) and by > 0 and all(factor % by == 0 for factor in polynomial(operand).values())
 
 
-def maximum(one: Expr, other: Expr) -> Expr:
+def maximum(left: Expr, right: Expr) -> Expr:
     """Return the larger number."""
-    return _extreme(one, other, at_most(other, one))
+    return _extreme(left, right, at_most(right, left))
 
 
-def minimum(one: Expr, other: Expr) -> Expr:
+def minimum(left: Expr, right: Expr) -> Expr:
     """Return the smaller number."""
-    return _extreme(one, other, at_most(one, other))
+    return _extreme(left, right, at_most(left, right))
 
 
-def _extreme(one: Expr, other: Expr, takes_one: Expr) -> Expr:
-    return choose(takes_one, _as_integer(one), _as_integer(other))
+def _extreme(left: Expr, right: Expr, takes_left: Expr) -> Expr:
+    return choose(takes_left, _as_integer(left), _as_integer(right))
 
 
 # Comparisons and conditions
 
 
-def at_most(one: Expr, other: Expr) -> Expr:
+def at_most(left: Expr, right: Expr) -> Expr:
     """Return ``one <= other``."""
-    if one.op == other.op == "number":
-        return number(one.args[0] <= other.args[0])
-    one, other = _as_integer(one), _as_integer(other)
-    if (distributed := _distributed(at_most, one, other)) is not None:
+    if left.op == right.op == "number":
+        return number(left.args[0] <= right.args[0])
+    left, right = _as_integer(left), _as_integer(right)
+    if (distributed := _distributed(at_most, left, right)) is not None:
         return distributed
-    if one.sort == other.sort == "int":
-        return _not_positive(subtract(one, other))
-    bound = other.as_number if one.sort == "int" else one.as_number if other.sort == "int" else None
+    if left.sort == right.sort == "int":
+        return _not_positive(subtract(left, right))
+    bound = right.as_number if left.sort == "int" else left.as_number if right.sort == "int" else None
     if bound is not None:
         # An integer against a real number.
         if math.isinf(bound):
-            return number((bound > 0) == (one.sort == "int"))
+            return number((bound > 0) == (left.sort == "int"))
         return (
-            at_most(one, number(math.floor(bound))) if one.sort == "int" else at_most(number(math.ceil(bound)), other)
+            at_most(left, number(math.floor(bound))) if left.sort == "int" else at_most(number(math.ceil(bound)), right)
         )
-    return make("at_most", (one, other), "bool")
+    return make("at_most", (left, right), "bool")
 
 
 def _not_positive(expr: Expr) -> Expr:
@@ -256,25 +258,25 @@ def _not_positive(expr: Expr) -> Expr:
     return make("not_positive", (expr,), "bool")
 
 
-def less(one: Expr, other: Expr) -> Expr:
+def less(left: Expr, right: Expr) -> Expr:
     """Return ``one < other``."""
-    return negate(at_most(other, one))
+    return negate(at_most(right, left))
 
 
-def equal(one: Expr, other: Expr) -> Expr:
+def equal(left: Expr, right: Expr) -> Expr:
     """Return whether two numbers, or two conditions, are equal."""
-    if one is other:
+    if left is right:
         return TRUE
-    if one.sort == other.sort == "bool":
-        return disjunction(conjunction(one, other), conjunction(negate(one), negate(other)))
-    one, other = _as_integer(one), _as_integer(other)
-    if (distributed := _distributed(equal, one, other)) is not None:
+    if left.sort == right.sort == "bool":
+        return disjunction(conjunction(left, right), conjunction(negate(left), negate(right)))
+    left, right = _as_integer(left), _as_integer(right)
+    if (distributed := _distributed(equal, left, right)) is not None:
         return distributed
-    if one.op == other.op == "number":
-        return number(one.args[0] == other.args[0])
-    if one.sort == other.sort == "int":
-        return _zero(subtract(one, other))
-    return make("equal", tuple(sorted((one, other), key=lambda operand: operand.order)), "bool")
+    if left.op == right.op == "number":
+        return number(left.args[0] == right.args[0])
+    if left.sort == right.sort == "int":
+        return _zero(subtract(left, right))
+    return make("equal", tuple(sorted((left, right), key=lambda operand: operand.order)), "bool")
 
 
 def _zero(expr: Expr) -> Expr:
@@ -321,10 +323,10 @@ def _joined(op: Literal["and", "or"], operands: Iterable[Expr]) -> Expr:
         return decisive
     dual: Literal["and", "or"] = "or" if op == "and" else "and"
     for part in sorted((part for part in flat if part.op == dual), key=lambda part: part.order):
-        kept = [one for one in part.args if negate(one) not in flat]
-        if len(kept) < len(part.args) or any(one in flat for one in part.args):
+        kept = [operand for operand in part.args if negate(operand) not in flat]
+        if len(kept) < len(part.args) or any(operand in flat for operand in part.args):
             # The others decide parts of it, or all.
-            rest = [] if any(one in flat for one in part.args) else [_joined(dual, kept)]
+            rest = [] if any(operand in flat for operand in part.args) else [_joined(dual, kept)]
             return _joined(op, [*(flat - {part}), *rest])
     ordered = sorted(_without_implied(op, flat), key=lambda part: part.order)
     return neutral if not ordered else ordered[0] if len(ordered) == 1 else make(op, tuple(ordered), "bool")
@@ -340,12 +342,12 @@ def _without_implied(op: Literal["and", "or"], parts: set[Expr]) -> set[Expr]:
     if not 1 < len(compared) <= _MOST_COMPARED:
         return parts
     dropped: set[Expr] = set()
-    for one in compared:
+    for condition in compared:
         for other in compared:
-            if one is not other and other not in dropped and one not in dropped:
-                stronger, weaker = (other, one) if op == "and" else (one, other)
+            if condition is not other and other not in dropped and condition not in dropped:
+                stronger, weaker = (other, condition) if op == "and" else (condition, other)
                 if is_natural(subtract(stronger.args[0], weaker.args[0])):
-                    dropped.add(one)
+                    dropped.add(condition)
     return parts - dropped
 
 
@@ -354,48 +356,48 @@ def holds(operand: Expr) -> Expr:
     return operand if operand.sort == "bool" else negate(equal(operand, ZERO))
 
 
-def choose(condition: Expr, one: Expr, other: Expr) -> Expr:
-    """Return ``one`` if the condition holds, else ``other``."""
-    if condition is TRUE or one is other:
-        return one
+def choose(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    """Return ``then`` if the condition holds, else ``otherwise``."""
+    if condition is TRUE or then is otherwise:
+        return then
     if condition is FALSE:
-        return other
-    if one.sort == other.sort == "bool":
-        return disjunction(conjunction(condition, one), conjunction(negate(condition), other))
-    one, other = _as_integer(one), _as_integer(other)
+        return otherwise
+    if then.sort == otherwise.sort == "bool":
+        return disjunction(conjunction(condition, then), conjunction(negate(condition), otherwise))
+    then, otherwise = _as_integer(then), _as_integer(otherwise)
     if condition.op == "not":
-        return choose(condition.args[0], other, one)
-    if one.op == "choose" and one.args[0] is condition:
-        one = one.args[1]
-    if other.op == "choose" and other.args[0] is condition:
-        other = other.args[2]
-    if one is other:
-        return one
-    if one.op == "choose" and other in one.args[1:]:
-        inner, first, second = one.args
-        kept = inner if second is other else negate(inner)
-        return choose(conjunction(condition, kept), first if second is other else second, other)
-    if other.op == "choose" and one in other.args[1:]:
-        inner, first, second = other.args
-        kept = inner if first is one else negate(inner)
-        return choose(disjunction(condition, kept), one, second if first is one else first)
-    return make("choose", (condition, one, other), "int" if one.sort == other.sort == "int" else "real")
+        return choose(condition.args[0], otherwise, then)
+    if then.op == "choose" and then.args[0] is condition:
+        then = then.args[1]
+    if otherwise.op == "choose" and otherwise.args[0] is condition:
+        otherwise = otherwise.args[2]
+    if then is otherwise:
+        return then
+    if then.op == "choose" and otherwise in then.args[1:]:
+        inner, first, second = then.args
+        kept = inner if second is otherwise else negate(inner)
+        return choose(conjunction(condition, kept), first if second is otherwise else second, otherwise)
+    if otherwise.op == "choose" and then in otherwise.args[1:]:
+        inner, first, second = otherwise.args
+        kept = inner if first is then else negate(inner)
+        return choose(disjunction(condition, kept), then, second if first is then else first)
+    return make("choose", (condition, then, otherwise), "int" if then.sort == otherwise.sort == "int" else "real")
 
 
 #: Choices between more constants stay as they are.
 _MOST_CHOICES = 8
 
 
-def _distributed(function: Callable[[Expr, Expr], Expr], one: Expr, other: Expr) -> Expr | None:
+def _distributed(function: Callable[[Expr, Expr], Expr], left: Expr, right: Expr) -> Expr | None:
     """Return a function of choices between constants as a choice between constants."""
-    if "choose" not in (one.op, other.op):
+    if "choose" not in (left.op, right.op):
         return None
-    counts = _choices(one), _choices(other)
+    counts = _choices(left), _choices(right)
     if None in counts or (counts[0] or 1) * (counts[1] or 1) > _MOST_CHOICES:
         return None
-    if one.op == "choose":
-        return choose(one.args[0], function(one.args[1], other), function(one.args[2], other))
-    return choose(other.args[0], function(one, other.args[1]), function(one, other.args[2]))
+    if left.op == "choose":
+        return choose(left.args[0], function(left.args[1], right), function(left.args[2], right))
+    return choose(right.args[0], function(left, right.args[1]), function(left, right.args[2]))
 
 
 def _choices(expr: Expr) -> int | None:

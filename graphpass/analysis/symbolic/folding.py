@@ -28,17 +28,17 @@ def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
     """
     import numpy
 
-    found = _folded(graph, value) if value is not None else None
-    if found is None or numpy.ma.is_masked(found):
+    array = _folded(graph, value) if value is not None else None
+    if array is None or numpy.ma.is_masked(array):
         return None
-    plain: numpy.ndarray = numpy.ma.getdata(found)
+    plain: numpy.ndarray = numpy.ma.getdata(array)
     return plain
 
 
 def fold_scalar(graph: Graph, value: Value | None) -> float | None:
     """Return the only element of ``value``; see `fold`."""
-    found = fold(graph, value)
-    return float(found.item()) if found is not None and found.size == 1 else None
+    array = fold(graph, value)
+    return float(array.item()) if array is not None and array.size == 1 else None
 
 
 def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
@@ -58,15 +58,15 @@ def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
 
 def starts_at_first(graph: Graph, node: Node) -> bool:
     """Return whether ``node`` is a slice that keeps the first places along each axis."""
-    found = fold_cuts(graph, node)
-    return bool(found) and all(cut.starts_at_first for cut in found)
+    cuts = fold_cuts(graph, node)
+    return bool(cuts) and all(cut.starts_at_first for cut in cuts)
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
     """Return the axes that a reduction or norm works along; ``None`` if they are computed."""
-    given = node.attributes.get("axes")
-    found = fold(graph, node.input(1)) if given is None else None
-    return given if found is None else tuple(int(axis) for axis in found.reshape(-1))
+    stated = node.attributes.get("axes")
+    folded = fold(graph, node.input(1)) if stated is None else None
+    return stated if folded is None else tuple(int(axis) for axis in folded.reshape(-1))
 
 
 #: Elements of the largest tensor that is read or computed: scales, shapes and indices are small.
@@ -89,8 +89,8 @@ def _folded(graph: Graph, value: Value) -> numpy.ndarray | None:
             pending.append(missing[0])
         else:
             folds[current] = _computed(graph, node, current)
-    found: numpy.ndarray | None = folds[value]
-    return found
+    array: numpy.ndarray | None = folds[value]
+    return array
 
 
 def _sources(graph: Graph, node: Node) -> list[Value] | None:
@@ -101,8 +101,8 @@ def _sources(graph: Graph, node: Node) -> list[Value] | None:
         return []
     if not is_known(node) or not node.inputs or node.inputs[0] is None:
         return None
-    given = [value for value in node.inputs if value is not None]
-    return sorted(given, key=lambda value: graph.producer(value).op == "Constant")
+    sources = [value for value in node.inputs if value is not None]
+    return sorted(sources, key=lambda value: graph.producer(value).op == "Constant")
 
 
 def _computed(graph: Graph, node: Node, value: Value) -> numpy.ndarray | None:
@@ -116,12 +116,12 @@ def _computed(graph: Graph, node: Node, value: Value) -> numpy.ndarray | None:
         return _shape(node, dtype)
     if node.op == "Constant":
         try:
-            held = graph.constant(value, LIMIT)
+            constant = graph.constant(value, LIMIT)
         except FileNotFoundError:  # a graph may be analyzed without its weights
             return None
-        return None if held is None else held.astype(dtype)
-    given = {source: graph.folds[source] for source in node.inputs if source is not None}
-    return computed(graph, node, value.port, given, LIMIT)
+        return None if constant is None else constant.astype(dtype)
+    operands = {source: graph.folds[source] for source in node.inputs if source is not None}
+    return computed(graph, node, value.port, operands, LIMIT)
 
 
 def _shape(node: Node, dtype: str) -> numpy.ndarray | None:
@@ -133,5 +133,5 @@ def _shape(node: Node, dtype: str) -> numpy.ndarray | None:
     sizes = shape[slice(node.attributes.get("start"), node.attributes.get("end"))]
     known = [isinstance(size, int) for size in sizes]
     numbers = [size if isinstance(size, int) else 0 for size in sizes]
-    found: numpy.ndarray = numpy.array(numbers, dtype)
-    return found if all(known) else numpy.ma.array(found, mask=[not own for own in known])
+    array: numpy.ndarray = numpy.array(numbers, dtype)
+    return array if all(known) else numpy.ma.array(array, mask=[not own for own in known])

@@ -70,10 +70,10 @@ def make(op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
     """Return the one expression of these parts."""
     # 1, 1.0 and True are equal to Python.
     key = (op, args, sort, *map(type, args)) if op == "number" else (op, args, sort)
-    found = _KNOWN.get(key)
-    if found is None:
-        found = _KNOWN[key] = Expr(op, args, sort)
-    return found
+    known = _KNOWN.get(key)
+    if known is None:
+        known = _KNOWN[key] = Expr(op, args, sort)
+    return known
 
 
 def number(value: float) -> Expr:
@@ -84,12 +84,12 @@ def number(value: float) -> Expr:
         if not math.isfinite(value) or value != int(value):
             return make("number", (value,), "real")
         value = int(value)
-    found = _SMALL.get(value)
-    if found is None:
-        found = make("number", (value,), "int")
+    known = _SMALL.get(value)
+    if known is None:
+        known = make("number", (value,), "int")
         if abs(value) < _MOST_SMALL:
-            _SMALL[value] = found
-    return found
+            _SMALL[value] = known
+    return known
 
 
 #: Integers that are asked for most often.
@@ -142,21 +142,21 @@ def from_polynomial(terms: Polynomial) -> Expr:
 
 def total(*terms: Polynomial) -> Polynomial:
     """Return the sum of polynomials."""
-    found: Polynomial = {}
+    result: Polynomial = {}
     for term in terms:
         for monomial, factor in term.items():
-            found[monomial] = found.get(monomial, 0) + factor
-    return found
+            result[monomial] = result.get(monomial, 0) + factor
+    return result
 
 
-def product(one: Polynomial, other: Polynomial) -> Polynomial:
+def product(first: Polynomial, second: Polynomial) -> Polynomial:
     """Return the product of two polynomials."""
-    found: Polynomial = {}
-    for left, factor in one.items():
-        for right, times in other.items():
+    terms: Polynomial = {}
+    for left, factor in first.items():
+        for right, times in second.items():
             monomial = tuple(sorted((*left, *right), key=lambda atom: atom.order))
-            found[monomial] = found.get(monomial, 0) + factor * times
-    return found
+            terms[monomial] = terms.get(monomial, 0) + factor * times
+    return terms
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:

@@ -15,7 +15,7 @@ def _reshape(elements: Elements, node: Node, axis: int) -> Expr | None:
     source = elements.shape(node.source())
     targets = _all(elements, node.source(1), node.outputs[0].rank or 0)
     if node.attributes.get("special_zero", True):
-        targets = [source[place] if one is ZERO else one for place, one in enumerate(targets)]
+        targets = [source[place] if size is ZERO else size for place, size in enumerate(targets)]
     if targets[axis].as_number != -1:
         return targets[axis]
     return quotient(reduce(multiply, source, ONE), reduce(multiply, (*targets[:axis], *targets[axis + 1 :]), ONE))

@@ -19,20 +19,20 @@ def flat_place(index: Index, sizes: Index) -> Expr:
 
 def index_of(flat: Expr, sizes: Index) -> Index:
     """Return the index of the element at ``flat``: the inverse of `flat_place`."""
-    found: list[Expr] = []
+    indices: list[Expr] = []
     for size in reversed(sizes[1:]):
         if size.as_number is None and divided(flat, size) is None:
             raise UnknownError(f"its elements are regrouped: {text(flat)} is not divided by {text(size)}")
         flat, digit = digits(flat, size)
-        found.insert(0, digit)
-    return (flat, *found)
+        indices.insert(0, digit)
+    return (flat, *indices)
 
 
 def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
     """Return the quotient and the remainder of a place by a size."""
-    found = divided(place, size)
-    if found is not None:
-        return found
+    parts = divided(place, size)
+    if parts is not None:
+        return parts
     total = size.as_number
     for atom in place.operands if place.op == "sum" and isinstance(total, int) else ():
         # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
@@ -82,20 +82,20 @@ def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr,
 
     Each place is an index of its own, shifted by what is none of them.
     """
-    found: dict[Expr, Expr] = {one: ZERO for one in spread if one.args[1] is ONE}
+    solution: dict[Expr, Expr] = {index: ZERO for index in spread if index.args[1] is ONE}
     condition = ex.TRUE
     for place, target in zip(places, wanted, strict=True):
-        place = ex.substitute(place, found) if found else place
-        own = [one for one in spread if one not in found and one in set(ex.walk(place))]
+        place = ex.substitute(place, solution) if solution else place
+        own = [index for index in spread if index not in solution and index in set(ex.walk(place))]
         if not own:
             condition = ex.conjunction(condition, ex.equal(place, target))
             continue
         rest = ex.subtract(place, own[0])
         if len(own) > 1 or own[0] in set(ex.walk(rest)):
             raise UnknownError("it writes to places that are computed")
-        found[own[0]] = ex.subtract(target, rest)
-        inside = ex.conjunction(ex.at_most(ZERO, found[own[0]]), ex.less(found[own[0]], own[0].args[1]))
+        solution[own[0]] = ex.subtract(target, rest)
+        inside = ex.conjunction(ex.at_most(ZERO, solution[own[0]]), ex.less(solution[own[0]], own[0].args[1]))
         condition = ex.conjunction(condition, inside)
-    if any(one not in found for one in spread):
+    if any(index not in solution for index in spread):
         raise UnknownError("it writes to a place several times")
-    return found, condition
+    return solution, condition

@@ -25,9 +25,9 @@ def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tupl
     Returns:
         Both; ``None`` if the rank of the output is not known.
     """
-    if value.rank is not None and all(one is None or one.rank is not None for one in node.inputs):
+    if value.rank is not None and all(value is None or value.rank is not None for value in node.inputs):
         return node, value
-    inputs = tuple(None if one is None else _ranked(one, rank_of(one)) for one in node.inputs)
+    inputs = tuple(None if value is None else _ranked(value, rank_of(value)) for value in node.inputs)
     return with_rank(replace(node, inputs=inputs), value, count)
 
 
@@ -37,7 +37,7 @@ def with_rank(node: Node, value: Value, count: Counts) -> tuple[Node, Value] | N
     if rank is None:
         return None
     result = _ranked(value, rank)
-    outputs = tuple(result if one.port == value.port else one for one in node.outputs)
+    outputs = tuple(result if output.port == value.port else output for output in node.outputs)
     return replace(node, outputs=outputs), result
 
 
@@ -46,7 +46,7 @@ def _ranked(value: Value, rank: int | None) -> Value:
 
 
 def _rank(node: Node, count: Counts) -> int | None:
-    ranks = [one.rank for one in node.inputs if one is not None]
+    ranks = [value.rank for value in node.inputs if value is not None]
     if node.op in ELEMENTWISE | MATRIX_PRODUCTS:
         known = [rank for rank in ranks if rank is not None]
         return max(known, default=None) if len(known) == len(ranks) else None
@@ -60,9 +60,9 @@ def _rank(node: Node, count: Counts) -> int | None:
 
 
 def _number_of_axes(node: Node, count: Counts) -> int | None:
-    given = node.attributes.get("axes")
+    stated = node.attributes.get("axes")
     axes = node.input(1)
-    return len(given) if given is not None else None if axes is None else count(axes)
+    return len(stated) if stated is not None else None if axes is None else count(axes)
 
 
 def _unsqueezed(node: Node, rank: int, count: Counts) -> int | None:
@@ -95,7 +95,7 @@ _RULES: dict[str, Callable[[Node, int, Counts], int | None]] = {
     "ConstantOfShape": _targeted,
     "Flatten": lambda *_: 2,
     "Gather": _gathered,
-    "If": lambda node, *_: next((one.rank for one in node.inputs[1:] if one is not None), None),
+    "If": lambda node, *_: next((value.rank for value in node.inputs[1:] if value is not None), None),
     "Reshape": _targeted,
     "Squeeze": _squeezed,
     "Transpose": lambda _node, rank, _count: rank,

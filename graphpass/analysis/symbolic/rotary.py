@@ -33,10 +33,10 @@ def rotated(
     if interleaved:
         column, odd = digits(channel, number(2))
         base = ex.multiply(number(2), column)
-        one, other = (yield from read(base)), (yield from read(ex.add(base, ONE)))
+        first, second = (yield from read(base)), (yield from read(ex.add(base, ONE)))
         cos, sin = (yield factor(tables[0], column)), (yield factor(tables[1], column))
-        lower = ex.subtract(ex.multiply(one, cos), ex.multiply(other, sin))
-        upper = ex.add(ex.multiply(other, cos), ex.multiply(one, sin))
+        lower = ex.subtract(ex.multiply(first, cos), ex.multiply(second, sin))
+        upper = ex.add(ex.multiply(second, cos), ex.multiply(first, sin))
         turned = ex.choose(ex.less(odd, ONE), lower, upper)
     else:
         below = ex.less(channel, half)
@@ -52,14 +52,14 @@ def rotated(
 def rotary(element: Element) -> Steps:
     """RotaryEmbedding of com.microsoft (input, positions, tables) and of ONNX 23 (input, tables, positions)."""
     node, own = element.node, element.index
-    given = native_attributes(node)
+    attributes = native_attributes(node)
     is_onnx = getattr(node.native, "domain", None) == ""
     tables = (1, 2) if is_onnx else (2, 3)
     at_port = 3 if is_onnx else 1
     sizes = element.shape(0)
-    interleaved = bool(given.get("interleaved", 0))
+    interleaved = bool(attributes.get("interleaved", 0))
     if len(own) == 3:
-        count = given.get("num_heads", 0)
+        count = attributes.get("num_heads", 0)
         rotary = element.shape(tables[0])[-1].as_number
         size = sizes[2].as_number
         if (
@@ -73,14 +73,14 @@ def rotary(element: Element) -> Steps:
         head, channel = digits(own[2], width)
         merged = ex.multiply(head, width)
 
-        def read(one: Expr) -> Steps:
-            return (yield node.source(0), (row, token, ex.add(merged, one)))
+        def read(channel: Expr) -> Steps:
+            return (yield node.source(0), (row, token, ex.add(merged, channel)))
 
     else:
         row, head, token, channel = own
 
-        def read(one: Expr) -> Steps:
-            return (yield node.source(0), (row, head, token, one))
+        def read(channel: Expr) -> Steps:
+            return (yield node.source(0), (row, head, token, channel))
 
     at: tuple[Expr, ...] = row, token
     if node.input(at_port) is not None:
@@ -89,6 +89,6 @@ def rotary(element: Element) -> Steps:
         is_first = len(ids) == 1
         read_at = yield node.source(at_port), (ZERO,) if is_first else (ZERO if ids[0] is ONE else row, token)
         at = (ex.add(read_at, token) if is_first else read_at,)
-    found = yield from rotated(element, tables, interleaved, at, channel, read)
-    scale = float(given.get("scale", 1.0) or 1.0)
-    return ex.multiply(number(scale), found) if scale != 1 else found
+    expr = yield from rotated(element, tables, interleaved, at, channel, read)
+    scale = float(attributes.get("scale", 1.0) or 1.0)
+    return ex.multiply(number(scale), expr) if scale != 1 else expr

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
 #: Element types that are computed with; numpy does not know bf16, whose numbers are rounded f32.
-DTYPES = {one.name: one.dtype for one in ELEMENT_TYPES.values() if one.dtype} | {"bf16": "float32"}
+DTYPES = {element_type.name: element_type.dtype for element_type in ELEMENT_TYPES.values() if element_type.dtype} | {
+    "bf16": "float32"
+}
 
 
 def typed(values: Array, element_type: str) -> Array:
@@ -27,14 +29,14 @@ def typed(values: Array, element_type: str) -> Array:
     bits = numpy.ma.getdata(cast).view(numpy.uint32).astype(numpy.uint64)
     # To the nearest number that the upper 16 bits can hold, of two to the even one.
     nearest = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(numpy.uint32).view(numpy.float32)
-    found = numpy.where(numpy.isfinite(numpy.ma.getdata(cast)), nearest, numpy.ma.getdata(cast))
-    return numpy.ma.array(found, mask=cast.mask) if isinstance(cast, numpy.ma.MaskedArray) else found
+    result = numpy.where(numpy.isfinite(numpy.ma.getdata(cast)), nearest, numpy.ma.getdata(cast))
+    return numpy.ma.array(result, mask=cast.mask) if isinstance(cast, numpy.ma.MaskedArray) else result
 
 
 def rounded(element_type: str, value: float | Array) -> Any:
     """Return a number, or each of an array, rounded to ``element_type``, in f64."""
     import numpy
 
-    given = numpy.asanyarray(value, "float64")
-    held = typed(given.reshape(-1), element_type).reshape(given.shape).astype("float64")
-    return held if given.ndim else float(held)
+    array = numpy.asanyarray(value, "float64")
+    result = typed(array.reshape(-1), element_type).reshape(array.shape).astype("float64")
+    return result if array.ndim else float(result)

@@ -70,18 +70,18 @@ class _Change:
 class Sizes:
     """Sizes of a graph's tensors, and the integers of its shape arithmetic.
 
-    Sizes are proven from ``given``, dimensions of Parameters and ReadValues by node index and axis; without, or if
+    Sizes are proven from ``known``, dimensions of Parameters and ReadValues by node index and axis; without, or if
     ``assumes``, names of dimensions count, and sizes that are broadcast to each other are equal.
     """
 
     def __init__(
-        self, graph: Graph, given: Mapping[tuple[int, int], Hashable] | None = None, *, assumes: bool = False
+        self, graph: Graph, known: Mapping[tuple[int, int], Hashable] | None = None, *, assumes: bool = False
     ) -> None:
         self._graph = graph
         self._is_ranked = all(value.shape is not None for node in graph.nodes for value in node.outputs)
-        self._given = {place: dimension(name) for place, name in (given or {}).items()}
-        self._pasts = frozenset(self._given.values())
-        self._proves = given is not None and not assumes
+        self._known = {place: dimension(name) for place, name in (known or {}).items()}
+        self._pasts = frozenset(self._known.values())
+        self._proves = known is not None and not assumes
         self._equal = EqualSizes()
         self._shapes: dict[tuple[int, int], Vector] = {}
         #: Values with sizes that no rule gave.
@@ -98,15 +98,15 @@ class Sizes:
 
     def shape(self, value: Value | None) -> Vector | None:
         """Return the size along each axis; ``None`` if the rank is unknown."""
-        found = None if value is None else self._shapes.get((value.node, value.port))
-        return found if found is None or not self._equal.joins else tuple([self._equal.resolve(size) for size in found])
+        shape = None if value is None else self._shapes.get((value.node, value.port))
+        return shape if shape is None or not self._equal.joins else tuple([self._equal.resolve(size) for size in shape])
 
     def content(self, value: Value | None) -> Vector | None:
         """Return the integers of ``value``, flat; ``None`` if more than 16, or one is unknown."""
-        found = self._integers(value)
-        if found is None or None in found:
+        integers = self._integers(value)
+        if integers is None or None in integers:
             return None
-        return tuple(size for size in found if size is not None)
+        return tuple(size for size in integers if size is not None)
 
     def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
         """Return the integers of a small tensor; ``None`` for one that is not linear."""
@@ -116,8 +116,8 @@ class Sizes:
         if None in counts:
             return None
         if self._graph.producer(value).op == "Constant":
-            held = self._graph.constant(value, _LARGEST)
-            return None if held is None else tuple([number(int(own)) for own in held.reshape(-1)])
+            constant = self._graph.constant(value, _LARGEST)
+            return None if constant is None else tuple([number(int(own)) for own in constant.reshape(-1)])
         shape = [int(count or 0) for count in counts]
         if prod(shape) > _LARGEST:
             return None
@@ -203,8 +203,8 @@ class Sizes:
         if effect is None:
             return None
         if effect.kind in {"elementwise", "norm"}:
-            given = [source for source in node.inputs if source is not None]
-            return self._broadcast([self.shape(source) for source in given], value)
+            sources = [source for source in node.inputs if source is not None]
+            return self._broadcast([self.shape(source) for source in sources], value)
         shape = self.shape(node.inputs[0])
         if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
             return None
@@ -269,7 +269,7 @@ class Sizes:
         declared = node.outputs[0].shape or ()
         names = declared if node.op == "Parameter" and not self._proves else (None,) * len(declared)
         return tuple(
-            self._given.get((node.index, axis), dimension(name) if isinstance(name, str) else None)
+            self._known.get((node.index, axis), dimension(name) if isinstance(name, str) else None)
             for axis, name in enumerate(names)
         )
 
@@ -303,9 +303,9 @@ class Sizes:
             )
         return self._broadcast([shape, target], node.outputs[0])
 
-    def _shares_past(self, one: Expr, other: Expr) -> bool:
-        return not {past for past, _ in dimensions(one)}.isdisjoint(
-            past for past, _ in dimensions(other) if past in self._pasts
+    def _shares_past(self, left: Expr, right: Expr) -> bool:
+        return not {past for past, _ in dimensions(left)}.isdisjoint(
+            past for past, _ in dimensions(right) if past in self._pasts
         )
 
     def _reshape(self, node: Node) -> _Inferred:
@@ -465,8 +465,8 @@ class Sizes:
     def _numbers(self, value: Value | None) -> numpy.ndarray | None:
         import numpy
 
-        found = [size.as_number for size in self.content(value) or ()]
-        return numpy.array(found, "int64") if found and None not in found else None
+        numbers = [size.as_number for size in self.content(value) or ()]
+        return numpy.array(numbers, "int64") if numbers and None not in numbers else None
 
     def _part(self, change: _Change, shape: Vector) -> Expr | None:
         node = change.node
@@ -537,23 +537,25 @@ def _remaining(source: Vector, others: list[Expr]) -> Expr | None:
 class NodeSizes(Sizes):
     """Sizes of one operator's results for operands that are at hand."""
 
-    def __init__(self, graph: Graph, given: Mapping[Value, numpy.ndarray]) -> None:
+    def __init__(self, graph: Graph, operands: Mapping[Value, numpy.ndarray]) -> None:
         """Begin with the operands.
 
         Args:
             graph: The graph.
-            given: Its operands; elements that are not known are masked.
+            operands: Its operands; elements that are not known are masked.
         """
-        self._graph, self._given, self._pasts, self._proves = graph, {}, frozenset(), True
+        self._graph, self._known, self._pasts, self._proves = graph, {}, frozenset(), True
         self._equal, self._parts, self._iterations = EqualSizes(), {}, {}
         self._unknown, self._missing = [], []
-        self._operands = {(value.node, value.port): array for value, array in given.items()}
+        self._operands = {(value.node, value.port): array for value, array in operands.items()}
         self._shapes = {place: tuple(map(number, array.shape)) for place, array in self._operands.items()}
 
     def of_output(self, node: Node, value: Value) -> Vector | None:
         """Return the sizes of an output; ``None`` if one is not known."""
         # Ranks that bodies declare may be those of another step.
-        inputs = tuple(one and replace(one, shape=self._operands[one.node, one.port].shape) for one in node.inputs)
+        inputs = tuple(
+            value and replace(value, shape=self._operands[value.node, value.port].shape) for value in node.inputs
+        )
         ranked = with_rank(replace(node, inputs=inputs), replace(value, shape=None), self._count)
         ranked = ranked or with_rank(replace(node, inputs=inputs), value, self._count)
         shape = None if ranked is None else self._inferred(*ranked)
@@ -563,10 +565,10 @@ class NodeSizes(Sizes):
     def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
         import numpy
 
-        held = None if value is None else self._operands.get((value.node, value.port))
-        if held is None or held.size > _LARGEST or held.dtype.kind not in "iu":
+        array = None if value is None else self._operands.get((value.node, value.port))
+        if array is None or array.size > _LARGEST or array.dtype.kind not in "iu":
             return None
-        hidden, numbers = numpy.ma.getmaskarray(held).flat, numpy.ma.getdata(held).flat
+        hidden, numbers = numpy.ma.getmaskarray(array).flat, numpy.ma.getdata(array).flat
         return tuple(None if is_hidden else number(int(own)) for own, is_hidden in zip(numbers, hidden, strict=True))
 
 

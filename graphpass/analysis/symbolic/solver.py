@@ -81,9 +81,9 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
             return "unknown"
         model = _smaller(solver, problem)
         lessons = problem.lessons(model)
-        found = problem.example(model, condition) if not lessons else None
-        if found is not None:
-            return found
+        example = problem.example(model, condition) if not lessons else None
+        if example is not None:
+            return example
         if not lessons:
             return "unknown"
         solver.add(*lessons)
@@ -134,13 +134,13 @@ class _Problem:
         if part.op == "number":
             return self._constant(part.sort, part.args[0])
         if part.op == "length":
-            found = z3.Int(f"{part.args[0]} {len(self.terms)}", self._context)
-            self.facts.append(found >= part.args[1])
-            return found
+            term = z3.Int(f"{part.args[0]} {len(self.terms)}", self._context)
+            self.facts.append(term >= part.args[1])
+            return term
         if part.op == "index":
-            found = z3.Int(f"{part.args[0]} {len(self.terms)}", self._context)
-            self.facts += [found >= 0, found < operands[1]]
-            return found
+            term = z3.Int(f"{part.args[0]} {len(self.terms)}", self._context)
+            self.facts += [term >= 0, term < operands[1]]
+            return term
         if part.op == "sum":
             return z3.Sum(
                 [
@@ -219,13 +219,13 @@ class _Problem:
             if part.op in {"length", "index"}
         }
         bound = {part for part in values if part.op == "index" and part.args[0] == "summed"}
-        given = {part: number for part, number in values.items() if part not in bound}
+        numbers = {part: number for part, number in values.items() if part not in bound}
         for bits in (None, *self._rows(model)):
             inputs: dict[tuple[str, tuple[int, ...]], int | float | bool] = {}
             read = partial(self._read, model, bits, inputs)
             try:
-                if value_at(condition, given, read):
-                    return Example(given, inputs)
+                if value_at(condition, numbers, read):
+                    return Example(numbers, inputs)
             except (KeyError, IndexError, ZeroDivisionError, OverflowError):
                 continue
         return None
@@ -241,8 +241,8 @@ class _Problem:
         """Read an input as ``model`` has it, or a mask by its ``bits``."""
         term = self._function(part, part.args[0])(*places)
         own = _number(model.eval(term, model_completion=True))
-        found = inputs[part.args[0], places] = places[-1] in bits if part.sort == "bool" and bits is not None else own
-        return found
+        value = inputs[part.args[0], places] = places[-1] in bits if part.sort == "bool" and bits is not None else own
+        return value
 
     def _rows(self, model: z3.ModelRef) -> Iterator[set[int]]:
         """Yield the places of ones in rows whose sums ``model`` has."""
@@ -263,7 +263,7 @@ class _Problem:
 
     def lessons(self, model: z3.ModelRef) -> list[Any]:
         """Return the right values of tables and functions that ``model`` has wrong ones for."""
-        found = []
+        collected = []
         for part, term in self.terms.items():
             is_table = part.op == "read" and isinstance(part.args[0], Table)
             if not is_table and part.op != "apply":
@@ -276,19 +276,21 @@ class _Problem:
                 continue
             if _number(model.eval(term, model_completion=True)) != right and not isnan(right):
                 own = self._function(part, part.args[0])(*places)
-                found.append(own == self._constant(part.sort, right))
+                collected.append(own == self._constant(part.sort, right))
             if part.op == "apply" and part.args[0].startswith("round_"):
                 limit = EXACT_UP_TO[part.args[0].removeprefix("round_")]
                 operand = _real_or_int(part, self.terms[part.args[1]])
                 import z3
 
-                found += [z3.Implies(z3.And(operand <= limit, operand >= -limit), term == operand)] * bool(found)
-        return found
+                collected += [z3.Implies(z3.And(operand <= limit, operand >= -limit), term == operand)] * bool(
+                    collected
+                )
+        return collected
 
 
 def _is_free(part: Expr) -> bool:
     """Return whether the place of a read is not that of a summand."""
-    return not any(one.op == "index" and one.args[0] == "summed" for one in walk(*part.operands))
+    return not any(expr.op == "index" and expr.args[0] == "summed" for expr in walk(*part.operands))
 
 
 def _no_input(part: Expr, places: tuple[int, ...]) -> int:
@@ -322,18 +324,18 @@ def _number(term: Any) -> int | float | bool:
 
 _TERMS: dict[str, Any] = {
     "real_sum": lambda z3, *terms: z3.Sum([_real(z3, term) for term in terms]),
-    "product": lambda z3, one, other: _real(z3, one) * _real(z3, other),
-    "quotient": lambda z3, one, other: _real(z3, one) / _real(z3, other),
-    "floor_quotient": lambda _, one, other: one / other,
-    "modulo": lambda _, one, other: one % other,
-    "at_most": lambda z3, one, other: _real(z3, one) <= _real(z3, other),
+    "product": lambda z3, left, right: _real(z3, left) * _real(z3, right),
+    "quotient": lambda z3, left, right: _real(z3, left) / _real(z3, right),
+    "floor_quotient": lambda _, left, right: left / right,
+    "modulo": lambda _, left, right: left % right,
+    "at_most": lambda z3, left, right: _real(z3, left) <= _real(z3, right),
     "not_positive": lambda _, term: term <= 0,
-    "equal": lambda z3, one, other: _real(z3, one) == _real(z3, other),
+    "equal": lambda z3, left, right: _real(z3, left) == _real(z3, right),
     "zero": lambda _, term: term == 0,
     "not": lambda z3, term: z3.Not(term),
     "and": lambda z3, *terms: z3.And(*terms),
     "or": lambda z3, *terms: z3.Or(*terms),
-    "choose": lambda z3, condition, one, other: z3.If(condition, one, other),
+    "choose": lambda z3, condition, then, otherwise: z3.If(condition, then, otherwise),
 }
 
 

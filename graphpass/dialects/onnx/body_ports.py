@@ -17,8 +17,8 @@ def misfit_in(proto: onnx.ModelProto) -> str | None:
     """Return how a body does not fit its node; ``None`` if all do."""
     for graph in graphs(proto):
         for node in graph.node:
-            if node.domain in ONNX_DOMAINS and (found := _misfit(node, opset_of(proto))) is not None:
-                return f"the bodies of {node.op_type} {node.name or list(node.output)} do not fit it: {found}"
+            if node.domain in ONNX_DOMAINS and (misfit := _misfit(node, opset_of(proto))) is not None:
+                return f"the bodies of {node.op_type} {node.name or list(node.output)} do not fit it: {misfit}"
     return None
 
 
@@ -32,7 +32,7 @@ def _misfit(node: onnx.NodeProto, opset: int) -> str | None:
     body, inputs = inner.get("body", _NO_BODY), len(node.input)
     if node.op_type == "Scan":
         inputs -= opset < _SCAN_WITHOUT_BATCH
-        scanned = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 0)
+        scanned = next((attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs"), 0)
         if not 0 < scanned <= inputs:
             return f"num_scan_inputs is {scanned}, of {inputs} inputs"
     if len(body.input) != inputs:
@@ -41,5 +41,5 @@ def _misfit(node: onnx.NodeProto, opset: int) -> str | None:
 
 
 def _too_few(body: onnx.GraphProto, outputs: int) -> str | None:
-    found = len(body.output)
-    return f"a body has {found} outputs, expected {outputs}" if found < outputs else None
+    count = len(body.output)
+    return f"a body has {count} outputs, expected {outputs}" if count < outputs else None

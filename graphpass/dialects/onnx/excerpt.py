@@ -32,7 +32,9 @@ def excerpt_of(proto: onnx.ModelProto, nodes: Iterable[Node]) -> onnx.ModelProto
     copy.graph.node.extend(node for node in whole.node if not made.isdisjoint(filter(None, node.output)))
     read = {name for node in copy.graph.node for name in (*node.input, *captured(node)) if name}
     copy.graph.initializer.extend(tensor for tensor in whole.initializer if tensor.name in read)
-    copy.graph.sparse_initializer.extend(one for one in whole.sparse_initializer if one.values.name in read)
+    copy.graph.sparse_initializer.extend(
+        initializer for initializer in whole.sparse_initializer if initializer.values.name in read
+    )
     copy.graph.input.extend(info for info in whole.input if info.name in made | read)
     copy.graph.output.extend(info for info in whole.output if info.name in results)
     known = _known(copy.graph)
@@ -47,14 +49,14 @@ def counterparts(nodes: Iterable[Node], copy: Graph) -> dict[int, int]:
     wanted = list(nodes)
     made = {value.name: node.index for node in copy.nodes for value in node.outputs if value.name}
     results = {node.name: node.index for node in copy.of_op("Result")}
-    found = {node.index: made[value.name] for node in wanted for value in node.outputs if value.name in made}
-    return found | {node.index: results[node.name] for node in wanted if node.op == "Result"}
+    pairs = {node.index: made[value.name] for node in wanted for value in node.outputs if value.name in made}
+    return pairs | {node.index: results[node.name] for node in wanted if node.op == "Result"}
 
 
 def _known(graph: onnx.GraphProto) -> set[str]:
     known: set[str] = {name for node in graph.node for name in node.output}
     known |= {tensor.name for tensor in graph.initializer}
-    known |= {one.values.name for one in graph.sparse_initializer}
+    known |= {initializer.values.name for initializer in graph.sparse_initializer}
     return known | {info.name for info in graph.input}
 
 

@@ -91,9 +91,9 @@ class Product:
         Raises:
             FileNotFoundError: It lies in a file that is not there.
         """
-        held = graph.constant(self.weight, _MOST)
-        assert held is not None
-        wide: NDArray[numpy.float32] = held.astype(numpy.float32)
+        constant = graph.constant(self.weight, _MOST)
+        assert constant is not None
+        wide: NDArray[numpy.float32] = constant.astype(numpy.float32)
         return wide.T if self.is_turned else wide
 
 
@@ -113,6 +113,6 @@ def product_of(graph: Graph, product: Node) -> Product | None:
 def packed_weights(graph: Graph) -> Iterator[NDArray[numpy.uint8]]:
     """Yield weights of MatMulNBits in 4 bits, u8 ``[outputs, blocks, bytes of a block]``."""
     for node in graph.of_op("MatMulNBits"):
-        held = graph.constant(node.source(1), _MOST) if node.attributes.get("bits", 4) == 4 else None
-        if held is not None:
-            yield held
+        constant = graph.constant(node.source(1), _MOST) if node.attributes.get("bits", 4) == 4 else None
+        if constant is not None:
+            yield constant

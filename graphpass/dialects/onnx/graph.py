@@ -93,8 +93,8 @@ class _Builder:
         for value in made:
             if value.name:
                 self.values[value.name] = value
-        given = self.attributes(op, inputs, made, native) if attributes is None else attributes
-        self.nodes.append(Node(index, name, op, inputs, made, given, native))
+        stated = self.attributes(op, inputs, made, native) if attributes is None else attributes
+        self.nodes.append(Node(index, name, op, inputs, made, stated, native))
         return self.nodes[-1]
 
     def read(self, name: str) -> Value | None:
@@ -110,49 +110,51 @@ class _Builder:
     ) -> dict[str, Any]:
         if not isinstance(native, onnx.NodeProto):
             return {}
-        given = {attribute.name: attribute for attribute in native.attribute}
+        by_name = {attribute.name: attribute for attribute in native.attribute}
         values = (*outputs[:1], *inputs[:1]) if op in _BY_RESULT else (*inputs[:1], *outputs[:1])
         rank = next((value.rank for value in values if value is not None and value.rank is not None), None)
-        found: dict[str, Any] = {}
-        if "axis" in given or op in _DEFAULT_AXIS:
-            axis = given["axis"].i if "axis" in given else _DEFAULT_AXIS[op]
-            found["axis"] = positive_axis(axis, rank)
-        if op == "Transpose" and ("perm" in given or rank is not None):
-            found["order"] = tuple(given["perm"].ints) if "perm" in given else tuple(reversed(range(rank or 0)))
-        axes = given["axes"].ints if "axes" in given else self.axes_input(op, inputs)
+        translated: dict[str, Any] = {}
+        if "axis" in by_name or op in _DEFAULT_AXIS:
+            axis = by_name["axis"].i if "axis" in by_name else _DEFAULT_AXIS[op]
+            translated["axis"] = positive_axis(axis, rank)
+        if op == "Transpose" and ("perm" in by_name or rank is not None):
+            translated["order"] = (
+                tuple(by_name["perm"].ints) if "perm" in by_name else tuple(reversed(range(rank or 0)))
+            )
+        axes = by_name["axes"].ints if "axes" in by_name else self.axes_input(op, inputs)
         if axes is not None:
-            found["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
-        if op == "Reshape" and "allowzero" in given:
-            found["special_zero"] = not given["allowzero"].i
+            translated["axes"] = tuple(positive_axis(int(axis), rank) for axis in axes)
+        if op == "Reshape" and "allowzero" in by_name:
+            translated["special_zero"] = not by_name["allowzero"].i
         if op == "ReduceSum":
-            found["keeps_axes"] = "keepdims" not in given or given["keepdims"].i != 0
+            translated["keeps_axes"] = "keepdims" not in by_name or by_name["keepdims"].i != 0
         if op == "MatMul":
-            found |= {"transpose_a": False, "transpose_b": False}
+            translated |= {"transpose_a": False, "transpose_b": False}
         if op == "FusedMatMul":
-            found |= _of_fused_product(given)
+            translated |= _of_fused_product(by_name)
         if op == "ScatterElementsUpdate":
-            reduction = given["reduction"].s.decode() if "reduction" in given else "none"
-            found |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
+            reduction = by_name["reduction"].s.decode() if "reduction" in by_name else "none"
+            translated |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
         if op == "TopK":
-            found |= {"mode": "min"} if "largest" in given and not given["largest"].i else {}
-            found |= {"sort": "none"} if "sorted" in given and not given["sorted"].i else {}
+            translated |= {"mode": "min"} if "largest" in by_name and not by_name["largest"].i else {}
+            translated |= {"sort": "none"} if "sorted" in by_name and not by_name["sorted"].i else {}
         if op == "Trilu":
-            found["upper"] = given["upper"].i != 0 if "upper" in given else True
+            translated["upper"] = by_name["upper"].i != 0 if "upper" in by_name else True
         if op == "ConstantOfShape":
-            found["value"] = numpy_helper.to_array(given["value"].t).item() if "value" in given else 0.0
+            translated["value"] = numpy_helper.to_array(by_name["value"].t).item() if "value" in by_name else 0.0
         if op == "ShapeOf":
-            found |= {name: given[name].i for name in ("start", "end") if name in given}
+            translated |= {name: by_name[name].i for name in ("start", "end") if name in by_name}
         if op == "Slice":
-            found["steps_port"] = 4
+            translated["steps_port"] = 4
         if op == "Loop":
-            found["kept"] = kept_outputs(native)
+            translated["kept"] = kept_outputs(native)
         if op == "DequantizeLinear":
-            found["block_size"] = given["block_size"].i if "block_size" in given else 0
-        if "epsilon" in given:
-            found["epsilon"] = given["epsilon"].f
+            translated["block_size"] = by_name["block_size"].i if "block_size" in by_name else 0
+        if "epsilon" in by_name:
+            translated["epsilon"] = by_name["epsilon"].f
         if op in _WITH_ATTRIBUTES:
-            found |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in given.items()}
-        return found
+            translated |= {name: onnx.helper.get_attribute_value(attribute) for name, attribute in by_name.items()}
+        return translated
 
     def axes_input(self, op: str, inputs: tuple[Value | None, ...]) -> list[int] | None:
         port = _AXES_INPUTS.get(op)
@@ -161,17 +163,19 @@ class _Builder:
         value = inputs[port]
         if value is None or self.nodes[value.node].op != "Constant":
             return None
-        held = _read_constant(self.nodes[value.node], self.model_file)
-        return None if held is None else [int(axis) for axis in held.reshape(-1)]
+        constant = _read_constant(self.nodes[value.node], self.model_file)
+        return None if constant is None else [int(axis) for axis in constant.reshape(-1)]
 
 
-def _of_fused_product(given: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:
+def _of_fused_product(attributes: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:
     """Return attributes of com.microsoft FusedMatMul, which may exchange batch axes, too (docs/ContribOperators.md)."""
-    flags = {name: given[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in given}
-    found: dict[str, Any] = {"alpha": given["alpha"].f if "alpha" in given else 1.0}
+    flags = {
+        name: attributes[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in attributes
+    }
+    neutral: dict[str, Any] = {"alpha": attributes["alpha"].f if "alpha" in attributes else 1.0}
     if flags.get("transBatchA") or flags.get("transBatchB"):
-        return found
-    return found | {"transpose_a": bool(flags.get("transA")), "transpose_b": bool(flags.get("transB"))}
+        return neutral
+    return neutral | {"transpose_a": bool(flags.get("transA")), "transpose_b": bool(flags.get("transB"))}
 
 
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
@@ -257,10 +261,10 @@ def _branches(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
 def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...]) -> None:
     inner = bodies(native)
     for port, output in enumerate(native.output):
-        given = (
+        values = (
             scope.values.get(inner[name].output[port].name) for name, scope in zip(_BRANCHES, branches, strict=True)
         )
-        builder.add(native.name or output, "If", (builder.values.get(native.input[0]), *given), [output], native)
+        builder.add(native.name or output, "If", (builder.values.get(native.input[0]), *values), [output], native)
 
 
 def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
@@ -268,7 +272,7 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
     outer, body = builder.scope, bodies(native)["body"]
     inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
     sources = [builder.read(name) for name in native.input]
-    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in native.attribute}
+    stated = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in native.attribute}
     name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
     builder.scope = inside
     _add_constants(builder, body)
@@ -280,12 +284,12 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
         condition = builder.add(name, "Carried", (sources[1],), [inputs.pop(0).name], native, loop)
         number["conditions"] = (sources[1], *condition.outputs)
         sources = sources[2:]
-    count = len(inputs) - given.get("num_scan_inputs", 0)
+    count = len(inputs) - stated.get("num_scan_inputs", 0)
     carried = [
         builder.add(name, "Carried", (source,), [info.name], native, loop)
         for source, info in zip(sources[:count], inputs[:count], strict=True)
     ]
-    axes, backward = (given.get(f"scan_input_{name}", [0] * (len(inputs) - count)) for name in ("axes", "directions"))
+    axes, backward = (stated.get(f"scan_input_{name}", [0] * (len(inputs) - count)) for name in ("axes", "directions"))
     for source, info, axis, is_backward in zip(sources[count:], inputs[count:], axes, backward, strict=True):
         rank = source.rank if source is not None else None
         attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "backward": bool(is_backward)}
@@ -302,8 +306,8 @@ def _end_loop(
     results = [info.name for info in bodies(native)["body"].output]
     if native.op_type == "Loop":
         number["conditions"] += (inside.values.get(results.pop(0)),)
-    given = {attribute.name: list(attribute.ints) for attribute in native.attribute}
-    axes, backward = given.get("scan_output_axes", []), given.get("scan_output_directions", [])
+    stated = {attribute.name: list(attribute.ints) for attribute in native.attribute}
+    axes, backward = stated.get("scan_output_axes", []), stated.get("scan_output_directions", [])
     name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
     for port, output in enumerate(native.output):
         result = inside.values.get(results[port])
@@ -339,8 +343,8 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
         return None
     attribute = native.attribute[0]
     if attribute.name == "value":
-        held: onnx.TensorProto = attribute.t
-        return held if attribute.HasField("t") else None
+        tensor: onnx.TensorProto = attribute.t
+        return tensor if attribute.HasField("t") else None
     types = {"value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32"}
     if attribute.name not in types:
         return None
@@ -352,8 +356,8 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
     """Return a Constant's elements, unless the installed ONNX lacks their type."""
     try:
-        if (held := mapped(node.native, model_file)) is not None:
-            return held
+        if (elements := mapped(node.native, model_file)) is not None:
+            return elements
         tensor = embedded(node.native, model_file)
     except ReadError as error:
         raise FileNotFoundError(str(error)) from error

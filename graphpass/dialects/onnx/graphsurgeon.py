@@ -69,8 +69,8 @@ class Graph(gs.Graph):  # type: ignore[misc]
         """Sort the nodes; see `onnx_graphsurgeon.Graph.toposort`."""
         graphs = [self, *(self.functions if recurse_functions else ())] if mode != "functions" else []
         for graph in graphs:
-            for one in (graph, *(inner_graphs(graph.nodes) if recurse_subgraphs else ())):
-                one.nodes[:] = sorted_nodes(one.nodes)
+            for inner in (graph, *(inner_graphs(graph.nodes) if recurse_subgraphs else ())):
+                inner.nodes[:] = sorted_nodes(inner.nodes)
         return self
 
 
@@ -264,7 +264,7 @@ class Surgery:
         if proto.type == proto.STRING:
             return _text(proto.s)
         if proto.type == proto.STRINGS:
-            return [_text(one) for one in proto.strings]
+            return [_text(string) for string in proto.strings]
         return proto
 
     def _connect_ports(self, scope: _Scope) -> None:

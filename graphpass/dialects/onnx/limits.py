@@ -41,7 +41,9 @@ def check_limits(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def _check_functions(proto: onnx.ModelProto, path: Path) -> None:
-    functions = {(one.domain, one.name): [node for _, node in _nodes(one.node)] for one in proto.functions}
+    functions = {
+        (function.domain, function.name): [node for _, node in _nodes(function.node)] for function in proto.functions
+    }
     calls = {key: [_called(node) for node in nodes if _called(node) in functions] for key, nodes in functions.items()}
     try:
         order = list(graphlib.TopologicalSorter(calls).static_order())

@@ -91,9 +91,9 @@ class OnnxModel(Model):
     def inputs(self) -> tuple[Port, ...]:
         """Inputs without an initializer of the same name, in the model's order."""
         graph = self.proto.graph
-        given = {tensor.name for tensor in graph.initializer}
-        given |= {sparse.values.name for sparse in graph.sparse_initializer}
-        return tuple(port_of(info) for info in graph.input if info.name not in given)
+        initializers = {tensor.name for tensor in graph.initializer}
+        initializers |= {sparse.values.name for sparse in graph.sparse_initializer}
+        return tuple(port_of(info) for info in graph.input if info.name not in initializers)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
@@ -127,17 +127,17 @@ class OnnxModel(Model):
         Raises:
             ReadError: GP105, external data is missing.
         """
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
 
         def summarise(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
             stub = _stub(tensor)
             if stub is not None:
-                found.update(repr((tensor.name, tensor.data_type, list(tensor.dims))).encode())
-                found.update(sample(tensor, self.path))
+                hasher.update(repr((tensor.name, tensor.data_type, list(tensor.dims))).encode())
+                hasher.update(sample(tensor, self.path))
             return stub
 
-        found.update(rebuilt(self.proto, summarise).SerializeToString(deterministic=True))
-        return found.hexdigest()
+        hasher.update(rebuilt(self.proto, summarise).SerializeToString(deterministic=True))
+        return hasher.hexdigest()
 
     def validate(self) -> None:
         """Run ONNX's checker over everything but weights; raise its words as GP310."""

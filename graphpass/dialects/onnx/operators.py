@@ -71,32 +71,32 @@ def check_opset(opset: int, what: str) -> None:
 
 
 def translated(
-    rewriter: Rewriter, opset: int, kind: str, inputs: list[Handle | None], name: str, given: dict[str, Any]
+    rewriter: Rewriter, opset: int, kind: str, inputs: list[Handle | None], name: str, attributes: dict[str, Any]
 ) -> tuple[str, str | None, list[Handle | None], dict[str, Any]]:
     """Return operator, domain, inputs and attributes as ONNX has them; arguments as of `Rewriter.make`."""
-    domain: str | None = given.pop("domain", None)
+    domain: str | None = attributes.pop("domain", None)
     if domain is not None:
-        return kind, domain, inputs, given
+        return kind, domain, inputs, attributes
     op = _NATIVE_NAMES.get(kind, kind)
 
     def constant(values: Any, what: str) -> Handle:
         return rewriter.constant(values, "i64", f"{name}/{what}")
 
-    if "keep" in given:
-        given["keepdims"] = int(given.pop("keep"))
+    if "keep" in attributes:
+        attributes["keepdims"] = int(attributes.pop("keep"))
     elif op in REDUCTIONS:
-        given["keepdims"] = 0
+        attributes["keepdims"] = 0
     if kind == "Convert":
-        given["to"] = element_code(given["to"])
+        attributes["to"] = element_code(attributes["to"])
     elif kind == "Transpose":
-        given["perm"] = list(given.pop("order"))
+        attributes["perm"] = list(attributes.pop("order"))
     elif kind == "Reshape":
-        given = {} if given.pop("zero_keeps", True) else {"allowzero": 1}
+        attributes = {} if attributes.pop("zero_keeps", True) else {"allowzero": 1}
     elif kind == "Broadcast":
-        given.pop("mode", None)
+        attributes.pop("mode", None)
     elif kind == "Slice":
         start, stop, *step = inputs[1:]
-        axes = list(given.pop("axes"))
+        axes = list(attributes.pop("axes"))
         # OpenVINO's frontend computes steps that are left out, and its fusions require constants.
         steps = step[0] if step else constant([1] * len(axes), "step")
         inputs = [inputs[0], start, stop, constant(axes, "axes"), steps]
@@ -106,6 +106,6 @@ def translated(
     elif kind == "Swish" and opset < SWISH:
         return "QuickGelu", "com.microsoft", inputs, {"alpha": 1.0}
     elif opset >= AXES_INPUTS.get(op, opset + 1):
-        held = given.pop("axis") if "axis" in given else list(given.pop("axes"))
-        inputs = [*inputs, constant(held, "axes")]
-    return op, None, inputs, given
+        moved_axes = attributes.pop("axis") if "axis" in attributes else list(attributes.pop("axes"))
+        inputs = [*inputs, constant(moved_axes, "axes")]
+    return op, None, inputs, attributes

@@ -20,12 +20,12 @@ def repair_shapes(proto: onnx.ModelProto) -> bool:
         Whether there was any.
     """
     repaired = False
-    given = {one.dim_param for one in _dimensions(proto.graph.input) if _is_size(one.dim_param)}
+    names = {dimension.dim_param for dimension in _dimensions(proto.graph.input) if _is_size(dimension.dim_param)}
     for graph in graphs(proto):
         if not isinstance(graph, onnx.GraphProto):
             continue
         for dimension in _dimensions((*graph.input, *graph.output, *graph.value_info)):
-            if dimension.dim_param in given:
+            if dimension.dim_param in names:
                 dimension.dim_value = int(dimension.dim_param)
                 repaired = True
         types = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in graph.initializer}
@@ -51,6 +51,8 @@ def _contradicts(info: onnx.ValueInfoProto, types: dict[str, tuple[int, list[int
     kind = info.type.tensor_type
     sizes = kind.shape.dim
     fits = len(sizes) == len(dims) and all(
-        one.dim_value == size for one, size in zip(sizes, dims, strict=True) if one.HasField("dim_value")
+        dimension.dim_value == size
+        for dimension, size in zip(sizes, dims, strict=True)
+        if dimension.HasField("dim_value")
     )
     return kind.elem_type not in {0, code} or (kind.HasField("shape") and not fits)

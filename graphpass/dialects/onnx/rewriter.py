@@ -64,7 +64,7 @@ class OnnxRewriter(Rewriter):
         return "dynamic" if code is None else element_type(code)
 
     def make(
-        self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
+        self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
         """See `Rewriter.make`; with the attribute ``domain``, ONNX's own is ``""``, all is written as given.
 
@@ -73,12 +73,17 @@ class OnnxRewriter(Rewriter):
         """
         check_opset(self.opset, name)
         handles = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
-        op, domain, sources, attributes = translated(self, self.opset, kind, handles, name, dict(given))
+        op, domain, sources, attributes = translated(self, self.opset, kind, handles, name, dict(neutral))
         for key, value in attributes.items():
             if isinstance(value, numpy.ndarray):
                 attributes[key] = gs.Constant("", Weights(numpy_helper.from_array(value), None))
         return self._add(
-            op, [gs.Variable.empty() if one is None else one for one in sources], name, count, attributes, domain
+            op,
+            [gs.Variable.empty() if source is None else source for source in sources],
+            name,
+            count,
+            attributes,
+            domain,
         )
 
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
@@ -96,8 +101,8 @@ class OnnxRewriter(Rewriter):
                 tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
         key = (id(self._home), tensor.SerializeToString(deterministic=True))
         if key not in self._constants:
-            held = gs.Constant("", Weights(tensor, None))
-            (self._constants[key],) = self._add("Constant", [], name, 1, {"value": held}, None)
+            constant = gs.Constant("", Weights(tensor, None))
+            (self._constants[key],) = self._add("Constant", [], name, 1, {"value": constant}, None)
         return self._constants[key]
 
     def weights(self, handle: Handle) -> Weights | None:
@@ -184,8 +189,8 @@ class OnnxRewriter(Rewriter):
         """
         tensors = [donor.native(output) for output in node.outputs]
         makers = {id(maker): maker for tensor in tensors for maker in tensor.inputs}.values()
-        for one in (*(tensor for tensor in tensors if not tensor.inputs), *makers):
-            one.name = claim_name(self._names, f"{name}/{one.name.lstrip('/')}")
+        for holder in (*(tensor for tensor in tensors if not tensor.inputs), *makers):
+            holder.name = claim_name(self._names, f"{name}/{holder.name.lstrip('/')}")
         for maker in makers:
             for output in maker.outputs:
                 output.name = claim_name(self._names, f"{name}/{output.name.lstrip('/')}") if output.name else ""
@@ -342,7 +347,7 @@ class OnnxRewriter(Rewriter):
         """Rename a symbolic dimension in all tensors of the main graph."""
         graph = self.surgery.graph
         inner = (output for node in graph.nodes for output in node.outputs)
-        for tensor in {id(one): one for one in (*graph.inputs, *inner)}.values():
+        for tensor in {id(tensor): tensor for tensor in (*graph.inputs, *inner)}.values():
             if tensor.shape is not None and symbol in tensor.shape:
                 tensor.shape = [name if size == symbol else size for size in tensor.shape]
 
@@ -393,7 +398,7 @@ class OnnxRewriter(Rewriter):
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
         left_out = LEFT_OUT.get(op, ())
-        outputs = [gs.Variable("" if place in left_out else one) for place, one in enumerate(names)]
+        outputs = [gs.Variable("" if place in left_out else output) for place, output in enumerate(names)]
         node = gs.Node(op, name, attributes, inputs, outputs, domain)
         self._home.nodes.append(node)
         self._made |= {id(output): node for output in outputs}
@@ -401,7 +406,7 @@ class OnnxRewriter(Rewriter):
 
     def _drop_dead(self) -> None:
         graphs = [*(graph for graph, _ in self.surgery.holders.values()), *self._bodies]
-        ports = {id(tensor) for one in graphs for tensor in one.outputs}
+        ports = {id(tensor) for inner in graphs for tensor in inner.outputs}
         pending = [*self._released, *(output for node in self._made.values() for output in node.outputs)]
         dead: dict[int, gs.Node] = {}
         gone: dict[int, int] = {}
@@ -413,14 +418,14 @@ class OnnxRewriter(Rewriter):
             for node in list(pending.pop().inputs):
                 if id(node) in dead or any(is_used(output) for output in node.outputs):
                     continue
-                for one in (node, *_inner_nodes(node)):
-                    dead[id(one)] = one
-                    pending += one.inputs
-                    for source in one.inputs:
+                for inner in (node, *_inner_nodes(node)):
+                    dead[id(inner)] = inner
+                    pending += inner.inputs
+                    for source in inner.inputs:
                         gone[id(source)] = gone.get(id(source), 0) + 1
         _detach(dead)
-        for one in graphs if dead else ():
-            one.nodes[:] = [node for node in one.nodes if id(node) not in dead]
+        for inner in graphs if dead else ():
+            inner.nodes[:] = [node for node in inner.nodes if id(node) not in dead]
 
 
 def _detach(nodes: dict[int, gs.Node]) -> None:

@@ -85,11 +85,11 @@ def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, s
 
 def _results(graph: Graph, made: Value) -> list[Node]:
     """Return outputs of the model that are ``made``, converted (gptj) or not."""
-    found, pending = [], [made]
+    results, pending = [], [made]
     while pending:
         for use in graph.uses(pending.pop()):
             if use.node.op == "Result":
-                found.append(use.node)
+                results.append(use.node)
             elif is_value_preserving(use.node):
                 pending.append(use.node.outputs[0])
-    return found
+    return results

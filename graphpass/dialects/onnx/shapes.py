@@ -22,18 +22,18 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
 
     Nodes come in topological order. Before opset 13 nothing is replaced but outputs of loops.
     """
-    found: list[onnx.NodeProto] = []
+    proxies: list[onnx.NodeProto] = []
     for node in nodes:
         if node.op_type == "Loop" and not node.domain and (kept := kept_outputs(node)):
-            found += _looped(node, kept)
+            proxies += _looped(node, kept)
             continue
         make = _PROXIES.get(node.op_type) if opset >= 13 else None
         known = not node.domain and onnx.defs.has(node.op_type, opset, "")
         if make is None or known or not _REQUIRED.get(node.op_type, frozenset()) <= _attributes(node).keys():
-            found.append(node)
+            proxies.append(node)
         else:
-            found += make(node)
-    return found
+            proxies += make(node)
+    return proxies
 
 
 def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
@@ -44,14 +44,14 @@ def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
     """
     body: onnx.GraphProto = _attributes(loop)["body"]
     makers = {name: node for node in body.node for name in node.output}
-    found = {}
+    kept = {}
     for port, info in enumerate(body.input[2:]):
         name = body.output[1 + port].name
         while (maker := makers.get(name)) is not None and maker.op_type in _KEEPS_SHAPE:
             name = maker.input[0]
         if name == info.name and port < len(loop.output) and loop.output[port] and loop.input[2 + port]:
-            found[port] = 2 + port
-    return found
+            kept[port] = 2 + port
+    return kept
 
 
 def outputs_of(node: onnx.NodeProto) -> tuple[str, ...]:
@@ -81,35 +81,35 @@ def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 def _compressed_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Make ``[.., N]`` of ``[.., K]``: one element along the last axis, copied N times."""
     name, made = node.output[0], _Made(node)
-    one = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
-    made.op("Expand", one, made.integers([_attributes(node)["N"]]), output=name)
+    column = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
+    made.op("Expand", column, made.integers([_attributes(node)["N"]]), output=name)
     return made.nodes
 
 
 def _fused_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given = _attributes(node)
-    if given.get("transBatchA") or given.get("transBatchB"):
+    attributes = _attributes(node)
+    if attributes.get("transBatchA") or attributes.get("transBatchB"):
         return [node]
-    operands = ("ki" if given.get("transA") else "ik", "jk" if given.get("transB") else "kj")
+    operands = ("ki" if attributes.get("transA") else "ik", "jk" if attributes.get("transB") else "kj")
     equation = "...{},...{}->...ij".format(*operands)
     return [helper.make_node("Einsum", node.input, node.output, equation=equation)]
 
 
 def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Make ``[.., hidden]`` of scales ``[words, hidden / block]``; the data may be packed."""
-    given, made = _attributes(node), _Made(node)
-    rank_two = given.get("gather_axis", 0) == 0 and given.get("quantize_axis", 1) in {1, -1}
-    if not rank_two or not given.get("block_size", 128):
+    attributes, made = _attributes(node), _Made(node)
+    rank_two = attributes.get("gather_axis", 0) == 0 and attributes.get("quantize_axis", 1) in {1, -1}
+    if not rank_two or not attributes.get("block_size", 128):
         return []
     rows = made.op("Gather", node.input[2], node.input[1])
-    made.op("Concat", *[rows] * given.get("block_size", 128), axis=-1, output=node.output[0])
+    made.op("Concat", *[rows] * attributes.get("block_size", 128), axis=-1, output=node.output[0])
     return made.nodes
 
 
 def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    given, made = _attributes(node), _Made(node)
+    attributes, made = _attributes(node), _Made(node)
     inputs = [*node.input, "", "", "", "", ""]
-    heads, kv_heads = given["num_heads"], given["kv_num_heads"]
+    heads, kv_heads = attributes["num_heads"], attributes["kv_num_heads"]
     outputs = [*node.output, "", ""]
     if inputs[1]:
         made.op("Identity", inputs[0], output=outputs[0])
@@ -124,8 +124,8 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     for part, past, present in zip(split, inputs[3:5], outputs[1:3], strict=True):
         if present:
             moved = made.op("Transpose", part, perm=[0, 2, 1, 3])
-            if given.get("k_quant_type", b"NONE") != b"NONE":
-                moved = _quantized(made, moved, given.get("kv_cache_bit_width", 8))
+            if attributes.get("k_quant_type", b"NONE") != b"NONE":
+                moved = _quantized(made, moved, attributes.get("kv_cache_bit_width", 8))
             made.op("Concat", *([past] if past else []), moved, output=present, axis=2)
     return made.nodes
 
@@ -157,11 +157,11 @@ def _quantized(made: _Made, heads: str, bits: int) -> str:
 
 def _linear_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     """Make heads of the value's size, as many as query or key and value have."""
-    given, made = _attributes(node), _Made(node)
-    heads = made.op("Reshape", node.input[2], made.integers([0, 0, given["kv_num_heads"], -1]))
-    one = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))
-    count = max(given["q_num_heads"], given["kv_num_heads"])
-    copies = made.op("Expand", one, made.integers([1, 1, count, 1]))
+    attributes, made = _attributes(node), _Made(node)
+    heads = made.op("Reshape", node.input[2], made.integers([0, 0, attributes["kv_num_heads"], -1]))
+    first = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))
+    count = max(attributes["q_num_heads"], attributes["kv_num_heads"])
+    copies = made.op("Expand", first, made.integers([1, 1, count, 1]))
     made.op("Reshape", copies, made.integers([0, 0, -1]), output=node.output[0])
     return made.nodes + _same_state(node)
 

@@ -86,17 +86,17 @@ def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = P
 
 def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
     """Place each piece of data once, in the model's order."""
-    found: dict[_Key, _Place] = {}
+    places: dict[_Key, _Place] = {}
     shard = end = 0
     sources: list[tuple[_Key, str, ExternalData | bytes]] = [
         ((data.location, data.offset, data.length), data.tensor, data)
         for data in all_external_data(filter(is_external, tensors(model.proto)), model.path)
     ]
     if model.proto.ByteSize() > limit:
-        large = (one for one in model.proto.graph.initializer if len(one.raw_data) > SMALL)
+        large = (initializer for initializer in model.proto.graph.initializer if len(initializer.raw_data) > SMALL)
         sources += [(tensor.name, tensor.name, tensor.raw_data) for tensor in large]
     for key, name, source in sources:
-        if key in found:
+        if key in places:
             continue
         length = len(source) if isinstance(source, bytes) else source.length
         if length > SHARD:
@@ -105,8 +105,8 @@ def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
         offset = end + -end % ALIGNMENT
         if offset + length > SHARD:
             shard, offset = shard + 1, 0
-        found[key], end = _Place(shard, offset, length, source), offset + length
-    return found
+        places[key], end = _Place(shard, offset, length, source), offset + length
+    return places
 
 
 def _write(place: _Place, writing: BinaryIO) -> None:

@@ -33,48 +33,50 @@ def spelled(graph: Graph, node: Node, *, opset: int) -> Spelling:
     native = node.native
     if not isinstance(native, onnx.NodeProto) or node.op in {"Carried", "Final", "Iteration", "Sliced", "Stacked"}:
         return Spelling(node.op, node.inputs, node.attributes)
-    given = {one.name: _plain(onnx.helper.get_attribute_value(one)) for one in native.attribute}
+    attributes = {attribute.name: _plain(onnx.helper.get_attribute_value(attribute)) for attribute in native.attribute}
     if native.domain not in ONNX_DOMAINS:
-        if native.op_type == "QuickGelu" and given == {"alpha": 1.0} and opset < SWISH:
+        if native.op_type == "QuickGelu" and attributes == {"alpha": 1.0} and opset < SWISH:
             return Spelling("Swish", node.inputs, {})
-        return Spelling(f"{native.domain}.{native.op_type}", node.inputs, given)
-    found = _neutral(graph, node, given, opset)
-    return found or Spelling(f"onnx.{native.op_type}", node.inputs, given)
+        return Spelling(f"{native.domain}.{native.op_type}", node.inputs, attributes)
+    spelling = _neutral(graph, node, attributes, opset)
+    return spelling or Spelling(f"onnx.{native.op_type}", node.inputs, attributes)
 
 
-def _neutral(graph: Graph, node: Node, given: dict[str, Any], opset: int) -> Spelling | None:
+def _neutral(graph: Graph, node: Node, attributes: dict[str, Any], opset: int) -> Spelling | None:
     op, inputs = node.op, node.inputs
     if op in _WITH_AXIS:
-        given = {"axis": node.attributes["axis"]} | {name: value for name, value in given.items() if name != "axis"}
+        attributes = {"axis": node.attributes["axis"]} | {
+            name: value for name, value in attributes.items() if name != "axis"
+        }
     if op in AXES_INPUTS:
-        return _with_axes(graph, node, given, opset)
+        return _with_axes(graph, node, attributes, opset)
     if op == "Convert":
-        return Spelling(op, inputs, given | {"to": element_type(given["to"])})
+        return Spelling(op, inputs, attributes | {"to": element_type(attributes["to"])})
     if op == "Transpose":
         return Spelling(op, inputs, {"order": node.attributes["order"]}) if "order" in node.attributes else None
     if op == "Reshape":
-        return Spelling(op, inputs, {"zero_keeps": False} if given.get("allowzero") else {})
+        return Spelling(op, inputs, {"zero_keeps": False} if attributes.get("allowzero") else {})
     if op == "Slice":
         return _slice(graph, node)
     # `make` writes no other form of these.
-    is_odd = op == "Pad" or (op == "VariadicSplit" and len(inputs) < 2) or "reduction" in given
-    return None if is_odd else Spelling(op, inputs, given)
+    is_odd = op == "Pad" or (op == "VariadicSplit" and len(inputs) < 2) or "reduction" in attributes
+    return None if is_odd else Spelling(op, inputs, attributes)
 
 
-def _with_axes(graph: Graph, node: Node, given: dict[str, Any], opset: int) -> Spelling | None:
+def _with_axes(graph: Graph, node: Node, attributes: dict[str, Any], opset: int) -> Spelling | None:
     single = node.op == "CumSum"
-    keep = given.pop("keepdims", 1)
-    axes = given.pop("axes", None)
+    keep = attributes.pop("keepdims", 1)
+    axes = attributes.pop("axes", None)
     if opset >= AXES_INPUTS[node.op]:
-        held = graph.constant(node.input(1))
-        axes = None if held is None else held.reshape(-1).tolist()
-    if axes is None or given.get("noop_with_empty_axes"):
+        constant = graph.constant(node.input(1))
+        axes = None if constant is None else constant.reshape(-1).tolist()
+    if axes is None or attributes.get("noop_with_empty_axes"):
         return None
     axes = node.attributes.get("axes", [positive_axis(axis, node.source().rank) for axis in axes])
-    found: dict[str, Any] = {"axis": axes[0]} if single else {"axes": tuple(axes)}
+    named: dict[str, Any] = {"axis": axes[0]} if single else {"axes": tuple(axes)}
     if node.op in REDUCTIONS and keep:
-        found["keep"] = True
-    return Spelling(node.op, node.inputs[:1], found | given)
+        named["keep"] = True
+    return Spelling(node.op, node.inputs[:1], named | attributes)
 
 
 def _slice(graph: Graph, node: Node) -> Spelling | None:

@@ -33,14 +33,17 @@ _SAMPLE = 64
 _EXPORT_AGAIN = "export or copy the model again"
 _TYPE = onnx.TensorProto
 
-_BY_CODE = {one.code: one for one in ELEMENT_TYPES.values()}
+_BY_CODE = {element_type.code: element_type for element_type in ELEMENT_TYPES.values()}
 
 
 def shape_of(tensor: onnx.TypeProto.Tensor) -> tuple[Dimension, ...] | None:
     """Return the shape of a tensor's type; ``None`` if the rank is unknown."""
     if not tensor.HasField("shape"):
         return None
-    return tuple(one.dim_value if one.HasField("dim_value") else one.dim_param or None for one in tensor.shape.dim)
+    return tuple(
+        dimension.dim_value if dimension.HasField("dim_value") else dimension.dim_param or None
+        for dimension in tensor.shape.dim
+    )
 
 
 def element_type(code: int) -> str:
@@ -74,14 +77,14 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
     if is_external(tensor) or not bits:
         return
     if tensor.HasField("raw_data"):
-        found, needed, unit = len(tensor.raw_data), nbytes(tensor), "bytes"
+        size, needed, unit = len(tensor.raw_data), nbytes(tensor), "bytes"
     else:
         values = [value for field, value in tensor.ListFields() if field.name.endswith("_data")]
         is_complex = tensor.data_type in {_TYPE.COMPLEX64, _TYPE.COMPLEX128}
         needed = nbytes(tensor) if bits < 8 else 2 * count if is_complex else count
-        found, unit = sum(len(value) for value in values), "values"
-    if found != needed:
-        raise ReadError("GP112", f"{described} needs {needed} {unit} and holds {found}", _EXPORT_AGAIN)
+        size, unit = sum(len(value) for value in values), "values"
+    if size != needed:
+        raise ReadError("GP112", f"{described} needs {needed} {unit} and holds {size}", _EXPORT_AGAIN)
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
@@ -232,8 +235,8 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
 
 def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
     """Map locations to data files, in the model's order; raise GP105 without one."""
-    found = all_external_data(filter(is_external, tensors(proto)), model_file)
-    return {data.location: data.file for data in found}
+    files = all_external_data(filter(is_external, tensors(proto)), model_file)
+    return {data.location: data.file for data in files}
 
 
 def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:

@@ -139,9 +139,11 @@ def _tell_results(graph: onnx.GraphProto) -> bool:
                 continue
             kind = infos.get(name)
             declared = start if kind is None or not kind.HasField("shape") else kind
-            if len({len(one.shape.dim) for one in (start, result, declared)}) > 1:  # iterations may change the rank
+            if (
+                len({len(tensor.shape.dim) for tensor in (start, result, declared)}) > 1
+            ):  # iterations may change the rank
                 continue
-            sizes = [one if one == other else 0 for one, other in zip(_sizes(start), _sizes(result), strict=True)]
+            sizes = [left if left == right else 0 for left, right in zip(_sizes(start), _sizes(result), strict=True)]
             if kind is None:
                 kind = graph.value_info.add(name=name).type.tensor_type
                 kind.elem_type = result.elem_type

@@ -64,7 +64,7 @@ class WriteBack:
 
     def _write_functions(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
         holders = self._surgery.holders.values()
-        known = {id(one): holder for one, holder in holders if isinstance(holder, onnx.FunctionProto)}
+        known = {id(function): holder for function, holder in holders if isinstance(holder, onnx.FunctionProto)}
         for key in known.keys() - {id(function) for function in graph.functions}:
             proto.functions.remove(known[key])
             self._changed = True
@@ -193,9 +193,12 @@ class WriteBack:
 
     def _with_constant_nodes(self, nodes: list[gs.Node]) -> list[gs.Node]:
         """Put a Constant node before the nodes for each new constant of a function."""
-        found = _constants(tensor for node in nodes for tensor in node.inputs)
-        made = (({"value": gs.Constant("", one._values)}, gs.Variable(one.name)) for one in found.values())
-        return [*(gs.Node("Constant", output.name, given, [], [output]) for given, output in made), *nodes]
+        constants = _constants(tensor for node in nodes for tensor in node.inputs)
+        made = (
+            ({"value": gs.Constant("", constant._values)}, gs.Variable(constant.name))
+            for constant in constants.values()
+        )
+        return [*(gs.Node("Constant", output.name, attributes, [], [output]) for attributes, output in made), *nodes]
 
     def _write_ports(self, infos: Any, tensors: list[gs.Tensor]) -> None:
         """Write inputs or outputs; keep declarations except for changed types or shapes."""
@@ -259,19 +262,19 @@ class WriteBack:
         info.type.tensor_type.shape.SetInParent()
         del dimensions[len(shape) :]
         for axis, size in enumerate(shape):
-            one = dimensions[axis] if axis < len(dimensions) else dimensions.add()
-            one.ClearField("value")
+            dimension = dimensions[axis] if axis < len(dimensions) else dimensions.add()
+            dimension.ClearField("value")
             if isinstance(size, str):
-                one.dim_param = size
+                dimension.dim_param = size
             elif size is not None and size >= 0:
-                one.dim_value = size
+                dimension.dim_value = size
         return True
 
     def _write_opsets(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
         """Import the domains of nodes, in version 1, and the graph's opset."""
         known = {entry.domain for entry in proto.opset_import}
         graphs = [graph, *inner_graphs(graph.nodes)]
-        used = dict.fromkeys(node.domain for one in graphs for node in one.nodes if node.domain)
+        used = dict.fromkeys(node.domain for graph in graphs for node in graph.nodes if node.domain)
         for domain in used:
             if domain not in known | ONNX_DOMAINS:
                 proto.opset_import.add(domain=domain, version=1)
@@ -334,7 +337,7 @@ def _attribute(name: str, value: Any, like: onnx.AttributeProto | None) -> onnx.
         value = helper.np_dtype_to_tensor_dtype(numpy.dtype(value))
     kinds = onnx.AttributeProto
     if like is not None and like.type in {kinds.FLOAT, kinds.FLOATS} and not isinstance(value, str | bytes):
-        value = [float(one) for one in value] if isinstance(value, list | tuple) else float(value)
+        value = [float(number) for number in value] if isinstance(value, list | tuple) else float(value)
     if isinstance(value, list | tuple) and not value:
         return helper.make_attribute(name, value, attr_type=like.type if like is not None else kinds.INTS)
     return helper.make_attribute(name, value)

@@ -65,10 +65,10 @@ def loop_digest(op: openvino.Node) -> str | None:
 
 
 def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: MappedWeights, *, shapes: bool) -> str:
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for op in graph.get_ordered_ops():
         name, kind = op.get_name(), op.get_type_info()
-        inputs = [(found[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
+        inputs = [(digests[source.get_node().get_name()], source.get_index()) for source in op.input_values()]
         outputs = [
             (
                 output.get_element_type().to_string(),
@@ -77,7 +77,7 @@ def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: M
             )
             for output in op.outputs()
         ]
-        found[name] = _hash(
+        digests[name] = _hash(
             kind.name,
             kind.version_id,
             op.get_friendly_name(),
@@ -88,8 +88,8 @@ def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: M
             within.get(name, ()),
             _ports_of_bodies(op, kind.name),
         )
-    ports = [[found[op.get_name()] for op in ops] for ops in (graph.get_parameters(), graph.get_results())]
-    return _hash(ports, sorted(found.values()))
+    ports = [[digests[op.get_name()] for op in ops] for ops in (graph.get_parameters(), graph.get_results())]
+    return _hash(ports, sorted(digests.values()))
 
 
 def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str:

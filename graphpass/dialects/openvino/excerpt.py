@@ -69,17 +69,17 @@ def counterparts(graph: Graph, copy: Graph, nodes: Iterable[Node]) -> dict[int, 
     ends = {_called(node): node for node in copy.of_op("Result", "Assign", "Parameter")}
     pairs = [(top, copy.producer(ends[f"{_NAME}/{number}"].source())) for number, top in enumerate(_tops(kept))]
     pairs += [(node, ends[_called(node)]) for node in kept.values() if node.op in _ENDS]
-    found: dict[int, int] = {}
+    by_index: dict[int, int] = {}
     while pairs:
         node, twin = pairs.pop()
-        if node.index not in found:
-            found[node.index] = twin.index
+        if node.index not in by_index:
+            by_index[node.index] = twin.index
             pairs += [
                 (graph.producer(value), copy.producer(other))
                 for value, other in zip(node.inputs, twin.inputs, strict=True)
                 if value is not None and other is not None and value.node in kept
             ]
-    return found
+    return by_index
 
 
 def _called(node: Node) -> str:

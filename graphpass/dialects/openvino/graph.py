@@ -105,7 +105,7 @@ class _Builder:
 
     def add(self, op: openvino.Node) -> None:
         index, own, kind = len(self.nodes), op.get_name(), op.get_type_name()
-        inputs = tuple([self.values[one.get_node().get_name(), one.get_index()] for one in op.input_values()])
+        inputs = tuple([self.values[source.get_node().get_name(), source.get_index()] for source in op.input_values()])
         outputs = tuple([_value(index, output) for output in op.outputs()])
         for value in outputs:
             self.values[own, value.port] = value
@@ -113,13 +113,18 @@ class _Builder:
         self.nodes.append(Node(index, name, kind, inputs, outputs, self._attributes(op, kind, inputs), op))
 
     def _add_port(
-        self, op: openvino.Node, kind: str, inputs: tuple[Value, ...], output: openvino.Output, given: dict[str, Any]
+        self,
+        op: openvino.Node,
+        kind: str,
+        inputs: tuple[Value, ...],
+        output: openvino.Output,
+        attributes: dict[str, Any],
     ) -> Value:
         """Add a node for one port of ``op``: an output, or a body's Parameter."""
         index = len(self.nodes)
         value = replace(_value(index, output), port=0)
         self.values[output.get_node().get_name(), output.get_index()] = value
-        self.nodes.append(Node(index, op.get_friendly_name(), kind, inputs, (value,), given, op))
+        self.nodes.append(Node(index, op.get_friendly_name(), kind, inputs, (value,), attributes, op))
         return value
 
     def add_branches(self, op: Any) -> list[_Frame]:
@@ -133,13 +138,13 @@ class _Builder:
         return frames
 
     def _join(self, branching: Any, bodies: tuple[openvino.Model, ...]) -> None:
-        given: dict[int, list[Value]] = {}
+        joined: dict[int, list[Value]] = {}
         for number, body in enumerate(bodies):
             for entry in branching.get_output_descriptions(number):
                 source = body.get_results()[entry.body_value_index].input_value(0)
-                given.setdefault(entry.output_index, []).append(self.value(source))
+                joined.setdefault(entry.output_index, []).append(self.value(source))
         for output in branching.outputs():
-            inputs = (self.value(branching.input_value(0)), *given[output.get_index()])
+            inputs = (self.value(branching.input_value(0)), *joined[output.get_index()])
             self._add_port(branching, "If", inputs, output, {})
 
     def add_loop(self, op: Any) -> list[_Frame]:
@@ -155,8 +160,8 @@ class _Builder:
                 carried = self._add_port(op, "Carried", (source,), parameter.output(0), loop)
                 starts[entry.body_value_index] = carried
             elif kind == "SliceInputDescription":
-                given = loop | {"axis": positive_axis(entry.axis, source.rank), "keeps_axis": True}
-                self._add_port(op, "Sliced", (source,), parameter.output(0), given)
+                attributes = loop | {"axis": positive_axis(entry.axis, source.rank), "keeps_axis": True}
+                self._add_port(op, "Sliced", (source,), parameter.output(0), attributes)
             else:
                 self.values[parameter.get_name(), 0] = source
         for parameter in parameters:
@@ -172,8 +177,8 @@ class _Builder:
             result = self.value(results[entry.body_value_index].input_value(0))
             output = op.output(entry.output_index)
             if entry.get_type_info().name == "ConcatOutputDescription":
-                given = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
-                self._add_port(op, "Stacked", (result,), output, given)
+                attributes = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
+                self._add_port(op, "Stacked", (result,), output, attributes)
             else:
                 start = starts.get(entry.body_value_index)
                 self._add_port(op, "Final", (result,) if start is None else (result, start), output, loop)
@@ -183,33 +188,33 @@ class _Builder:
             return {"names": tuple(sorted(op.output(0).get_names()))}
         if kind in {"ReadValue", "Assign"}:
             return {"variable": op.get_attributes()["variable_id"]}
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         if kind in _PLAIN_ATTRIBUTES:
             native = op.get_attributes()
             wanted = {name: native[name] for name in _PLAIN_ATTRIBUTES[kind] if name in native}
-            found = {name: value for name, value in wanted.items() if _USUAL.get(name) != value}
-            if "axis" in found:
+            attributes = {name: value for name, value in wanted.items() if _USUAL.get(name) != value}
+            if "axis" in attributes:
                 counted = _value(0, op.output(0)) if kind == "OneHot" else inputs[0]
-                found["axis"] = positive_axis(int(found["axis"]), counted.rank)
+                attributes["axis"] = positive_axis(int(attributes["axis"]), counted.rank)
         if kind == "Divide" and op.get_element_type().is_integral() and op.get_attributes()["m_pythondiv"]:
             return {"floors": True}
         if kind == "StridedSlice" and (steps := self._constant_input(3, inputs)) is not None:
-            found["steps"] = tuple(steps)
-        return found | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else found
+            attributes["steps"] = tuple(steps)
+        return attributes | self._axes(op, kind, inputs) if kind in _AXIS_INPUTS else attributes
 
     def _axes(self, op: openvino.Node, kind: str, inputs: tuple[Value, ...]) -> dict[str, Any]:
         port, name, single = _AXIS_INPUTS[kind]
-        held = self._constant_input(port, inputs)
-        found = {"steps_port": 3} if kind == "Slice" else {}
-        if held is None:
-            return found
+        constant = self._constant_input(port, inputs)
+        ports = {"steps_port": 3} if kind == "Slice" else {}
+        if constant is None:
+            return ports
         rank = inputs[0].rank if kind != "Unsqueeze" else _value(0, op.output(0)).rank
-        axes = tuple(positive_axis(axis, rank) for axis in held)
+        axes = tuple(positive_axis(axis, rank) for axis in constant)
         if kind == "Transpose" and not axes and rank is not None:
             axes = tuple(reversed(range(rank)))
         if single and len(axes) != 1:
-            return found
-        return found | {name: axes[0] if single else axes}
+            return ports
+        return ports | {name: axes[0] if single else axes}
 
     def _constant_input(self, port: int, inputs: tuple[Value, ...]) -> list[int] | None:
         node = self.nodes[inputs[port].node] if port < len(inputs) else None

@@ -26,16 +26,22 @@ class LoopRewriter(OpenVINORewriter):
     @property
     def steps_by_one(self) -> bool:
         """Return whether an iteration takes one slice of each sliced input, from the first on."""
-        sliced = [one for one in self._loop.get_input_descriptions() if isinstance(one, SliceInputDescription)]
-        return {(one.start, one.stride, one.part_size, one.end) for one in sliced} == {(0, 1, 1, -1)}
+        sliced = [
+            description
+            for description in self._loop.get_input_descriptions()
+            if isinstance(description, SliceInputDescription)
+        ]
+        return {
+            (description.start, description.stride, description.part_size, description.end) for description in sliced
+        } == {(0, 1, 1, -1)}
 
     def carried(self, port: int) -> tuple[Value, Node] | None:
         """Return the body's value of the tensor carried from ``port``, and its Result, if any."""
         own = {node.native.get_name(): node for node in self.graph.of_op("Parameter", "Result")}
-        for one in self._loop.get_input_descriptions():
-            if isinstance(one, MergedInputDescription) and one.input_index == port:
-                parameter = self._native.get_parameters()[one.body_parameter_index]
-                result = self._native.get_results()[one.body_value_index]
+        for description in self._loop.get_input_descriptions():
+            if isinstance(description, MergedInputDescription) and description.input_index == port:
+                parameter = self._native.get_parameters()[description.body_parameter_index]
+                result = self._native.get_results()[description.body_value_index]
                 return own[parameter.get_name()].outputs[0], own[result.get_name()]
         return None
 

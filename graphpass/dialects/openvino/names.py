@@ -58,7 +58,7 @@ def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
 
 
 def stabilise_names(
-    ov_model: openvino.Model, given: Collection[str] = frozenset(), given_nodes: Collection[str] = frozenset()
+    ov_model: openvino.Model, kept: Collection[str] = frozenset(), kept_nodes: Collection[str] = frozenset()
 ) -> None:
     """Rename OpenVINO's made-up node names ``<Type>_<k>``, counted in topological order.
 
@@ -68,8 +68,8 @@ def stabilise_names(
 
     Args:
         ov_model: The model; it is edited.
-        given: Names that stay although they look made up, for example those that came from a file.
-        given_nodes: Process-wide names (`openvino.Node.get_name`) of nodes that bear a name of ``given`` which happens
+        kept: Names that stay although they look made up, for example those that came from a file.
+        kept_nodes: Process-wide names (`openvino.Node.get_name`) of nodes that bear a name of ``kept`` which happens
             to be their own.
     """
     ops = list(all_ops(ov_model))
@@ -77,15 +77,15 @@ def stabilise_names(
     if types & _WITH_BODIES:
         _drop_repeated_names(ov_model)
     nameless = []
-    taken = set(given)
+    taken = set(kept)
     for op in ops:
         name = op.get_friendly_name()
-        own = name[-1:].isdecimal() and name == op.get_name() and op.get_name() not in given_nodes
-        if own or (name not in given and looks_made_up(op, types)):
+        own = name[-1:].isdecimal() and name == op.get_name() and op.get_name() not in kept_nodes
+        if own or (name not in kept and looks_made_up(op, types)):
             nameless.append(op)
         else:
             taken.add(name)
-    if ov_model.get_friendly_name() not in given and _MADE_UP_MODEL.fullmatch(ov_model.get_friendly_name()):
+    if ov_model.get_friendly_name() not in kept and _MADE_UP_MODEL.fullmatch(ov_model.get_friendly_name()):
         ov_model.set_friendly_name("Model0")
     counters = dict.fromkeys(types, 0)
     for op in nameless:

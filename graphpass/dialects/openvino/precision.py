@@ -57,16 +57,16 @@ def _is_half(port: openvino.Output | openvino.Input) -> bool:
 
 def _stored(graph: openvino.Model) -> dict[str, bool]:
     """Return the nodes that depend on constants alone, by process-wide name, and whether they dequantize."""
-    found: dict[str, bool] = {}
+    stored: dict[str, bool] = {}
     for node in graph.get_ordered_ops():
         sources = [source.get_node().get_name() for source in node.input_values()]
-        if node.get_type_name() in _NOT_STORED or not all(source in found for source in sources):
+        if node.get_type_name() in _NOT_STORED or not all(source in stored for source in sources):
             continue
         if not sources and node.get_type_name() != "Constant":
             continue
         widens = node.get_type_name() == "Convert" and not _is_half(node.input(0))
-        found[node.get_name()] = widens or any(found[source] for source in sources)
-    return found
+        stored[node.get_name()] = widens or any(stored[source] for source in sources)
+    return stored
 
 
 def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter[str]) -> list[openvino.Node]:

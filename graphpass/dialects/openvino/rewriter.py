@@ -85,10 +85,10 @@ class OpenVINORewriter(Rewriter):
         return name
 
     def make(
-        self, kind: str, inputs: Sequence[Operand], name: str, count: int, given: Mapping[str, Any]
+        self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
         """See `Rewriter.make`; the attribute ``opset`` asks for the operator of an older set than 13."""
-        attributes = {NATIVE_NAMES.get(key, key): value for key, value in given.items()}
+        attributes = {NATIVE_NAMES.get(key, key): value for key, value in neutral.items()}
         opset = attributes.pop("opset", 13)
         sources = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
         if kind == "Slice" and len(sources) == 3:
@@ -96,8 +96,8 @@ class OpenVINORewriter(Rewriter):
             sources.append(self.constant(steps, "i64", f"{name}/step"))
         port, key, single = CONSTANT_INPUTS.get(kind, (0, "", False))
         if key in attributes:
-            held = attributes.pop(key)
-            sources.insert(port, self.constant(int(held) if single else list(held), "i64", f"{name}/{key}"))
+            value = attributes.pop(key)
+            sources.insert(port, self.constant(int(value) if single else list(value), "i64", f"{name}/{key}"))
         if "mode" in attributes and kind == "Broadcast":
             attributes["mode"] = attributes["mode"].upper()
         defaults = DEFAULTS.get(kind, {}) if opset == 13 else {}
@@ -156,7 +156,7 @@ class OpenVINORewriter(Rewriter):
 
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
         sources = dict(enumerate(node.native.input_values()))
-        sources |= {port: self.handle(one, f"{name}/input_{port}") for port, one in inputs.items()}
+        sources |= {port: self.handle(source, f"{name}/input_{port}") for port, source in inputs.items()}
         attributes = node.native.get_attributes()
         if axes is not None and node.op in CONSTANT_INPUTS:
             sources[CONSTANT_INPUTS[node.op][0]] = self._axes_input(node, axes, name)

@@ -26,19 +26,24 @@ def spelled(graph: Graph, node: Node) -> Spelling:
         return Spelling(f"{version}.{kind}", node.inputs, node.native.get_attributes())
     usual = DEFAULTS.get(kind, {})
     own = {name: value for name, value in node.native.get_attributes().items() if not _is(value, usual.get(name))}
-    given: dict[str, Any] = {_NEUTRAL_NAMES.get(name, name): value for name, value in own.items()}
-    if "axis" in given and "axis" in node.attributes:
-        given["axis"] = node.attributes["axis"]
+    attributes: dict[str, Any] = {_NEUTRAL_NAMES.get(name, name): value for name, value in own.items()}
+    if "axis" in attributes and "axis" in node.attributes:
+        attributes["axis"] = node.attributes["axis"]
     port, name, single = CONSTANT_INPUTS.get(kind, (0, "", False))
-    held = graph.constant(inputs[port]) if name and port < len(inputs) else None
-    if held is not None:
+    constant = graph.constant(inputs[port]) if name and port < len(inputs) else None
+    if constant is not None:
         rank = node.source().rank
-        axes = node.attributes.get(name, [positive_axis(axis, rank) for axis in held.reshape(-1).tolist()])
-        given = {name: (axes if isinstance(axes, int) else axes[0]) if single else tuple(axes)} | given
+        axes = node.attributes.get(name, [positive_axis(axis, rank) for axis in constant.reshape(-1).tolist()])
+        attributes = {name: (axes if isinstance(axes, int) else axes[0]) if single else tuple(axes)} | attributes
         del inputs[port]
-    if kind == "Slice" and name in given and (steps := graph.constant(inputs[3])) is not None and (steps == 1).all():
+    if (
+        kind == "Slice"
+        and name in attributes
+        and (steps := graph.constant(inputs[3])) is not None
+        and (steps == 1).all()
+    ):
         del inputs[3]
-    return Spelling(kind, tuple(inputs), given)
+    return Spelling(kind, tuple(inputs), attributes)
 
 
 def _is(value: Any, usual: Any) -> bool:
@@ -54,5 +59,5 @@ def _usual_opset(kind: str) -> str | None:
 @functools.cache
 def _opsets() -> dict[str, str]:
     functions = {name.replace("_", ""): getattr(opset13, name) for name in dir(opset13)}
-    modules = {name: getattr(one, "__module__", "") for name, one in functions.items() if callable(one)}
+    modules = {name: getattr(function, "__module__", "") for name, function in functions.items() if callable(function)}
     return {name: module.split(".")[1] for name, module in modules.items() if module.startswith("openvino.opset")}

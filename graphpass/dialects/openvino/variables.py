@@ -41,10 +41,10 @@ def named_kind(variable_id: str) -> Literal["kv", "linear", "nothing"]:
     """Return the kind of cache that NPUW reads from the name of a variable."""
     if _DENSE.fullmatch(variable_id):
         return "kv"
-    found = _HYBRID.fullmatch(variable_id)
-    if found is None:
+    match = _HYBRID.fullmatch(variable_id)
+    if match is None:
         return "nothing"
-    return "kv" if found[1] in {"key", "value"} else "linear"
+    return "kv" if match[1] in {"key", "value"} else "linear"
 
 
 def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:

@@ -26,8 +26,13 @@ def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[
     """
     listed = list(statements)
     makers = {result: statement for statement in listed for result in statement.results}
-    ends = sorted((one for one in listed if not one.results), key=lambda one: (one.kind, *_port_name(one)))
-    inputs = sorted((one for one in listed if one.kind == "Parameter"), key=lambda one: one.results)
+    ends = sorted(
+        (statement for statement in listed if not statement.results),
+        key=lambda statement: (statement.kind, *_port_name(statement)),
+    )
+    inputs = sorted(
+        (statement for statement in listed if statement.kind == "Parameter"), key=lambda statement: statement.results
+    )
     ordered: dict[int, Statement] = {}
     for end in (*inputs, *ends):
         pending = [(end, False)]
@@ -48,8 +53,11 @@ def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[
     for statement in ordered.values():
         for result in statement.results:
             names[result] = result if statement.kind == "Parameter" else str(len(names) - len(inputs))
-    plain = (replace(one, digest="", remarks=(), types=one.types if types else ()) for one in ordered.values())
-    return tuple(one.renamed(names) for one in plain)
+    plain = (
+        replace(statement, digest="", remarks=(), types=statement.types if types else ())
+        for statement in ordered.values()
+    )
+    return tuple(statement.renamed(names) for statement in plain)
 
 
 def _port_name(statement: Statement) -> tuple[str, ...]:

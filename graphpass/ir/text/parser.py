@@ -32,12 +32,12 @@ def parse_text(text: str) -> tuple[Statement, ...]:
     Raises:
         UsageError: GP270, a line is not a statement; with its number.
     """
-    found = []
+    statements = []
     for number, line in enumerate(text.splitlines(), 1):
         reader = _Reader(line, number)
         if reader.more:
-            found.append(reader.statement())
-    return tuple(found)
+            statements.append(reader.statement())
+    return tuple(statements)
 
 
 class _Reader:
@@ -52,12 +52,12 @@ class _Reader:
     def _split(self) -> Iterator[tuple[str, str]]:
         place = 0
         while place < len(self._line):
-            found = _TOKENS.match(self._line, place)
-            if found is None:
+            match = _TOKENS.match(self._line, place)
+            if match is None:
                 raise self._error(f"no token begins with {self._line[place]!r}")
-            place = found.end()
-            if found.lastgroup != "space":
-                yield str(found.lastgroup), found[0]
+            place = match.end()
+            if match.lastgroup != "space":
+                yield str(match.lastgroup), match[0]
 
     def _error(self, reason: str) -> UsageError:
         hint = "write %result = Operator(%operand, 1.0) {attribute=value} : f32[batch, 4]"
@@ -69,7 +69,7 @@ class _Reader:
             raise self._error(f"expected {' or '.join(kinds)}, got {text}")
         del self._tokens[0]
         if kind == "text" or text.startswith('%"'):
-            return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text.lstrip("%")[1:-1])
+            return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text.lstrip("%")[1:-1])
         return text.lstrip("%") if kind == "value" else text
 
     def _accept(self, text: str) -> bool:
@@ -79,12 +79,12 @@ class _Reader:
         return is_next
 
     def _listed(self, end: str, read: Callable[[], Item]) -> list[Item]:
-        found: list[Item] = []
+        items: list[Item] = []
         while not self._accept(end):
-            if found:
+            if items:
                 self._next(",")
-            found.append(read())
-        return found
+            items.append(read())
+        return items
 
     def statement(self) -> Statement:
         results: list[str] = []
@@ -96,13 +96,13 @@ class _Reader:
         kind = self._next("word", "text")
         operands = self._listed(")", self._operand) if self._accept("(") else []
         digest = self._next("digest")[1:] if self.more and self._tokens[0][0] == "digest" else ""
-        given = dict(self._listed("}", self._attribute)) if self._accept("{") else {}
+        attributes = dict(self._listed("}", self._attribute)) if self._accept("{") else {}
         types: list[TensorType] = []
         while self._accept("," if types else ":"):
             types.append(self._type())
         if self.more:
             raise self._error(f"expected the end, got {self._tokens[0][1]}")
-        return Statement(tuple(results), kind, tuple(operands), given, tuple(types), digest)
+        return Statement(tuple(results), kind, tuple(operands), attributes, tuple(types), digest)
 
     def _operand(self) -> Operand:
         if self._accept("_"):

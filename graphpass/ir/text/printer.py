@@ -19,7 +19,9 @@ from graphpass.ir.text.statements import Literal, Statement, TensorType
 _INLINE, _DIGESTED = 8, 4096
 
 #: Types whose elements are written as numbers.
-_PLAIN_TYPES = {"bf16"} | {one.name for one in ELEMENT_TYPES.values() if one.dtype is not None}
+_PLAIN_TYPES = {"bf16"} | {
+    element_type.name for element_type in ELEMENT_TYPES.values() if element_type.dtype is not None
+}
 
 
 def text_of(
@@ -68,12 +70,12 @@ class _Printer:
             for value in spelling.inputs:
                 yield from self._source(value, wanted)
             operands = tuple(map(self._operand, spelling.inputs))
-            given = {"name": node.name} if node.op == "Result" else _attributes(spelling.attributes)
+            attributes = {"name": node.name} if node.op == "Result" else _attributes(spelling.attributes)
             outputs = () if node.op in {"Assign", "Result"} else node.outputs
             results = tuple(self._name(node, value) for value in outputs)
             types = tuple(map(_type, outputs))
             remarks = self._remarks.get(node.index, ())
-            yield Statement(results, spelling.kind, operands, given, types, remarks=remarks)
+            yield Statement(results, spelling.kind, operands, attributes, types, remarks=remarks)
 
     def _source(self, value: Value | None, wanted: Collection[int]) -> Iterator[Statement]:
         """Yield the statement of a constant or outer value at its first use."""
@@ -123,8 +125,8 @@ def _type(value: Value) -> TensorType:
     return TensorType(value.element_type, value.shape)
 
 
-def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if not isinstance(value, Value)}
+def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if not isinstance(value, Value)}
 
 
 def _short(name: str) -> str:

@@ -28,7 +28,9 @@ PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*")
 #: Types of constants that need not be stated, by the numpy kind of their elements.
 USUAL = {"i": "i64", "u": "i64", "f": "f32", "b": "boolean"}
 
-_BY_DTYPE = {one.dtype: one.name for one in ELEMENT_TYPES.values() if one.dtype is not None}
+_BY_DTYPE = {
+    element_type.dtype: element_type.name for element_type in ELEMENT_TYPES.values() if element_type.dtype is not None
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,14 @@ class Statement:
 
     def renamed(self, names: Mapping[str, str]) -> Statement:
         """Return the statement with other names of values."""
-        operands = (names[one] if isinstance(one, str) else one for one in self.operands)
-        return replace(self, results=tuple(names[one] for one in self.results), operands=tuple(operands))
+        operands = (names[operand] if isinstance(operand, str) else operand for operand in self.operands)
+        return replace(self, results=tuple(names[result] for result in self.results), operands=tuple(operands))
 
     def __str__(self) -> str:
         results = ", ".join(map(_value, self.results))
         words = [f"{results} = {_word(self.kind)}" if results else _word(self.kind)]
         if self.operands:
-            words[0] += f"({', '.join(_operand(one) for one in self.operands)})"
+            words[0] += f"({', '.join(_operand(operand) for operand in self.operands)})"
         if self.digest:
             words.append(f"#{self.digest}")
         if self.attributes:

@@ -35,15 +35,15 @@ def computed(statements: Statements) -> list[int]:
     """Return the places of operators that compute something."""
     return [
         place
-        for place, one in enumerate(statements)
-        if one.results and one.kind not in {"Constant", "Parameter", "ReadValue"}
+        for place, statement in enumerate(statements)
+        if statement.results and statement.kind not in {"Constant", "Parameter", "ReadValue"}
     ]
 
 
 def ending_at(statements: Statements, place: int) -> Statements:
     """Return a graph whose outputs are the values of one statement."""
     ends = (Statement((), "Result", (result,), {"name": f"{result}.out"}) for result in statements[place].results)
-    return live((*(one for one in statements[: place + 1] if one.results), *ends))
+    return live((*(statement for statement in statements[: place + 1] if statement.results), *ends))
 
 
 def starting_at(statements: Statements, place: int, values: Mapping[str, Array]) -> Statements:
@@ -53,17 +53,17 @@ def starting_at(statements: Statements, place: int, values: Mapping[str, Array])
 
 def cut(statements: Statements, places: Collection[int], values: Mapping[str, Array]) -> Statements:
     """Replace the values of some statements by inputs, if their elements are known."""
-    found: list[Statement] = []
-    for place, one in enumerate(statements):
-        if place not in places or any(result not in values for result in one.results):
-            found.append(one)
+    candidates: list[Statement] = []
+    for place, statement in enumerate(statements):
+        if place not in places or any(result not in values for result in statement.results):
+            candidates.append(statement)
             continue
-        types = one.types or (TensorType("dynamic", None),) * len(one.results)
-        for result, type_ in zip(one.results, types, strict=True):
+        types = statement.types or (TensorType("dynamic", None),) * len(statement.results)
+        for result, type_ in zip(statement.results, types, strict=True):
             shape = type_.shape if type_.shape is not None else (None,) * values[result].ndim
             element_type = type_.element_type
-            found.append(Statement((result,), "Parameter", types=(TensorType(element_type, shape),)))
-    return live(found)
+            candidates.append(Statement((result,), "Parameter", types=(TensorType(element_type, shape),)))
+    return live(candidates)
 
 
 def bypasses(statements: Statements, values: Mapping[str, Array]) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ def bypasses(statements: Statements, values: Mapping[str, Array]) -> list[tuple[
     The others are operands, and the farthest values upstream of the same type and shape, such as the stream before all
     layers. The best leave out most.
     """
-    makers = {result: one for one in statements for result in one.results}
+    makers = {result: statement for statement in statements for result in statement.results}
     order = {result: place for place, result in enumerate(makers)}
     upstream: dict[str, dict[Any, str]] = {}
     pairs: set[tuple[str, str]] = set()
@@ -101,103 +101,115 @@ def _form(maker: Statement, result: str, values: Mapping[str, Array]) -> Any:
 def bypass(statements: Statements, result: str, other: str) -> Statements:
     """Return a graph that reads ``other`` in the place of ``result``."""
     return live(
-        replace(one, operands=tuple(other if operand == result else operand for operand in one.operands))
-        for one in statements
+        replace(statement, operands=tuple(other if operand == result else operand for operand in statement.operands))
+        for statement in statements
     )
 
 
 def without(statements: Statements, ends: Collection[int], values: Mapping[str, Array]) -> Statements:
     """Return a graph without some ends; variables that nothing assigns become inputs."""
     gone = {statements[place].attributes.get("variable") for place in ends} - {None}
-    kept = tuple(one for place, one in enumerate(statements) if place not in ends)
-    reads = {at for at, one in enumerate(kept) if one.kind == "ReadValue" and one.attributes["variable"] in gone}
+    kept = tuple(statement for place, statement in enumerate(statements) if place not in ends)
+    reads = {
+        at
+        for at, statement in enumerate(kept)
+        if statement.kind == "ReadValue" and statement.attributes["variable"] in gone
+    }
     return cut(kept, reads, values)
 
 
 def with_noise(statements: Statements, wanted: Collection[str]) -> Statements:
     """Return a graph in which noise replaces constants of many elements."""
-    found: list[Statement] = []
-    for one in statements:
-        operands = list(one.operands)
+    candidates: list[Statement] = []
+    for statement in statements:
+        operands = list(statement.operands)
         for port, operand in enumerate(operands):
-            name = f"{(*one.results, one.kind)[0]}.c{port}"
+            name = f"{(*statement.results, statement.kind)[0]}.c{port}"
             if isinstance(operand, Literal) and operand.values.size > _INLINE and name in wanted:
                 type_ = TensorType(operand.element_type, operand.values.shape)
-                found.append(Statement((name,), "Constant", types=(type_,)))
+                candidates.append(Statement((name,), "Constant", types=(type_,)))
                 operands[port] = name
-        found.append(replace(one, operands=tuple(operands)))
-    return tuple(found)
+        candidates.append(replace(statement, operands=tuple(operands)))
+    return tuple(candidates)
 
 
 def literals(statements: Statements) -> list[str]:
     """Return the names that `with_noise` gives to constants of many elements."""
     return [
-        f"{(*one.results, one.kind)[0]}.c{port}"
-        for one in statements
-        for port, operand in enumerate(one.operands)
+        f"{(*statement.results, statement.kind)[0]}.c{port}"
+        for statement in statements
+        for port, operand in enumerate(statement.operands)
         if isinstance(operand, Literal) and operand.values.size > _INLINE
     ]
 
 
 def sizes(statements: Statements) -> list[int]:
     """Return the sizes of inputs and constants, the largest first."""
-    types = (type_ for one in statements if one.kind in {"Constant", "Parameter", "ReadValue"} for type_ in one.types)
-    found = {size for type_ in types for size in type_.shape or () if isinstance(size, int)}
-    return sorted(found - {0, 1}, reverse=True)
+    types = (
+        type_
+        for statement in statements
+        if statement.kind in {"Constant", "Parameter", "ReadValue"}
+        for type_ in statement.types
+    )
+    fixed = {size for type_ in types for size in type_.shape or () if isinstance(size, int)}
+    return sorted(fixed - {0, 1}, reverse=True)
 
 
 def resized(statements: Statements, old: int, new: int) -> Statements:
     """Replace multiples of a size by multiples of another one, and leave types out."""
 
-    def size(given: Any) -> Any:
-        return given // old * new if isinstance(given, int) and given >= old and given % old == 0 else given
+    def size(value: Any) -> Any:
+        return value // old * new if isinstance(value, int) and value >= old and value % old == 0 else value
 
-    def operand(given: Any) -> Any:
-        if not isinstance(given, Literal) or given.values.dtype.kind not in "iu":
-            return given
-        values = np.where((given.values >= old) & (given.values % old == 0), given.values // old * new, given.values)
-        return Literal(values.astype(given.values.dtype), given.element_type)
+    def operand(value: Any) -> Any:
+        if not isinstance(value, Literal) or value.values.dtype.kind not in "iu":
+            return value
+        values = np.where((value.values >= old) & (value.values % old == 0), value.values // old * new, value.values)
+        return Literal(values.astype(value.values.dtype), value.element_type)
 
-    def types(one: Statement) -> tuple[TensorType, ...]:
-        if one.kind not in {"Constant", "Parameter", "ReadValue"}:
+    def types(statement: Statement) -> tuple[TensorType, ...]:
+        if statement.kind not in {"Constant", "Parameter", "ReadValue"}:
             return ()
         return tuple(
             TensorType(each.element_type, None if each.shape is None else tuple(map(size, each.shape)))
-            for each in one.types
+            for each in statement.types
         )
 
-    return tuple(replace(one, types=types(one), operands=tuple(map(operand, one.operands))) for one in statements)
+    return tuple(
+        replace(statement, types=types(statement), operands=tuple(map(operand, statement.operands)))
+        for statement in statements
+    )
 
 
 def sliced(inputs: Mapping[str, Array], statements: Statements) -> dict[str, Array]:
     """Return known inputs in the sizes that a graph has."""
-    found: dict[str, Array] = {}
-    for one in statements:
-        if one.kind == "Parameter" and one.results[0] in inputs:
-            array = inputs[one.results[0]]
-            shape = one.types[0].shape or ()
+    arrays: dict[str, Array] = {}
+    for statement in statements:
+        if statement.kind == "Parameter" and statement.results[0] in inputs:
+            array = inputs[statement.results[0]]
+            shape = statement.types[0].shape or ()
             ends = (slice(0, size) if isinstance(size, int) else slice(None) for size in shape)
-            found[one.results[0]] = np.ascontiguousarray(array[tuple(ends)])
-    return found
+            arrays[statement.results[0]] = np.ascontiguousarray(array[tuple(ends)])
+    return arrays
 
 
 def with_named_sizes(statements: Statements, inputs: Mapping[str, Array]) -> tuple[Statements, dict[str, int]]:
     """Name symbolic dimensions of inputs after known sizes."""
-    found: dict[str, int] = {}
+    names: dict[str, int] = {}
     named: list[Statement] = []
-    for one in statements:
-        if one.kind == "Parameter" and one.results[0] in inputs:
-            shape = inputs[one.results[0]].shape
-            stated = one.types[0].shape or (None,) * len(shape)
+    for statement in statements:
+        if statement.kind == "Parameter" and statement.results[0] in inputs:
+            shape = inputs[statement.results[0]].shape
+            stated = statement.types[0].shape or (None,) * len(shape)
             sizes_ = zip(stated, shape, strict=True)
-            new = tuple(given if isinstance(given, int) else f"n{size}" for given, size in sizes_)
-            found |= {name: int(name[1:]) for name in new if isinstance(name, str)}
-            one = replace(one, types=(TensorType(one.types[0].element_type, new),))
-        named.append(one)
-    return tuple(named), found
+            new = tuple(stated if isinstance(stated, int) else f"n{size}" for stated, size in sizes_)
+            names |= {name: int(name[1:]) for name in new if isinstance(name, str)}
+            statement = replace(statement, types=(TensorType(statement.types[0].element_type, new),))
+        named.append(statement)
+    return tuple(named), names
 
 
 def noisy(statements: Statements, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return noise in the shapes of known inputs."""
-    types = {one.results[0]: one.types[0] for one in statements if one.kind == "Parameter"}
+    types = {statement.results[0]: statement.types[0] for statement in statements if statement.kind == "Parameter"}
     return {name: noise(types[name].element_type, array.shape, name) for name, array in inputs.items() if name in types}

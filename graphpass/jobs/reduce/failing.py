@@ -67,10 +67,10 @@ class Failing:
             UsageError: GP270, the text is not of this form; GP210 to GP213, its pipeline is none.
         """
         lines = _LINE.findall(text)
-        given = dict(lines)
-        if missing := {"RUN", "DIALECT", "KEEPS"} - given.keys():
+        fields = dict(lines)
+        if missing := {"RUN", "DIALECT", "KEEPS"} - fields.keys():
             raise UsageError("GP270", f"the text has no line // {min(missing)}:", "graphpass reduce writes such files")
-        dialect, _, opset = given["DIALECT"].partition(" ")
+        dialect, _, opset = fields["DIALECT"].partition(" ")
         inputs: dict[str, Array] = {}
         for name, line in lines:
             if name == "INPUT":
@@ -79,10 +79,10 @@ class Failing:
                 operand = statement.operands[0]
                 assert isinstance(operand, Literal)
                 inputs[statement.results[0]] = operand.values
-        sizes = {name: int(size) for name, _, size in (part.partition("=") for part in given.get("SIZES", "").split())}
+        sizes = {name: int(size) for name, _, size in (part.partition("=") for part in fields.get("SIZES", "").split())}
         known: Dialect = "openvino" if dialect == "openvino" else "onnx"
-        passes = parse_pipeline(given["RUN"])
-        return cls(parse_text(text), known, int(opset or 21), passes, given["KEEPS"], sizes, inputs)
+        passes = parse_pipeline(fields["RUN"])
+        return cls(parse_text(text), known, int(opset or 21), passes, fields["KEEPS"], sizes, inputs)
 
     @property
     def nodes(self) -> int:
@@ -92,8 +92,8 @@ class Failing:
     @property
     def feeds(self) -> dict[str, Array]:
         """Return all inputs by name."""
-        found = noise_for(self.statements, self.sizes)
-        return found | {name: array for name, array in self.inputs.items() if name in found}
+        arrays = noise_for(self.statements, self.sizes)
+        return arrays | {name: array for name, array in self.inputs.items() if name in arrays}
 
     def model(self) -> Model:
         """Return the model.
@@ -104,7 +104,9 @@ class Failing:
         return parse("\n".join(map(str, self.statements)), self.dialect, opset=self.opset)
 
     def __str__(self) -> str:
-        types = {one.results[0]: one.types[0] for one in self.statements if one.kind == "Parameter"}
+        types = {
+            statement.results[0]: statement.types[0] for statement in self.statements if statement.kind == "Parameter"
+        }
         dialect = f"onnx {self.opset}" if self.dialect == "onnx" else self.dialect
         lines = [f"// RUN: {format_passes(self.passes)}", f"// DIALECT: {dialect}", f"// KEEPS: {self.keeps}"]
         if self.sizes:

@@ -74,10 +74,10 @@ class Oracle:
 
     def _difference(self, case: Failing, model: Model, result: Model) -> str | None:
         for compare in (_on_arrays, _in_steps, _as_decoders) if self._compare is None else (self._compare,):
-            found = compare(case, model, result)
-            if found is not None and self._runs in {None, runs := UNABLE not in found}:
+            difference = compare(case, model, result)
+            if difference is not None and self._runs in {None, runs := UNABLE not in difference}:
                 self._compare, self._runs = compare, runs
-                return found
+                return difference
         return None
 
 
@@ -95,7 +95,7 @@ def _on_arrays(case: Failing, model: Model, result: Model) -> str | None:
     except UnsupportedError:
         return None
     kept = {port.name for port in result.outputs}
-    return difference_on({name: one for name, one in reference.items() if name in kept}, result, feeds)
+    return difference_on({name: array for name, array in reference.items() if name in kept}, result, feeds)
 
 
 def _in_steps(_: Failing, model: Model, result: Model) -> str | None:
@@ -104,9 +104,9 @@ def _in_steps(_: Failing, model: Model, result: Model) -> str | None:
     try:
         sessions = open_session(model), open_session(result)
         for step, tokens in enumerate(_TOKENS):
-            left, right = (one.step([tokens]) if step else one.prefill([tokens]) for one in sessions)
-            if (found := differing("logits", left, right)) is not None:
-                return f"step {step}, {found}"
+            left, right = (session.step([tokens]) if step else session.prefill([tokens]) for session in sessions)
+            if (difference := differing("logits", left, right)) is not None:
+                return f"step {step}, {difference}"
     except GraphpassError:
         return None
     return None

@@ -66,20 +66,20 @@ class Reducer:
     def _try(self, statements: candidates.Statements) -> bool:
         if len(statements) == len(self.case.statements) and str(statements) == str(self.case.statements):
             return False
-        if all(one.results for one in statements):
+        if all(statement.results for statement in statements):
             return False
-        names = {one.results[0] for one in statements if one.kind == "Parameter"}
+        names = {statement.results[0] for statement in statements if statement.kind == "Parameter"}
         inputs = {name: array for name, array in {**self._values, **self.case.inputs}.items() if name in names}
         return self._keeps(replace(self.case, statements=statements, inputs=inputs))
 
     def _ends(self) -> None:
-        ends = [place for place, one in enumerate(self.case.statements) if not one.results]
+        ends = [place for place, statement in enumerate(self.case.statements) if not statement.results]
         for kept in reversed(ends):
             others = [place for place in ends if place != kept]
             if others and self._try(candidates.without(self.case.statements, others, self._values)):
                 return
         self._chunks(
-            lambda: [place for place, one in enumerate(self.case.statements) if not one.results],
+            lambda: [place for place, statement in enumerate(self.case.statements) if not statement.results],
             lambda chunk: candidates.without(self.case.statements, chunk, self._values),
         )
 
@@ -107,7 +107,7 @@ class Reducer:
     def _layers(self) -> None:
         """Read values upstream in the place of others, such as the stream before a layer."""
         for result, other in candidates.bypasses(self.case.statements, self._values):
-            made = {name for one in self.case.statements for name in one.results}
+            made = {name for statement in self.case.statements for name in statement.results}
             if {result, other} <= made:
                 self._try(candidates.bypass(self.case.statements, result, other))
 
@@ -148,11 +148,13 @@ class Reducer:
         statements, sizes = candidates.with_named_sizes(self.case.statements, self.case.inputs)
         self._end += 5  # whatever the time that the search took
         self._keeps(replace(self.case, statements=statements, sizes={**self.case.sizes, **sizes}))
-        bare = tuple(one if _is_source(one) else replace(one, types=()) for one in self.case.statements)
+        bare = tuple(
+            statement if _is_source(statement) else replace(statement, types=()) for statement in self.case.statements
+        )
         self._keeps(replace(self.case, statements=bare))
         if not self._keeps(replace(self.case, inputs={})):
             for name in list(self.case.inputs):
-                self._keeps(replace(self.case, inputs={one: a for one, a in self.case.inputs.items() if one != name}))
+                self._keeps(replace(self.case, inputs={key: a for key, a in self.case.inputs.items() if key != name}))
 
 
 def _is_source(statement: Statement) -> bool:
@@ -161,15 +163,15 @@ def _is_source(statement: Statement) -> bool:
 
 def _values_of(case: Failing) -> dict[str, Array]:
     """Return the elements of all values, as far as the runtime shows them."""
-    taken = {one.attributes["name"] for one in case.statements if one.kind == "Result"}
+    taken = {statement.attributes["name"] for statement in case.statements if statement.kind == "Result"}
     shown: list[Statement] = []
     names: dict[str, str] = {}
-    for one in case.statements:
-        for result in one.results if one.kind not in {"Constant", "Parameter"} else ():
+    for statement in case.statements:
+        for result in statement.results if statement.kind not in {"Constant", "Parameter"} else ():
             names[name := f"{result}.value" + "_" * (f"{result}.value" in taken)] = result
             shown.append(Statement((), "Result", (result,), {"name": name}))
     try:
-        found = evaluate(replace(case, statements=(*case.statements, *shown)).model(), case.feeds)
+        values = evaluate(replace(case, statements=(*case.statements, *shown)).model(), case.feeds)
     except (GraphpassError, RuntimeError, ValueError):
         return dict(case.feeds)
-    return case.feeds | {names[name]: array for name, array in found.items() if name in names}
+    return case.feeds | {names[name]: array for name, array in values.items() if name in names}

@@ -120,10 +120,13 @@ def _with_fewer_passes(case: Failing, oracle: Oracle) -> Failing:
             model = PassManager([step]).run(model).model
         except GraphpassError:
             break
-        found = failing_case(model, case.passes[len(starts) :], case.keeps)
-        kept = {one.results[0] for one in found.statements if one.kind == "Parameter"}
+        failing = failing_case(model, case.passes[len(starts) :], case.keeps)
+        kept = {statement.results[0] for statement in failing.statements if statement.kind == "Parameter"}
         starts.append(
-            replace(found, inputs={**found.inputs, **{name: one for name, one in case.inputs.items() if name in kept}})
+            replace(
+                failing,
+                inputs={**failing.inputs, **{name: array for name, array in case.inputs.items() if name in kept}},
+            )
         )
     low, high = 0, len(starts) - 1
     while low < high:

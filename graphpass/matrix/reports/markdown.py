@@ -35,8 +35,8 @@ def as_markdown(run: Run) -> str:
         _row(["model", *map(_escaped, labels)]),
         _row(["---"] * (len(labels) + 1)),
     ]
-    for model, found in rows.items():
-        lines.append(_row([_code(model), *("" if one is None else _cell(run, one) for one in found)]))
+    for model, results in rows.items():
+        lines.append(_row([_code(model), *("" if result is None else _cell(run, result) for result in results)]))
     shown = new_findings(run)
     if shown:
         lines += ["", "| cell | rule | finding |", "|---|---|---|"]

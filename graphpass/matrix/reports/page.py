@@ -47,10 +47,11 @@ def _matrix(run: Run, numbers: Mapping[str, int]) -> str:
     labels, results = grid(run)
     head = "".join(f"<th>{escape(label)}</th>" for label in labels)
     rows = []
-    for model, found in results.items():
-        cells = zip(labels, found, strict=True)
+    for model, row in results.items():
+        cells = zip(labels, row, strict=True)
         linked = "".join(
-            _entry(label, "" if one is None else _link(run, one, numbers[one.cell.id])) for label, one in cells
+            _entry(label, "" if result is None else _link(run, result, numbers[result.cell.id]))
+            for label, result in cells
         )
         rows.append(f"<tr><th>{escape(model)}</th>{linked}</tr>")
     table = f'<table class="rows matrix"><tr class=head-row><th></th>{head}</tr>{"".join(rows)}</table>'
@@ -89,12 +90,15 @@ def _section(run: Run, result: CellResult, number: int, pictures: Sequence[Mappi
         parts.append(_list("Changes to the published result", result.changes))
     opened = " open" if state == "failed" else ""
     summary = f"<summary><b>{escape(result.cell.id)}</b> {_chip(state)}</summary>"
-    found = _searched(result, state)
-    return f'<details id="cell-{number}" data-cell="{found}"{opened}>{summary}{"".join(parts)}</details>'
+    searched = _searched(result, state)
+    return f'<details id="cell-{number}" data-cell="{searched}"{opened}>{summary}{"".join(parts)}</details>'
 
 
 def _problems(result: CellResult) -> str:
-    rows = [(one.level, one.rule, one.node or one.subject, one.message, one.hint) for one in result.problems]
+    rows = [
+        (problem.level, problem.rule, problem.node or problem.subject, problem.message, problem.hint)
+        for problem in result.problems
+    ]
     return _table("Findings", ("level", "rule", "at", "finding", "next"), rows, is_open=True)
 
 
@@ -107,7 +111,10 @@ def _model(model: Mapping[str, Any]) -> str:
         ("operators", f"{before['operators']:,}", f"{after['operators']:,}"),
         ("caches, per token", _size(before["bytes_per_token"]), _size(after["bytes_per_token"])),
     ]
-    passes = [(one["pass"], f"{one['seconds']:.3f} s", _did(one), "; ".join(one["notes"])) for one in model["passes"]]
+    passes = [
+        (entry["pass"], f"{entry['seconds']:.3f} s", _did(entry), "; ".join(entry["notes"]))
+        for entry in model["passes"]
+    ]
     compared = _table("Before and after", sides[0], sides[1:], is_open=True)
     return f"{compared}{_table(title, ('pass', 'time', 'did', 'notes'), passes)}"
 
@@ -116,11 +123,11 @@ def _drawn(picture: Mapping[str, Any]) -> str:
     return f"<details><summary>Operators before and after</summary>{picture_element(picture)}</details>"
 
 
-def _did(one: Mapping[str, Any]) -> str:
-    if one["skipped"] is not None:
-        return f"skipped: {one['skipped']}"
-    counted = ", ".join(f"{count} {name}" for name, count in one["did"].items())
-    return counted or ("changed" if one["changed"] else "unchanged")
+def _did(entry: Mapping[str, Any]) -> str:
+    if entry["skipped"] is not None:
+        return f"skipped: {entry['skipped']}"
+    counted = ", ".join(f"{count} {name}" for name, count in entry["did"].items())
+    return counted or ("changed" if entry["changed"] else "unchanged")
 
 
 def _contract(contract: Mapping[str, Any] | None) -> str:
@@ -131,8 +138,8 @@ def _contract(contract: Mapping[str, Any] | None) -> str:
     if tried is not None:
         words += f"; {tried['outcome']}: {tried['tried']}"
     rows = [
-        (one["subject"], one["name"], one["verdict"], one["node"] or "", one["reason"] or "")
-        for one in contract["findings"]
+        (finding["subject"], finding["name"], finding["verdict"], finding["node"] or "", finding["reason"] or "")
+        for finding in contract["findings"]
     ]
     table = _table("Contract", ("part", "name", "verdict", "node", "reason"), rows)
     return f"<p>Contract with {escape(contract['target'])} {escape(words)}</p>{table}"

@@ -45,8 +45,8 @@ def as_text(run: Run) -> str:
     shown: dict[str, list[Finding]] = {}
     for finding in new_findings(run):
         shown.setdefault(finding.result.cell.id, []).append(finding)
-    for found in shown.values():
-        lines += ["", *_findings(found[0].result, found)]
+    for findings in shown.values():
+        lines += ["", *_findings(findings[0].result, findings)]
     lines += ["", *unused_lines(run)] if run.unused else []
     return "\n".join([*lines, "", in_one_line(run)])
 
@@ -59,15 +59,17 @@ def new_findings(run: Run) -> tuple[Finding, ...]:
 def unused_lines(run: Run) -> list[str]:
     """Return a line for each entry of the baseline that does not occur any more."""
     level = "error" if run.strict_baseline else "warning"
-    told = [f"  {one['cell']} {one['rule']}: {one['message']}" for one in run.unused]
+    told = [f"  {entry['cell']} {entry['rule']}: {entry['message']}" for entry in run.unused]
     return [f"{level}: entries of the baseline do not occur any more; --update-baseline removes them", *told]
 
 
-def _findings(result: CellResult, found: Sequence[Finding]) -> list[str]:
+def _findings(result: CellResult, findings: Sequence[Finding]) -> list[str]:
     lines = [f"{result.cell.id}: {result.file}"]
-    lines += [f"  {one.problem.level} {one.problem.rule}: {one.problem.message}" for one in found[:_SHOWN]]
-    lines += [f"  and {len(found) - _SHOWN} more; reports have all"] if len(found) > _SHOWN else []
-    hints = dict.fromkeys(one.problem.hint for one in found if one.problem.hint)
+    lines += [
+        f"  {finding.problem.level} {finding.problem.rule}: {finding.problem.message}" for finding in findings[:_SHOWN]
+    ]
+    lines += [f"  and {len(findings) - _SHOWN} more; reports have all"] if len(findings) > _SHOWN else []
+    hints = dict.fromkeys(finding.problem.hint for finding in findings if finding.problem.hint)
     return [line.replace("\n", "\n    ") for line in lines] + [f"  hint: {hint}" for hint in hints]
 
 

@@ -86,11 +86,11 @@ def _of_ir(path: Path) -> Iterator[str]:
 def _layer(layer: ElementTree.Element, names: dict[Any, str], sources: dict[Any, Any]) -> str:
     number, kind = layer.get("id"), layer.get("type", "")
     data = layer.find("data")
-    given = dict(data.attrib) if data is not None else {}
+    attributes = dict(data.attrib) if data is not None else {}
     told = [kind, layer.get("name", "")]
     if kind == "Const":
-        given.pop("offset", None)  # moves whenever a weight before it grows
-    told += [f"{key}={value}" for key, value in sorted(given.items())]
+        attributes.pop("offset", None)  # moves whenever a weight before it grows
+    told += [f"{key}={value}" for key, value in sorted(attributes.items())]
     reads = [sources.get((number, port.get("id"))) for port in layer.iterfind("input/port")]
     if reads:
         told.append(f"reads {', '.join(names.get(source[0], '') if source else '-' for source in reads)}")
@@ -126,10 +126,10 @@ def _graph(graph: Any) -> Iterator[str]:
                 yield f"{word} {port.name} {port.element_type}{shape_text(port.shape)}"
         yield from (_tensor(tensor) for tensor in graph.initializer)
     for node in graph.node:
-        given = [f"{entry.name}={plain_attribute(entry)}" for entry in node.attribute]
+        attributes = [f"{entry.name}={plain_attribute(entry)}" for entry in node.attribute]
         kind = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         reads, makes = (", ".join(name or "-" for name in names) for names in (node.input, node.output))
-        yield " ".join([kind, node.name, *given, f"reads {reads} -> {makes}"])
+        yield " ".join([kind, node.name, *attributes, f"reads {reads} -> {makes}"])
 
 
 def _tensor(tensor: onnx.TensorProto) -> str:

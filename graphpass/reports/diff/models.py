@@ -44,7 +44,7 @@ def diff_models(before: Model, after: Model) -> Difference:
         inventories = [analyze_caches(model) for model in (before, after)]
     with stage("comparing weights"):
         weights = compare_weights(weights_of(before), weights_of(after))
-    found = Difference(
+    difference = Difference(
         dialects=(before.dialect, after.dialect),
         kinds=tuple(
             (kind, kinds[0][kind], kinds[1][kind])
@@ -59,9 +59,9 @@ def diff_models(before: Model, after: Model) -> Difference:
         weights=weights,
         other=False,
     )
-    if not found.same or before.digest() == after.digest():
-        return found
-    return dataclasses.replace(found, other=True)
+    if not difference.same or before.digest() == after.digest():
+        return difference
+    return dataclasses.replace(difference, other=True)
 
 
 def _kinds(model: Model) -> dict[str, Facets]:
@@ -112,18 +112,18 @@ def _metadata(model: Model) -> dict[str, Facets]:
     assert isinstance(model, OnnxModel)
     proto = model.proto
     fields = ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string")
-    found = {name: {"value": str(getattr(proto, name))} for name in fields if proto.HasField(name)}
-    found |= {f"opset {entry.domain or 'ai.onnx'}": {"value": str(entry.version)} for entry in proto.opset_import}
-    return found | {f"property {entry.key}": {"value": entry.value} for entry in proto.metadata_props}
+    metadata = {name: {"value": str(getattr(proto, name))} for name in fields if proto.HasField(name)}
+    metadata |= {f"opset {entry.domain or 'ai.onnx'}": {"value": str(entry.version)} for entry in proto.opset_import}
+    return metadata | {f"property {entry.key}": {"value": entry.value} for entry in proto.metadata_props}
 
 
 def _flat(value: Any) -> list[tuple[str, str]]:
-    found, pending = [], [("", value)]
+    flat, pending = [], [("", value)]
     while pending:
         key, inner = pending.pop()
         inner = inner.value if hasattr(inner, "value") else inner
         if hasattr(inner, "items"):
-            pending += [(f"{key}/{name}".lstrip("/"), held) for name, held in inner.items()]
+            pending += [(f"{key}/{name}".lstrip("/"), item) for name, item in inner.items()]
         else:
-            found.append((key, str(inner)))
-    return sorted(found)
+            flat.append((key, str(inner)))
+    return sorted(flat)

@@ -25,14 +25,14 @@ def operators_of(model: Model) -> dict[str, Node]:
 
     Constants and inputs do not count; an output counts as ``output NAME``. The second of one name gets ``#2``.
     """
-    found: dict[str, Node] = {}
+    operators: dict[str, Node] = {}
     counts: Counter[str] = Counter()
     for node in inlined(model).graph.nodes:
         if node.op not in {"Constant", "Parameter"}:
             name = f"output {node.name}" if node.op == "Result" else node.name
             counts[name] += 1
-            found[name if counts[name] == 1 else f"{name}#{counts[name]}"] = node
-    return found
+            operators[name if counts[name] == 1 else f"{name}#{counts[name]}"] = node
+    return operators
 
 
 def compare_operators(before: Model, after: Model) -> tuple[Change, ...]:
@@ -78,14 +78,14 @@ def _translated(key: str, words: str, names: dict[str, str]) -> str:
 
 
 def _facets(node: Node, graph: Graph, model: Model) -> Facets:
-    found = {"kind": node.op, **dict(sorted(attributes_of(node, model).items()))}
+    facets = {"kind": node.op, **dict(sorted(attributes_of(node, model).items()))}
     for port, value in enumerate(node.inputs):
-        found[f"reads {port}"] = "nothing" if value is None else _source(value, graph)
+        facets[f"reads {port}"] = "nothing" if value is None else _source(value, graph)
     for value in node.outputs:
         names = sorted(_names(node, value))
         called = f" called {', '.join(names)}" if names else ""
-        found[f"makes {value.port}"] = f"{value.element_type} {shape_text(value.shape)}{called}"
-    return found
+        facets[f"makes {value.port}"] = f"{value.element_type} {shape_text(value.shape)}{called}"
+    return facets
 
 
 def _names(node: Node, value: Value) -> set[str]:
@@ -107,13 +107,13 @@ def constant_in_words(node: Node, graph: Graph) -> str | None:
     value = node.outputs[0]
     if value.element_type == "string":
         return f"strings {node.name}"
-    held = graph.constant(value, SMALL)
-    if held is None or held.nbytes > SMALL:
+    constant = graph.constant(value, SMALL)
+    if constant is None or constant.nbytes > SMALL:
         return None
     described = f"{value.element_type} {shape_text(value.shape)}"
-    if held.size <= TOLD:
-        return f"{described} = {held.tolist()}"
-    return f"{described} with digest {hashlib.sha256(numpy.ascontiguousarray(held).tobytes()).hexdigest()[:16]}"
+    if constant.size <= TOLD:
+        return f"{described} = {constant.tolist()}"
+    return f"{described} with digest {hashlib.sha256(numpy.ascontiguousarray(constant).tobytes()).hexdigest()[:16]}"
 
 
 def attributes_of(node: Node, model: Model) -> dict[str, str]:
@@ -124,9 +124,13 @@ def attributes_of(node: Node, model: Model) -> dict[str, str]:
 
     if not isinstance(node.native, onnx.NodeProto):
         return {}
-    found = {"domain": node.native.domain} if node.native.domain not in ONNX_DOMAINS else {}
+    attributes = {"domain": node.native.domain} if node.native.domain not in ONNX_DOMAINS else {}
     bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}  # their operators stand beside the others
-    return found | {given.name: plain_attribute(given) for given in node.native.attribute if given.type not in bodies}
+    return attributes | {
+        attribute.name: plain_attribute(attribute)
+        for attribute in node.native.attribute
+        if attribute.type not in bodies
+    }
 
 
 def plain_attribute(attribute: Any) -> str:

@@ -23,10 +23,10 @@ def digest_of_weights(model: Model) -> str:
     if model.dialect == "onnx":
         weights = tuple(weight for weight in weights if isinstance(weight.content, Place))
     digests = digests_of_weights(weights)
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for weight in sorted(weights, key=lambda weight: weight.name):
-        found.update(repr((weight.name, weight.described, digests[weight])).encode())
-    return found.hexdigest()
+        hasher.update(repr((weight.name, weight.described, digests[weight])).encode())
+    return hasher.hexdigest()
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> WeightChanges:
@@ -46,14 +46,14 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
     # Results that share their input's weights read the same bytes under other names: nothing is left to digest.
     renamed = _renamed(gone, added, lambda weight: weight.bytes_of)
     left = [weight for weight in gone if weight not in renamed]
-    found = set(renamed.values())
-    added = [weight for weight in added if weight not in found]
+    weights = set(renamed.values())
+    added = [weight for weight in added if weight not in weights]
     likenesses = {_likeness(weight) for weight in left} & {_likeness(weight) for weight in added}
     asked = [weight for weight in (*left, *added) if _likeness(weight) in likenesses]
     asked += [weight for pair in pairs if _is_open(*pair) for weight in pair]
     digests = digests_of_weights(asked)
     renamed |= _renamed(left, added, digests.get)
-    found = set(renamed.values())
+    weights = set(renamed.values())
 
     changes = []
     unchanged = changed = 0
@@ -70,7 +70,7 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
             changed += old.size
             changes.append(Change(old.name, {"is": old.described}, None))
     for new in added:
-        if new not in found:
+        if new not in weights:
             changed += new.size
             changes.append(Change(new.name, None, {"is": new.described}))
     return WeightChanges(len(before), len(after), unchanged, changed, tuple(changes))

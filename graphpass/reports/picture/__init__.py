@@ -82,11 +82,11 @@ def _rows_of(sides: Sequence[Side], shown: Sequence[Sequence[Node]]) -> list[lis
     pairs = _rising([(place, places[key]) for place, key in enumerate(keys) if key in places])
     rows: list[list[int | None]] = []
     left = right = 0
-    for one, other in [*pairs, (len(shown[0]), len(shown[1]))]:
-        mine, theirs = range(left, one), range(right, other)
+    for row, other in [*pairs, (len(shown[0]), len(shown[1]))]:
+        mine, theirs = range(left, row), range(right, other)
         rows += [[*pair] for pair in zip_longest(mine, theirs)]
-        rows.append([one, other])
-        left, right = one + 1, other + 1
+        rows.append([row, other])
+        left, right = row + 1, other + 1
     return rows[:-1]
 
 
@@ -99,9 +99,9 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         place = bisect_left(tails, second)
         tails[place : place + 1], ends[place : place + 1] = [second], [number]
         before.append(ends[place - 1] if place else None)
-    found: list[tuple[int, int]] = []
+    rising: list[tuple[int, int]] = []
     step = ends[-1] if ends else None
     while step is not None:
-        found.append(pairs[step])
+        rising.append(pairs[step])
         step = before[step]
-    return found[::-1]
+    return rising[::-1]

@@ -72,15 +72,15 @@ def _anchors(model: Model, whole: Model, live: list[bool]) -> list[tuple[int | N
     """Return layer and node of each attention and recurrent state, in execution order."""
     graph, inventory = whole.graph, analyze_caches(model)
     blocks = zip(inventory.attention, whole.analysis(find_attention), strict=True)
-    found = [(block.layer, attention.output.node) for block, attention in blocks]
+    anchors = [(block.layer, attention.output.node) for block, attention in blocks]
     for cache in inventory.of_kind("linear"):
         node = graph.reads[cache.read]
         while users := [use.node for value in node.outputs for use in graph.uses(value) if live[use.node.index]]:
             node = users[0]
             if node.op not in _ARRANGES:
-                found.append((cache.layer, node.index))
+                anchors.append((cache.layer, node.index))
                 break
-    return sorted(found, key=lambda anchor: anchor[1])
+    return sorted(anchors, key=lambda anchor: anchor[1])
 
 
 def _depths(graph: Graph, anchors: list[tuple[int | None, int]]) -> tuple[list[int], int]:
@@ -148,7 +148,7 @@ def _entry(graph: Graph, ends: list[int]) -> int | None:
                 continue
             seen.add(index)
             pairs = zip(node.inputs, alike.inputs, strict=False)
-            pending += [(one.node, other.node) for one, other in pairs if one is not None and other is not None]
+            pending += [(left.node, right.node) for left, right in pairs if left is not None and right is not None]
     return None
 
 
@@ -157,7 +157,7 @@ def _assign(graph: Graph, ends: list[int], entry: int | None) -> tuple[int, ...]
     own = {end: layer for layer, end in enumerate(ends)}
     if entry is not None:
         own[entry] = BEFORE
-    found: list[int | None] = [None] * len(graph.nodes)
+    assigned: list[int | None] = [None] * len(graph.nodes)
     after: list[int] = [BEFORE] * len(graph.nodes)
     for node in graph.nodes:
         if node.op in NO_DATA:
@@ -165,19 +165,19 @@ def _assign(graph: Graph, ends: list[int], entry: int | None) -> tuple[int, ...]
         upstream = max((after[value.node] for value in node.inputs if value is not None), default=BEFORE)
         after[node.index] = max(upstream, own.get(node.index, upstream - 1) + 1)
         if upstream >= 0 or node.index in own:
-            found[node.index] = own.get(node.index, upstream)
+            assigned[node.index] = own.get(node.index, upstream)
     for node in reversed(graph.nodes):
-        if found[node.index] is None and node.op not in {"Result", "Assign"}:
-            found[node.index] = _home(found, [use.node for value in node.outputs for use in graph.uses(value)])
+        if assigned[node.index] is None and node.op not in {"Result", "Assign"}:
+            assigned[node.index] = _home(assigned, [use.node for value in node.outputs for use in graph.uses(value)])
     for node in graph.nodes:
-        if found[node.index] is None:
+        if assigned[node.index] is None:
             sources: list[Value] = [value for value in node.inputs if value is not None]
-            found[node.index] = found[sources[0].node] if sources else BEFORE
-    return tuple(BEFORE if layer is None else min(layer, layers) for layer in found)
+            assigned[node.index] = assigned[sources[0].node] if sources else BEFORE
+    return tuple(BEFORE if layer is None else min(layer, layers) for layer in assigned)
 
 
-def _home(found: list[int | None], users: list[Node]) -> int:
+def _home(assigned: list[int | None], users: list[Node]) -> int:
     """Return the only layer of a node's users."""
     readers = [user for user in users if user.op not in NO_DATA] or users
-    homes = {layer for user in readers if (layer := found[user.index]) is not None}
+    homes = {layer for user in readers if (layer := assigned[user.index]) is not None}
     return homes.pop() if len(homes) == 1 else BEFORE

@@ -62,8 +62,8 @@ class Side:
         """Return operator, result and attributes in words."""
         result = "; ".join(map(self._type, node.outputs))
         variable = node.attributes.get("variable")
-        given = attributes_of(node, self._model).items()
-        attributes = tuple(sorted((name, words) for name, words in given if words != variable))
+        stated = attributes_of(node, self._model).items()
+        attributes = tuple(sorted((name, words) for name, words in stated if words != variable))
         return node.attributes.get("loop", node.op), result, attributes
 
     def _type(self, value: Value) -> str:
@@ -112,16 +112,16 @@ class Side:
                     reads.append((layer_of[index] - layer_of[value.node], self._graph.nodes[value.node].op, value.port))
             facets = None if mark.facets is None else tuple(mark.facets)
             up[index] = hash((self._texts[index], mark.status, facets, tuple(reads)))
-        found: dict[int, int] = {}
+        hashes: dict[int, int] = {}
         for index in sorted(self.marks, reverse=True):
             users = sorted(
-                hash((found[use.node.index], use.port))
+                hash((hashes[use.node.index], use.port))
                 for value in self._graph.nodes[index].outputs
                 for use in self._graph.uses(value)
                 if layer_of[use.node.index] == layer_of[index]
             )
-            found[index] = hash((up[index], tuple(users)))
-        return found
+            hashes[index] = hash((up[index], tuple(users)))
+        return hashes
 
     def _is_start(self, index: int, producer: int) -> bool:
         """Return whether ``producer`` gives the hidden state that enters the layer of a node."""
@@ -146,15 +146,15 @@ class Side:
         waits = {node.index: len({value.node for value in node.inputs if value is not None} & inside) for node in nodes}
         ready = [(urgency[index], index) for index, count in waits.items() if not count]
         heapq.heapify(ready)
-        found = []
+        order = []
         while ready:
             node = self._graph.nodes[heapq.heappop(ready)[1]]
-            found.append(node)
+            order.append(node)
             for user in {use.node.index for value in node.outputs for use in self._graph.uses(value)} & inside:
                 waits[user] -= 1
                 if not waits[user]:
                     heapq.heappush(ready, (urgency[user], user))
-        return found
+        return order
 
     def key(self, index: int) -> str:
         """Return the unique name by which a node is found in the other model."""
@@ -211,7 +211,7 @@ class Side:
         return [operator, mark.status, result, dict(attributes), reads, facets]
 
     def _from_afar(self, node: Node, producer: Node) -> str:
-        layer, source = (self.segments.of_node[one.index] for one in (node, producer))
+        layer, source = (self.segments.of_node[end.index] for end in (node, producer))
         if source == BEFORE or layer == BEFORE:
             return producer.called
         return f"{producer.op}, {layer - source} layer{'s' if layer - source > 1 else ''} up"

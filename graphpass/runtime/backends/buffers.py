@@ -20,7 +20,7 @@ class CacheBuffer:
     of the head before. The model copies a present once a step, the session never. Both memories double when outgrown.
 
     Attributes:
-        held: Contents of the cache, a dense array.
+        content: Contents of the cache, a dense array.
     """
 
     def __init__(self, start: Array, sequence: int | None) -> None:
@@ -30,33 +30,33 @@ class CacheBuffer:
             start: First contents.
             sequence: Axis of growth; ``None`` for a cache of fixed size.
         """
-        self.held = np.ascontiguousarray(start)
+        self.content = np.ascontiguousarray(start)
         self._sequence = sequence
-        # The whole allocations: `held` begins the first.
-        self._memory = self.held.reshape(-1)
-        self._spare = np.empty(0, self.held.dtype)
+        # The whole allocations: `content` begins the first.
+        self._memory = self.content.reshape(-1)
+        self._spare = np.empty(0, self.content.dtype)
 
     def room(self, length: int) -> Array:
-        """Return an array like `held` in the other memory, with ``length`` entries if growing."""
-        shape = list(self.held.shape)
+        """Return an array like `content` in the other memory, with ``length`` entries if growing."""
+        shape = list(self.content.shape)
         if self._sequence is not None:
             shape[self._sequence] = length
         return self._room(shape)
 
     def written(self) -> None:
         """Hold the contents of the last `room`."""
-        self.held = self._last
+        self.content = self._last
         self._memory, self._spare = self._spare, self._memory
 
     def hold(self, value: Array) -> None:
         """Hold ``value``, which belongs to the buffer from here on."""
-        self.held = np.ascontiguousarray(value)
-        self._memory = self.held.reshape(-1)
+        self.content = np.ascontiguousarray(value)
+        self._memory = self.content.reshape(-1)
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
         """Move entries in place, and return the number of bytes moved."""
         assert self._sequence is not None
-        return move_entries(self.held, self._sequence, sources, destinations)
+        return move_entries(self.content, self._sequence, sources, destinations)
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None, batch: int | None) -> int:
         """Keep only the named entries and rows, in that order.
@@ -72,18 +72,18 @@ class CacheBuffer:
         moved = 0
         for chosen, axis in ((entries, self._sequence), (rows, batch)):
             if chosen is not None and axis is not None:
-                shape = list(self.held.shape)
+                shape = list(self.content.shape)
                 shape[axis] = len(chosen)
                 # Without a mode, numpy gathers into memory of its own first.
-                np.take(self.held, chosen, axis=axis, out=self._room(shape), mode="clip")
+                np.take(self.content, chosen, axis=axis, out=self._room(shape), mode="clip")
                 self.written()
-                moved += self.held.nbytes
+                moved += self.content.nbytes
         return moved
 
     def _room(self, shape: list[int]) -> Array:
         size = math.prod(shape)
         if size > self._spare.size:
-            self._spare = np.empty(max(size, 2 * self._memory.size), self.held.dtype)
+            self._spare = np.empty(max(size, 2 * self._memory.size), self.content.dtype)
         self._last = self._spare[:size].reshape(shape)
         return self._last
 

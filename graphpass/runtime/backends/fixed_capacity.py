@@ -49,14 +49,14 @@ class FixedCapacityStore(CacheStore):
     def _memory(self, cache: Cache) -> Array:
         """Return the memory of ``cache``, in its shape."""
 
-    def check_room(self, count: int, held: int) -> None:
-        room = self.capacity if held else self.prompt
-        if held + count > room:
+    def check_room(self, count: int, length: int) -> None:
+        room = self.capacity if length else self.prompt
+        if length + count > room:
             more = "or make the model again with more room"
-            if not held:
+            if not length:
                 message = f"a prompt of {count} tokens does not fit: there is room for {room}"
                 raise UsageError("GP267", message, f"shorten the prompt, {more}")
-            reason = f"{count} more tokens do not fit: {held} of {room} positions are taken"
+            reason = f"{count} more tokens do not fit: {length} of {room} positions are taken"
             raise UsageError("GP267", reason, f"rewind or reset, {more}")
 
     def read(self, cache: Cache) -> Array:

@@ -72,9 +72,9 @@ class OnnxRuntimeInPlaceStore(FixedCapacityStore):
             self._new_memory(cache, 0)
         self._request = OnnxRuntimeRequest(model, exact)
 
-    def check_room(self, count: int, held: int) -> None:
+    def check_room(self, count: int, length: int) -> None:
         if not self.grows:
-            super().check_room(count, held)
+            super().check_room(count, length)
 
     def run(self, step: Step) -> dict[str, Array]:
         self._reserve(step.past + step.length)

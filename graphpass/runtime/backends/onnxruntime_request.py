@@ -154,10 +154,10 @@ class OnnxRuntimeRequest:
 def _webgpu() -> Any:
     from graphpass.runtime.devices.webgpu import webgpu_device
 
-    found = webgpu_device() if importlib.util.find_spec("onnxruntime_ep_webgpu") is not None else None
-    if found is None:
+    device = webgpu_device() if importlib.util.find_spec("onnxruntime_ep_webgpu") is not None else None
+    if device is None:
         raise UnsupportedError("GP321", "ONNX Runtime finds no adapter of WebGPU", "graphpass devices names the remedy")
-    return found
+    return device
 
 
 def _in_f32(model: OnnxModel) -> OnnxModel:

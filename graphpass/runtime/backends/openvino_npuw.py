@@ -86,14 +86,14 @@ class OpenVINONpuwStore(CacheStore):
             message = "NPUW takes no padding: it keeps position i in entry i"
             raise UnsupportedError("GP376", message, "feed tokens alone")
 
-    def check_positions(self, tokens: Tokens, held: int) -> None:
-        if (tokens.positions != np.arange(held, held + tokens.length)).any():
-            message = f"NPUW requires positions in order, from {held} on, got {tokens.positions[..., 0, :].tolist()}"
+    def check_positions(self, tokens: Tokens, length: int) -> None:
+        if (tokens.positions != np.arange(length, length + tokens.length)).any():
+            message = f"NPUW requires positions in order, from {length} on, got {tokens.positions[..., 0, :].tolist()}"
             raise UnsupportedError("GP376", message, "rewind to the position to go on from")
 
-    def check_room(self, count: int, held: int) -> None:
-        if held + count > self.capacity:
-            message = f"{count} more tokens do not fit: {held} of {self.capacity} positions are taken"
+    def check_room(self, count: int, length: int) -> None:
+        if length + count > self.capacity:
+            message = f"{count} more tokens do not fit: {length} of {self.capacity} positions are taken"
             hint = "rewind or reset, or open the session with a larger property NPUW_LLM_MIN_RESPONSE_LEN"
             raise UsageError("GP267", message, hint)
 

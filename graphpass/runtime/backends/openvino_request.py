@@ -108,8 +108,8 @@ class OpenVINORequest:
     def state(self, name: str) -> Array:
         """Return a variable's value: a copy, or the plugin's own memory."""
         with running(self._runtime):
-            held: Array = self._states[name].state.data
-        return held
+            content: Array = self._states[name].state.data
+        return content
 
     def set_state(self, name: str, value: Array) -> None:
         """Set a variable to a copy of ``value``."""

@@ -108,7 +108,7 @@ def _device() -> tuple[Any, Any]:
         raise UnsupportedError("GP321", reason, "pip install 'graphpass[qnn]'") from error
     onnxruntime.set_default_logger_severity(_FATAL_ONLY)
     onnxruntime.register_execution_provider_library(_PROVIDER, onnxruntime_qnn.get_library_path())
-    found = [each for each in onnxruntime.get_ep_devices() if each.ep_name == _PROVIDER]
-    if not found:
+    devices = [each for each in onnxruntime.get_ep_devices() if each.ep_name == _PROVIDER]
+    if not devices:
         raise UnsupportedError("GP321", "onnxruntime-qnn lists no device", "install the driver of the NPU")
-    return onnxruntime_qnn, max(found, key=lambda each: each.device.type.name == "NPU")
+    return onnxruntime_qnn, max(devices, key=lambda each: each.device.type.name == "NPU")

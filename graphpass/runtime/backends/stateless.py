@@ -63,7 +63,7 @@ class StatelessStore(CacheStore):
 
     def run(self, step: Step) -> dict[str, Array]:
         self._make_buffers(step.batch)
-        past = {cache.read: self._buffers[cache.name].held for cache in self._starts}
+        past = {cache.read: self._buffers[cache.name].content for cache in self._starts}
         rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}
         promised = {name: room for name, room in rooms.items() if name in self._foreseen}
         results = self.request.infer(self.inputs.feeds(step) | past, promised)
@@ -94,7 +94,7 @@ class StatelessStore(CacheStore):
         self._buffers = {}
 
     def read(self, cache: Cache) -> Array:
-        return self._buffers[cache.name].held
+        return self._buffers[cache.name].content
 
     def write(self, cache: Cache, value: Array) -> None:
         self._buffers.setdefault(cache.name, CacheBuffer(value, cache.axes.sequence)).hold(value)

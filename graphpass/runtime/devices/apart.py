@@ -26,10 +26,10 @@ def run_apart(
     Returns:
         How it ended, with its last words; empty if it wrote the file.
     """
-    given = {**os.environ, **(environment or {})}
+    variables = {**os.environ, **(environment or {})}
     try:
         done = subprocess.run(  # noqa: S603 - found on PATH, or this Python
-            command, capture_output=True, text=True, errors="replace", check=False, timeout=limit, env=given
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=limit, env=variables
         )
     except subprocess.TimeoutExpired:
         return f"it did not answer within {limit} seconds"

@@ -140,9 +140,9 @@ def find_webgpu() -> Runtime:
 
 
 def _transformers_js() -> Runtime:
-    found = find_javascript()
+    javascript = find_javascript()
     name = "transformers.js"
-    return Runtime(name, None, missing=found) if isinstance(found, str) else Runtime(name, found.version)
+    return Runtime(name, None, missing=javascript) if isinstance(javascript, str) else Runtime(name, javascript.version)
 
 
 def _found(probe: _Probe) -> Runtime:
@@ -170,8 +170,8 @@ def _gpu_on_cpu() -> Runtime:
     if folder is None:
         return Runtime(name, None, missing=f"no environment stands in for a GPU: {remedy}")
     code = f"{_OPENVINO}names = [openvino.__version__] + [each for each in names if each.startswith('GPU')]"
-    found, failure = _ask(code, {}, entered(folder))
-    installed, names = next(iter(found), None), found[1:]
+    devices, failure = _ask(code, {}, entered(folder))
+    installed, names = next(iter(devices), None), devices[1:]
     missing = None if names else f"{failure or 'no adapter was found'}: {remedy}"
     return Runtime(name, installed, tuple(Adapter(each, is_software=True) for each in names), missing)
 

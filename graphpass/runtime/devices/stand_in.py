@@ -17,14 +17,14 @@ def stand_in() -> Path | None:
     Raises:
         UsageError: GP228, the folder is no such environment.
     """
-    given = os.environ.get(ENVIRONMENT)
-    if not given:
+    setting = os.environ.get(ENVIRONMENT)
+    if not setting:
         return None
     for name in ("env.sh", "venv/bin/python"):
-        if not os.path.isfile(os.path.join(given, name)):
+        if not os.path.isfile(os.path.join(setting, name)):
             hint = "let it name a folder with env.sh and venv, or unset it"
-            raise UsageError("GP228", f"{ENVIRONMENT} is {given}, which has no {name}", hint)
-    return Path(given)
+            raise UsageError("GP228", f"{ENVIRONMENT} is {setting}, which has no {name}", hint)
+    return Path(setting)
 
 
 def entered(environment: Path) -> list[str]:

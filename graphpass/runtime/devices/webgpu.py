@@ -30,17 +30,17 @@ LONGEST_IN_SOFTWARE = 31
 
 def is_software() -> bool:
     """Return whether this process runs in the environment of a software adapter."""
-    found = software_vulkan()
-    return found is not None and os.environ.get("VK_ICD_FILENAMES") == found["VK_ICD_FILENAMES"]
+    driver = software_vulkan()
+    return driver is not None and os.environ.get("VK_ICD_FILENAMES") == driver["VK_ICD_FILENAMES"]
 
 
 @functools.cache
 def environment() -> Mapping[str, str] | str:
     """Return the variables by which the provider finds an adapter, or what is missing."""
-    found = find_webgpu()
-    if found.missing is not None:
-        return f"{found.name}: {found.missing}"
-    return (software_vulkan() or {}) if found.adapters[0].is_software else {}
+    runtime = find_webgpu()
+    if runtime.missing is not None:
+        return f"{runtime.name}: {runtime.missing}"
+    return (software_vulkan() or {}) if runtime.adapters[0].is_software else {}
 
 
 @functools.cache
@@ -50,7 +50,7 @@ def webgpu_device() -> Any:
 
     library = importlib.import_module("onnxruntime_ep_webgpu").get_library_path()
     onnxruntime.register_execution_provider_library("webgpu", library)
-    return next((found for found in onnxruntime.get_ep_devices() if found.ep_name == PROVIDER), None)
+    return next((device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER), None)
 
 
 def for_adapter(model: _Model, *, is_software: bool) -> tuple[_Model, str]:

@@ -155,10 +155,10 @@ class PhasePairStore(FixedCapacityStore):
         feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past, embeddings=embedded))
         outputs = bound.request.infer(feeds | bound.pasts, bound.new)
         for cache in phase.caches:
-            held, new = bound.pasts[cache.read], bound.new[str(cache.write)]
+            content, new = bound.pasts[cache.read], bound.new[str(cache.write)]
             if cache.kind == "kv":
-                held, new = part(held, cache, past, past + count), part(new, cache, padding, phase.length)
-            held[...] = new
+                content, new = part(content, cache, past, past + count), part(new, cache, padding, phase.length)
+            content[...] = new
             self.bytes_copied += new.nbytes
         return outputs[self.logits_output]
 

@@ -120,14 +120,14 @@ class CacheStore(ABC):
             raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
         return [size] * (length // size)
 
-    def check_room(self, count: int, held: int) -> None:  # noqa: B027 - few refuse or do anything
+    def check_room(self, count: int, length: int) -> None:  # noqa: B027 - few refuse or do anything
         """Refuse ``count`` tokens that do not fit after so many others."""
 
     def check_mask(self, mask: ArrayLike) -> None:  # noqa: B027 - few refuse or do anything
         """Refuse a mask that the runtime cannot apply."""
 
-    def check_positions(self, tokens: Tokens, held: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Refuse tokens after ``held`` others whose positions the runtime cannot take."""
+    def check_positions(self, tokens: Tokens, length: int) -> None:  # noqa: B027 - few refuse or do anything
+        """Refuse tokens after ``length`` others whose positions the runtime cannot take."""
 
     def check_editable(self) -> None:
         """Refuse caches whose contents after an edit are not known; raises as `check_editable`."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Inventory
     from graphpass.runtime.sessions.inputs import Array
-    from graphpass.runtime.sessions.slots import Held, Tokens
+    from graphpass.runtime.sessions.slots import SlotState, Tokens
 
 
 #: Tokens between two states that are kept while nothing is drafted.
@@ -71,7 +71,7 @@ class Checkpoints:
     def add(self, checkpoint: Checkpoint) -> None:
         """Keep ``checkpoint``, the longest so far, and drop older ones to make room."""
         kept = [*self.kept, checkpoint]
-        while len(kept) > 1 and (len(kept) > _MOST or sum(one.bytes for one in kept) > _MOST_BYTES):
+        while len(kept) > 1 and (len(kept) > _MOST or sum(checkpoint.bytes for checkpoint in kept) > _MOST_BYTES):
             older = max(len(kept) - _NEWEST, 1)
             gaps = [kept[i + 1].length - (kept[i - 1].length if i else 0) for i in range(older)]
             del kept[int(np.argmin(gaps))]
@@ -160,7 +160,7 @@ class Snapshot:
     Attributes:
         length: Number of slots.
         life: Stands for the time of a session between two resets; equal only to itself.
-        held: Entries in the growing caches; ``None`` once they are in ``copies``.
+        slots: Entries in the growing caches; ``None`` once they are in ``copies``.
         tokens: Contents of the slots.
         origins: Their `Slots.origins`.
         states: Caches of fixed size by name.
@@ -171,7 +171,7 @@ class Snapshot:
 
     length: int
     life: object = field(repr=False)
-    held: Held | None = field(repr=False)
+    slots: SlotState | None = field(repr=False)
     tokens: Tokens = field(repr=False)
     origins: NDArray[np.int64] = field(repr=False)
     states: Mapping[str, Array] = field(repr=False)

@@ -89,8 +89,8 @@ class EditableSession(ABC):
     @property
     def length(self) -> int:
         """Return the number of positions that the caches hold, padding included."""
-        held = 0 if self._slots is None else self._slots.length
-        return held + (0 if self._owed is None else self._owed.length)
+        length = 0 if self._slots is None else self._slots.length
+        return length + (0 if self._owed is None else self._owed.length)
 
     @property
     def stats(self) -> SessionStats:
@@ -283,7 +283,7 @@ class EditableSession(ABC):
         kept = Snapshot(
             slots.length,
             self._life,
-            slots.held() if slots.length and not is_sealed else None,
+            slots.state() if slots.length and not is_sealed else None,
             slots.tokens(),
             slots.origins,
             self.store.read_fixed(self._rows) if slots.length and not is_sealed else {},
@@ -308,9 +308,9 @@ class EditableSession(ABC):
             self._start_over(len(snapshot.tokens.ids))
             self._last = snapshot.outputs
             return
-        if snapshot.held is not None:
+        if snapshot.slots is not None:
             self._settle_rows()
-            self._slots.back_to(snapshot.held)
+            self._slots.back_to(snapshot.slots)
         elif self.store.growing_sealed or self.store.fixed_sealed:
             self._start_over(len(snapshot.tokens.ids))
             self._owed, self._last = snapshot.tokens, snapshot.outputs
@@ -349,13 +349,13 @@ class EditableSession(ABC):
         if self._slots is None or len(ids) != self.batch:
             self.reset()
             return tokens
-        held = self._held_tokens()
-        shorter = min(held.length, ids.shape[1] - 1)
-        held = held.part(0, shorter)
+        known = self._held_tokens()
+        shorter = min(known.length, ids.shape[1] - 1)
+        known = known.part(0, shorter)
         # The token in a slot of another position saw other tokens before it.
-        in_place = held.positions == expected[..., :shorter]
+        in_place = known.positions == expected[..., :shorter]
         in_place = in_place.all(axis=tuple(range(in_place.ndim - 2)))
-        same = (in_place & (held.mask == 1) & (held.ids == ids[:, :shorter])).all(axis=0)
+        same = (in_place & (known.mask == 1) & (known.ids == ids[:, :shorter])).all(axis=0)
         common = shorter if same.all() else int(same.argmin())
         if common:
             self.rewind(common)
@@ -365,13 +365,13 @@ class EditableSession(ABC):
 
     def _in_rows(self, tokens: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
         """Give ids and embeddings their batch, or length if there is ``one_each``."""
-        given = np.asarray(tokens)
-        is_embedded = self._embeddings is not None and not is_ids(given)
+        array = np.asarray(tokens)
+        is_embedded = self._embeddings is not None and not is_ids(array)
         if not is_embedded:
-            given = np.asarray(given, np.int64)
-        if given.ndim == (2 if is_embedded else 1):
-            return given[:, None] if one_each else given[None]
-        return given
+            array = np.asarray(array, np.int64)
+        if array.ndim == (2 if is_embedded else 1):
+            return array[:, None] if one_each else array[None]
+        return array
 
     def _numbered(self, tokens: ArrayLike, name: str) -> NDArray[np.int64]:
         """Return ids, or numbers of embeddings, [batch, length]; messages name ``name``."""
@@ -393,8 +393,8 @@ class EditableSession(ABC):
 
     def _held_tokens(self) -> Tokens:
         assert self._slots is not None
-        held = self._slots.tokens()
-        return held if self._owed is None else held.then(self._owed)
+        tokens = self._slots.tokens()
+        return tokens if self._owed is None else tokens.then(self._owed)
 
     def _positions(self, position_ids: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Return positions of tokens ``shape``, in as many axes as the model takes."""
@@ -483,13 +483,13 @@ class EditableSession(ABC):
     def _copy_snapshots(self) -> None:
         assert self._slots is not None
         for snapshot in self._snapshots:
-            if snapshot.life is self._life and snapshot.held is not None:
+            if snapshot.life is self._life and snapshot.slots is not None:
                 for cache in () if self.store.growing_sealed else self.store.growing:
                     assert cache.axes.sequence is not None
-                    copy = self.store.read(cache).take(snapshot.held.entries, axis=cache.axes.sequence)
+                    copy = self.store.read(cache).take(snapshot.slots.entries, axis=cache.axes.sequence)
                     snapshot.copies[cache.name] = copy
                     self.store.bytes_copied += copy.nbytes
-                snapshot.held = None
+                snapshot.slots = None
 
     def _write_fixed(self, states: Mapping[str, Array]) -> None:
         self._steps.clear()

@@ -45,22 +45,22 @@ class Embeddings:
         Raises:
             UsageError: GP241, they are of another shape, or ids without an `embed`.
         """
-        given = np.asarray(tokens)
-        if is_ids(given):
+        array = np.asarray(tokens)
+        if is_ids(array):
             if self.embed is None:
-                message = f"the model takes embeddings [batch, length, hidden], not ids {list(given.shape)}"
+                message = f"the model takes embeddings [batch, length, hidden], not ids {list(array.shape)}"
                 raise UsageError("GP241", message, "embed_with gives the session the embeddings of ids")
-            given = self.embed(given.astype(np.int64))
-        rows = np.asarray(given, np.float32)
+            array = self.embed(array.astype(np.int64))
+        rows = np.asarray(array, np.float32)
         if rows.ndim != 3 or not rows.size or self.hidden not in (None, rows.shape[2]):
             size = "hidden" if self.hidden is None else self.hidden
             message = f"inputs_embeds must be [batch, length, {size}] and not empty, but is {list(rows.shape)}"
             raise UsageError("GP241", message)
         # Callers may change their array before a row is fed again.
         rows = rows.copy()
-        found = numbers(rows)
-        self._rows.update(zip(found.ravel().tolist(), rows.reshape(-1, rows.shape[2]), strict=True))
-        return found
+        ids = numbers(rows)
+        self._rows.update(zip(ids.ravel().tolist(), rows.reshape(-1, rows.shape[2]), strict=True))
+        return ids
 
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the rows of these numbers, f32 [batch, length, hidden]."""
@@ -75,7 +75,7 @@ class Embeddings:
     def keep(self, used: Callable[[], Iterable[NDArray[np.int64]]]) -> None:
         """Drop rows not in ``used`` once they are half of all."""
         if len(self._rows) > self._enough:
-            kept = {number for held in used() for number in held.ravel().tolist()}
+            kept = {number for ids in used() for number in ids.ravel().tolist()}
             # A view of one row would keep the array of its whole prompt.
             self._rows = {number: self._rows[number].copy() for number in kept}
             self._enough = max(_FEW, 2 * len(self._rows))

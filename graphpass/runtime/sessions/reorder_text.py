@@ -28,7 +28,7 @@ def parse_reorder(text: str) -> tuple[list[int], list[int]]:
     reason = None
     parts = [part.split(",") for part in text.split(";")]
     numbers = [number for part in parts for number in part]
-    wrong = next((one for one in numbers if not re.fullmatch("[0-9]+", one) or int(one) > _MOST), None)
+    wrong = next((number for number in numbers if not re.fullmatch("[0-9]+", number) or int(number) > _MOST), None)
     if len(parts) != 2:
         reason = f"there are {len(parts) - 1} semicolons, not one"
     elif wrong is not None:

@@ -109,12 +109,12 @@ def write_state(path: Path, state: SavedState, origin: Origin) -> None:
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Array]) -> str:
     """Return the SHA-256 of tensors and their metadata, the checksum left out."""
-    found = hashlib.sha256(repr(sorted((key, metadata[key]) for key in metadata if key != _CHECKSUM)).encode())
+    hasher = hashlib.sha256(repr(sorted((key, metadata[key]) for key in metadata if key != _CHECKSUM)).encode())
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])
-        found.update(repr((name, value.dtype.str, value.shape)).encode())
-        found.update(value.reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        hasher.update(repr((name, value.dtype.str, value.shape)).encode())
+        hasher.update(value.reshape(-1).view(np.uint8).data)
+    return hasher.hexdigest()
 
 
 def _table(tokens: Tokens) -> NDArray[np.int64]:
@@ -193,14 +193,14 @@ def _checked(
         _check_shape(path, cache.name, value, tuple(known.get(axis, size) for axis, size in enumerate(sizes)))
     kept = {cache.name: tensors[_CACHES + cache.name] for cache in caches}
     ids, mask, *positions = tokens
-    held = Tokens(ids, mask, np.reshape(positions, (*inputs.axes, batch, length)))
+    restored = Tokens(ids, mask, np.reshape(positions, (*inputs.axes, batch, length)))
     if not inputs.takes_embeddings:
-        return SavedState(held, origins, kept)
+        return SavedState(restored, origins, kept)
     rows = tensors[_EMBEDDINGS]
     _check_shape(path, _EMBEDDINGS, rows, (batch, length, inputs.hidden))
     if (numbers(rows) != ids).any():
         raise ReadError("GP117", f"{path} is damaged: {_EMBEDDINGS} are not those of its {_TOKENS}", _AGAIN)
-    return SavedState(held, origins, kept, rows)
+    return SavedState(restored, origins, kept, rows)
 
 
 def _check_shape(path: Path, name: str, value: Array, shape: tuple[int | str | None, ...]) -> None:

@@ -250,9 +250,9 @@ class DecodeSession(EditableSession):
         return self._grown(self.snapshot())
 
     def _grown(self, kept: Snapshot) -> dict[str, Array]:
-        assert kept.held is not None
+        assert kept.slots is not None
         return {
-            cache.name: self.store.read(cache).take(kept.held.entries, axis=cache.axes.sequence)
+            cache.name: self.store.read(cache).take(kept.slots.entries, axis=cache.axes.sequence)
             for cache in self.store.growing
             if cache.axes.sequence is not None
         }
@@ -292,19 +292,19 @@ class DecodeSession(EditableSession):
         if not (self.store.fixed and self.store.growing) or (slots.visible.all() and fed.mask.all()):
             return runs
         mask, weighing = np.concatenate([slots.visible, fed.mask], axis=1), self.store.model.analysis(find_weighing)
-        found: list[int] = []
+        lengths: list[int] = []
         end = slots.size
         for size in runs:
             # Recomputation feeds all tokens at once: what a prompt of several computes is right.
             alone = size == 1 or (end > 0 and not weighing.several.are_right(mask[:, : end + size], size))
-            found += self.store.runs(end, 1, self.batch) * size if alone else [size]
+            lengths += self.store.runs(end, 1, self.batch) * size if alone else [size]
             for place in range(end + 1, end + size + 1) if alone else ():
-                if not weighing.one.are_right(mask[:, :place], 1):
+                if not weighing.single.are_right(mask[:, :place], 1):
                     message = "cannot hide these tokens: the model weighs them by other columns of attention_mask"
                     hint = "feed padding with tokens after it, as one prompt, or run the pass extend-mask-to-past"
                     raise UnsupportedError("GP379", message, hint)
             end += size
-        return found
+        return lengths
 
     def _checked(self, tokens: ArrayLike) -> NDArray[np.int64]:
         ids = self._numbered(tokens, "input_ids")

@@ -71,7 +71,7 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SlotState:
     """Records slots at some time, while the caches still hold their entries."""
 
     entries: NDArray[np.int64]
@@ -157,8 +157,8 @@ class Slots:
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
         """Return the contents of the slots from ``start`` up to ``stop``."""
-        held = self._table[:, :, self.entries[start:stop]]
-        return Tokens(held[_IDS], held[_MASK], held[_POSITIONS:].reshape(*self._axes, *held.shape[1:]))
+        tokens = self._table[:, :, self.entries[start:stop]]
+        return Tokens(tokens[_IDS], tokens[_MASK], tokens[_POSITIONS:].reshape(*self._axes, *tokens.shape[1:]))
 
     def append(self, tokens: Tokens, parents: NDArray[np.int64] | None = None) -> None:
         """Append slots, each with a new entry at the end.
@@ -217,14 +217,14 @@ class Slots:
         self._table[_VISIBLE][:, self.entries] = mask
         self._counted = mask.sum(axis=1)
 
-    def held(self) -> Held:
+    def state(self) -> SlotState:
         """Return the map as it is now, for `back_to`."""
-        return Held(self.entries.copy(), self._table[_MASK][:, self.entries])
+        return SlotState(self.entries.copy(), self._table[_MASK][:, self.entries])
 
-    def back_to(self, held: Held) -> None:
-        """Go back to ``held``, if nothing was compacted since and the rows are the same."""
-        self.hold(held.entries)
-        self.mask_as(held.mask)
+    def back_to(self, earlier: SlotState) -> None:
+        """Go back to ``earlier``, if nothing was compacted since and the rows are the same."""
+        self.hold(earlier.entries)
+        self.mask_as(earlier.mask)
 
     def hold(self, entries: NDArray[np.int64]) -> None:
         """Map the slots to ``entries``."""
@@ -375,11 +375,11 @@ def newest(results: Sequence[dict[str, Array]], runs: Sequence[int], length: int
 
 
 def _newest(outputs: Sequence[Array], runs: Sequence[int], length: int) -> Array:
-    found: list[Array] = []
+    newest: list[Array] = []
     for output, size in zip(reversed(outputs), reversed(runs), strict=True):
         of_each = output.ndim > 1 and output.shape[1] == size
-        found.append(output[:, -min(size, length) :] if of_each else output)
+        newest.append(output[:, -min(size, length) :] if of_each else output)
         length -= size
         if length <= 0 or not of_each:
             break
-    return found[0] if len(found) == 1 else np.concatenate(found[::-1], axis=1)
+    return newest[0] if len(newest) == 1 else np.concatenate(newest[::-1], axis=1)

@@ -40,10 +40,10 @@ def is_chain(parents: NDArray[np.int64]) -> bool:
 
 def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of new tokens between each one and the history, int64 [length]."""
-    found = np.zeros(len(parents), np.int64)
+    levels = np.zeros(len(parents), np.int64)
     for child, parent in enumerate(parents):
-        found[child] = found[parent] + 1 if parent >= 0 else 0
-    return found
+        levels[child] = levels[parent] + 1 if parent >= 0 else 0
+    return levels
 
 
 def tree_mask(parents: NDArray[np.int64]) -> NDArray[np.float32]:

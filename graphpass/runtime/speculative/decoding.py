@@ -93,12 +93,12 @@ def speculate(
     while len(tokens) < end and tokens[-1] not in stop:
         room = end - len(tokens) - 1  # a step gives one token more than it accepts
         draft = DraftTree.of(tokens[-1], drafter.propose(tokens) if room else (), depth=room)
-        held = target.length
+        length = target.length
         choices = _choices(target, draft, vocabulary=logits.shape[-1])
         path = draft.path(choices, stop)
         if isinstance(drafter, StateDrafter):
-            drafter.observe(held, {layer: states[0, path] for layer, states in target.hidden_states.items()})
-        _keep(target, held, path)
+            drafter.observe(length, {layer: states[0, path] for layer, states in target.hidden_states.items()})
+        _keep(target, length, path)
         tokens += [choices[node] for node in path]
         drafted += len(draft.tokens) - 1
         accepted += len(path) - 1
@@ -121,8 +121,8 @@ def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[i
     return [int(token) for token in logits.argmax(axis=-1)]
 
 
-def _keep(target: DecodeSession, held: int, path: Sequence[int]) -> None:
-    moves = [(held + node, held + depth) for depth, node in enumerate(path) if node != depth]
+def _keep(target: DecodeSession, length: int, path: Sequence[int]) -> None:
+    moves = [(length + node, length + depth) for depth, node in enumerate(path) if node != depth]
     if moves:
         target.reorder([source for source, _ in moves], [slot for _, slot in moves])
-    target.rewind(held + len(path))
+    target.rewind(length + len(path))

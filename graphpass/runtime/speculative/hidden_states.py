@@ -112,11 +112,11 @@ class ModelHead:
         outputs = {port.name: port for port in model.outputs}
         tokens, logits = inputs.pop("input_ids", None), outputs.pop("logits", None)
         if tokens is None or logits is None or len(inputs) != 1 or len(outputs) != 1:
-            taken, given = (
+            taken, returned = (
                 ", ".join(f"{port.name} {shape_text(port.shape)}" for port in ports)
                 for ports in (model.inputs, model.outputs)
             )
-            message = f"a head takes input_ids and states, and gives logits and states, not {taken}, and {given}"
+            message = f"a head takes input_ids and states, and gives logits and states, not {taken}, and {returned}"
             raise UnsupportedError("GP378", message, "export it so, or wrap it in a function")
         (self._states,), (self._made,) = inputs, outputs
         self._request = open_request(model, Device(device, exact, {}))

@@ -57,21 +57,21 @@ def _stateless(model: Model, inventory: Inventory) -> View:
             pasts = [name for name in pasts if "encoder" not in name]
         presents = _called(outputs, "present")
         kinds = dict.fromkeys(pasts, "kv")
-    found = paired_by_order(inventory, pasts, presents, kinds)
+    pairing = paired_by_order(inventory, pasts, presents, kinds)
     for cache in inventory.of_kind("cross"):
-        found.sees.setdefault(cache.name, "cross" if cache.name not in pasts and pasts else "nothing")
-    if found.overlooked:
+        pairing.sees.setdefault(cache.name, "cross" if cache.name not in pasts and pasts else "nothing")
+    if pairing.overlooked:
         called = "cache_params.past.key|value|conv|ssm" if is_hybrid else "key_values"
         cause = f"because its name does not hold {called}, or no output is left for it"
-        found.problems.append(f"will leave {listed(found.overlooked)} an ordinary input {cause}")
-    return judged(CONSUMER, inventory, found.sees, found.problems)
+        pairing.problems.append(f"will leave {listed(pairing.overlooked)} an ordinary input {cause}")
+    return judged(CONSUMER, inventory, pairing.sees, pairing.problems)
 
 
 def _kind(name: str) -> Sees | None:
-    found = _HYBRID.search(name)
-    if found is None:
+    match = _HYBRID.search(name)
+    if match is None:
         return None
-    return "kv" if found[2] in {"key", "value"} else "linear"
+    return "kv" if match[2] in {"key", "value"} else "linear"
 
 
 def _called(ports: tuple[tuple[Port, frozenset[str]], ...], words: str) -> list[str]:

@@ -80,7 +80,7 @@ def _numbers(inventory: Inventory) -> list[str]:
         if cache.index is not None and cache.layer is not None:
             layers.setdefault(cache.index, set()).add(cache.layer)
             names.setdefault(cache.index, []).append(cache.name)
-    number = next((number for number, found in layers.items() if len(found) > 1), None)
+    number = next((number for number, caches in layers.items() if len(caches) > 1), None)
     if number is None:
         return []
     both = f"{names[number][0]} and {names[number][-1]}"

@@ -36,16 +36,16 @@ def view(model: Model, inventory: Inventory) -> View:
     refusal = _refusal(model, patterns, pasts, presents)
     if refusal is not None:
         return judged(CONSUMER, inventory, {}, [f"will fail because {refusal}"])
-    found = paired_by_order(inventory, pasts, presents, dict.fromkeys(pasts, "kv"))
-    problems = found.problems
-    if found.overlooked:
+    pairing = paired_by_order(inventory, pasts, presents, dict.fromkeys(pasts, "kv"))
+    problems = pairing.problems
+    if pairing.overlooked:
         cause = "because of its name, so that kvcache_rewind does not reach it"
-        problems.append(f"will leave {listed(found.overlooked)} an ordinary input {cause}")
+        problems.append(f"will leave {listed(pairing.overlooked)} an ordinary input {cause}")
     problems += _layout(inventory)
     remarks = []
     if not patterns:
         remarks.append("knows names like present.0.key in releases after 1.24.1 only")
-    return judged(CONSUMER, inventory, found.sees, problems, remarks=remarks)
+    return judged(CONSUMER, inventory, pairing.sees, problems, remarks=remarks)
 
 
 def _is_past(name: str, patterns: set[str]) -> bool:

@@ -32,29 +32,29 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
         presents: Names of the outputs that it finds.
         kinds: The kind that it takes each of ``pasts`` for.
     """
-    found = Pairing()
+    pairing = Pairing()
     caches = {cache.read: cache for cache in inventory.caches}
     crossed: list[tuple[str, str]] = []
     for past, present in zip(pasts, presents, strict=False):
         cache = caches.get(past)
         if cache is not None:
-            found.sees[cache.name] = kinds[past]
+            pairing.sees[cache.name] = kinds[past]
         if cache is None or (cache.kind == "other" and is_mistaken(cache, kinds[past])):
-            found.problems.append(f"will take {past} for a cache, which it is not")
+            pairing.problems.append(f"will take {past} for a cache, which it is not")
         elif cache.write != present:
             crossed.append((past, present))
     if crossed:
         past, present = crossed[0]
         more = f", and so on ({len(crossed)} in all)" if len(crossed) > 1 else ""
-        found.problems.append(f"will pair {past} with {present}, because it pairs by order{more}")
+        pairing.problems.append(f"will pair {past} with {present}, because it pairs by order{more}")
     wrong: dict[Sees, list[str]] = {}
     for cache in inventory.of_kind("kv", "linear"):
-        seen = found.sees.get(cache.name)
+        seen = pairing.sees.get(cache.name)
         if seen is None:
-            found.overlooked.append(cache.name)
+            pairing.overlooked.append(cache.name)
         elif seen != cache.kind:
             wrong.setdefault(seen, []).append(cache.name)
     words = {"kv": "KV", "linear": "linear", "cross": "cross"}
     for kind, names in wrong.items():
-        found.problems.append(f"will take {listed(names)} for a {words[kind]} cache because of its name")
-    return found
+        pairing.problems.append(f"will take {listed(names)} for a {words[kind]} cache because of its name")
+    return pairing

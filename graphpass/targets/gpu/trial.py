@@ -20,7 +20,7 @@ _WORKER = """
 def run():
     if not any(name.split(".")[0] == "GPU" for name in core.available_devices):
         return
-    found["reads"] = reads = []
+    answer["reads"] = reads = []
     for op in core.compile_model(core.read_model(path), "GPU").get_runtime_model().get_ops():
         if op.get_rt_info()["layerType"].value == "kv_cache":
             # Keys are read through a Gather if the plugin has no beam table for them.
@@ -39,9 +39,9 @@ def observe(model: Model) -> Observation | str:
     done = run_worker(_WORKER, model, "compiled on the GPU plugin", stand_in())
     if done.refusal is not None:
         return done.refusal
-    if "reads" not in done.found:
+    if "reads" not in done.answer:
         return f"there is no GPU here, and {ENVIRONMENT} names no environment that stands in for one"
-    reads = set(done.found["reads"])
+    reads = set(done.answer["reads"])
     fused = frozenset(node.attributes["variable"] for node in model.graph.of_op("ReadValue") if node.name in reads)
     return Observation(done.tried, fused, "cache")
 
@@ -54,5 +54,5 @@ def plugin_version() -> str | None:
     """
     from graphpass.runtime.backends.openvino_request import is_there
 
-    found = stand_in() is not None or is_there("GPU")
-    return metadata.version("openvino") if found else None
+    is_installed = stand_in() is not None or is_there("GPU")
+    return metadata.version("openvino") if is_installed else None

@@ -122,10 +122,10 @@ def data_dependent(graph: Graph) -> Node | None:
 
 def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     ports = names_of(model, model.inputs)
-    found = {name for _, names in ports for name in names}
-    if "beam_idx" not in found:
+    inputs = {name for _, names in ports for name in names}
+    if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
-    if "position_ids" not in found:
+    if "position_ids" not in inputs:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
         if any(isinstance(match, Match) for match in tried):
             reason = "the model has no such input; it is added where Sin and Cos take positions from a Range"
@@ -219,7 +219,7 @@ def _instead(inventory: Inventory) -> str:
 def _attention(model: Model) -> Iterator[Finding]:
     """Yield attention whose mask is wrong for padding, or for the plugin's positions."""
     graph = model.graph
-    meanings = {found.node.index: found for found in model.analysis(find_masks)}
+    meanings = {mask.node.index: mask for mask in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
         mask, meaning = node.input(3), meanings.get(node.index)
         window = constant_window(graph, mask)

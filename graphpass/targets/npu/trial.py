@@ -20,7 +20,7 @@ npuw |= {"INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
 
 def run():
     difference = compared(core.read_model(path))
-    found["difference"] = None if difference is None or not numpy.isfinite(difference) else float(difference)
+    answer["difference"] = None if difference is None or not numpy.isfinite(difference) else float(difference)
 """
 
 _DECODER = """
@@ -56,7 +56,7 @@ def compared(model):
     try:
         forced, expected = generate(core.compile_model(model, "CPU", exact), None)
     except RuntimeError as error:
-        found["unknown"] = words(error)
+        answer["unknown"] = words(error)
     _, actual = generate(compiled, forced)
     return None if expected is None else numpy.abs(actual - expected).max() / numpy.abs(expected).max()
 """
@@ -94,15 +94,15 @@ def observe(model: Model) -> Observation | str:
         tried = "compiled on NPUW's generic path on the CPU, and ran once"
         return _observed(run_worker(_OPTIONS + _STATIC, model, tried), "outputs", _STATIC_TOLERANCE)
     done = run_worker(_OPTIONS + _DECODER, model, "compiled with NPUW on the CPU, and ran 8 steps")
-    if "unknown" in done.found and done.refused is None:
-        return f"the CPU plugin, which it would be compared with, fails: {done.found['unknown']}"
+    if "unknown" in done.answer and done.refused is None:
+        return f"the CPU plugin, which it would be compared with, fails: {done.answer['unknown']}"
     return _observed(done, "logits", _TOLERANCE)
 
 
 def _observed(done: Finished, results: str, tolerance: float) -> Observation:
     if done.refusal is not None:
         return done.refusal
-    difference = done.found["difference"]
+    difference = done.answer["difference"]
     if difference is None:
         return Observation(done.tried, wrong=f"its {results} are NaN", ran=True)
     differs = f"{results} differ by {difference:.1e} of the largest"

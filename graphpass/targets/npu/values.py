@@ -34,13 +34,13 @@ def _joined(graph: Graph, read: Node) -> list[Node]:
 
 def _is_attended(graph: Graph, value: Value) -> bool:
     read = [value, *(node.outputs[0] for node in _repeats(graph, value)[-1])]
-    return any(_ATTENDS.get(use.node.op) == use.port for one in read for use in graph.uses(one))
+    return any(_ATTENDS.get(use.node.op) == use.port for value in read for use in graph.uses(value))
 
 
 def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
     steps, values = [], [value]
     for kind in _REPEATS:
-        steps.append([use.node for one in values for use in graph.uses(one) if use.node.op == kind])
+        steps.append([use.node for value in values for use in graph.uses(value) if use.node.op == kind])
         values = [node.outputs[0] for node in steps[-1]]
     return steps
 

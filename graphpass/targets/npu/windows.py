@@ -21,10 +21,10 @@ _WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys")
 def unpatched_window(graph: Graph) -> Iterator[Node]:
     """Yield comparisons of positions for windows that NPUW does not fix."""
     known = {
-        found.nodes["window"].index
+        match.nodes["window"].index
         for node in graph.of_op("BitwiseAnd")
-        if isinstance(found := _WINDOW.match(graph, node), Match)
-        and are_known_places(graph, found["keys"], found["queries"])
+        if isinstance(match := _WINDOW.match(graph, node), Match)
+        and are_known_places(graph, match["keys"], match["queries"])
     }
     for node in graph.of_op("Greater", "GreaterEqual", "Less", "LessEqual"):
         operands = (node.source(0), node.source(1))

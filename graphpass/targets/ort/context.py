@@ -22,13 +22,13 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
     if file is None or not file.is_file():
         return {}
     try:
-        found = read_json(file.read_text(encoding="utf-8"))
+        content = read_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ReadError("GP116", f"{file} is no JSON: {error}", "copy it again from the model's origin") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ReadError("GP116", f"{file} holds no JSON object", "copy it again from the model's origin")
-    inner = found.get("text_config")
-    return {**found, **inner} if isinstance(inner, dict) else found
+    inner = content.get("text_config")
+    return {**content, **inner} if isinstance(inner, dict) else content
 
 
 def context_length(model_file: Path | None) -> int | None:

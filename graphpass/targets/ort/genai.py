@@ -134,12 +134,12 @@ class ORTGenAI(ORT):
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
         """See `Target.predict_beside`."""
-        found = self.predict(decoder, inventory)
-        if any(finding.verdict == "refused" and finding.subject == "model" for finding in found):
-            return found
+        findings = self.predict(decoder, inventory)
+        if any(finding.verdict == "refused" and finding.subject == "model" for finding in findings):
+            return findings
         reason = why_no_audio(encoder) or why_no_pair(encoder, decoder)
         refused = () if reason is None else (Finding.of_model(encoder, "refused", reason, WHISPER_SOURCE),)
-        return (*refused, *found)
+        return (*refused, *findings)
 
     def attempt(self, model: Model) -> Observation | str:
         """See `ORT.attempt`."""

@@ -48,7 +48,7 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
         raise UnsupportedError("GP397", f"onnxruntime-genai's generic decoder does not take this model: {reason}")
     keys, values = _keys_and_values(model)
     shape = keys[0].value_shape or ()
-    states = {role: held[0] for role, held in _states(model).items() if held}
+    states = {role: caches[0] for role, caches in _states(model).items() if caches}
     decoder: dict[str, Any] = {
         "filename": "model.onnx",
         **session_options(device),
@@ -88,12 +88,12 @@ def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[
         ReadError: GP116, a configuration of the input is no JSON object.
     """
     config, generation = configuration(source), configuration(source, "generation_config.json")
-    given = {**config, **{name: value for name, value in generation.items() if value is not None}}
-    tokens = {name: given[name] for name in ("bos_token_id", "eos_token_id") if given.get(name) is not None}
+    values = {**config, **{name: value for name, value in generation.items() if value is not None}}
+    tokens = {name: values[name] for name in ("bos_token_id", "eos_token_id") if values.get(name) is not None}
     ends = tokens.get("eos_token_id", [])
     last = ends[0] if isinstance(ends, list) and ends else ends
     # Padding at the end of a prompt is cut off, and 0 counts as padding by default.
-    pad = given.get("pad_token_id")
+    pad = values.get("pad_token_id")
     if pad is None and isinstance(last, int):
         pad = last
     padding = {} if pad is None else {"pad_token_id": pad}
@@ -122,12 +122,12 @@ def require_sizes(model: Model, source: Path | None, context: int | None) -> tup
     length = context or context_length(source)
     logits = next((port for port in model.outputs if port.name == "logits"), None)
     size = logits.shape[-1] if logits is not None and logits.shape else None
-    found = size if isinstance(size, int) else configuration(source).get("vocab_size")
-    if length is None or not isinstance(found, int):
+    vocabulary = size if isinstance(size, int) else configuration(source).get("vocab_size")
+    if length is None or not isinstance(vocabulary, int):
         missing = "number of positions" if length is None else "size of the vocabulary"
         reason = f"the {missing} is not known, and genai_config.json needs it"
         raise PreconditionError("GP396", reason, "--target 'ort-genai{context=N}' gives the positions")
-    return length, found
+    return length, vocabulary
 
 
 def _keys_and_values(model: Model) -> tuple[list[Cache], list[Cache]]:
@@ -138,8 +138,8 @@ def _keys_and_values(model: Model) -> tuple[list[Cache], list[Cache]]:
 
 def _states(model: Model) -> dict[str, list[Cache]]:
     """Return windows and recurrent states, by the words of the configuration."""
-    held = [cache for cache in analyze_caches(model).of_kind("linear") if cache.axes.batch == 0]
-    return {role: [cache for cache in held if cache.role == role] for role in ("conv", "recurrent")}
+    caches = [cache for cache in analyze_caches(model).of_kind("linear") if cache.axes.batch == 0]
+    return {role: [cache for cache in caches if cache.role == role] for role in ("conv", "recurrent")}
 
 
 def _kinds_of_layers(model: Model) -> dict[int | None, str]:
@@ -157,11 +157,11 @@ def why_no_generic_decoder(model: Model) -> str | None:
     keys, values = _keys_and_values(model)
     states = _states(model)
     taken = {cache.name for cache in (*keys, *values) if cache.kind == "kv" and cache.axes == _ORDER}
-    taken |= {cache.name for held in states.values() for cache in held}
+    taken |= {cache.name for caches in states.values() for cache in caches}
     others = [cache.name for cache in inventory.caches if cache.name not in taken]
     fed = {cache.read for cache in inventory.caches}
     unfed = [port.name for port in model.inputs if port.name not in fed and port.name not in _FED]
-    groups = (keys, values, *(held for held in states.values() if held))
+    groups = (keys, values, *(caches for caches in states.values() if caches))
     names = [{template_of(name(cache)) for cache in group} for group in groups for name in _NAMES]
     windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:

@@ -75,10 +75,10 @@ def _generate(folder: Path, features: Mapping[str, Array] | None) -> None:
     options.set_search_options(max_length=8, min_length=8)
     generator = onnxruntime_genai.Generator(model, options)
     if features is not None:
-        given = onnxruntime_genai.NamedTensors()
+        tensors = onnxruntime_genai.NamedTensors()
         for name, values in features.items():
-            given[name] = values
-        generator.set_inputs(given)
+            tensors[name] = values
+        generator.set_inputs(tensors)
     generator.append_tokens(numpy.array([[5, 9, 17]], numpy.int32))
     for _ in range(2):
         generator.generate_next_token()

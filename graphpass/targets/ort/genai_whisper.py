@@ -118,8 +118,8 @@ def audio_processor(source: Path | None) -> str | None:
         ),
     }
     sequence = [
-        {"operation": {"name": name, "type": kind, **({"attrs": given} if given else {})}}
-        for name, (kind, given) in steps.items()
+        {"operation": {"name": name, "type": kind, **({"attrs": attributes} if attributes else {})}}
+        for name, (kind, attributes) in steps.items()
     ]
     return json.dumps({"feature_extraction": {"sequence": sequence}}, indent=2) + "\n"
 
@@ -140,8 +140,8 @@ def why_no_audio(encoder: Model) -> str | None:
 def why_no_whisper(decoder: Model) -> str | None:
     """Return why a decoder beside an encoder of audio is refused; ``None`` otherwise."""
     inventory, caches = analyze_caches(decoder), _caches(decoder)
-    held = [cache for group in caches.values() for cache in group]
-    others = [cache.name for cache in inventory.caches if cache not in held]
+    members = [cache for group in caches.values() for cache in group]
+    others = [cache.name for cache in inventory.caches if cache not in members]
     fed = {cache.read for cache in inventory.caches}
     unfed = [port.name for port in decoder.inputs if port.name not in {*fed, TOKEN_INPUTS[0]}]
     counts = {role: len(group) for role, group in caches.items()}
@@ -149,11 +149,11 @@ def why_no_whisper(decoder: Model) -> str | None:
         return f"nothing feeds input {unfed[0]} of its decoder; {_ONLY}"
     if others:
         return f"cache {others[0]} is none of [batch, heads, positions, head_dim]"
-    if len(set(counts.values())) > 1 or not held:
+    if len(set(counts.values())) > 1 or not members:
         return f"its layers have different caches: {', '.join(f'{count} {role}' for role, count in counts.items())}"
-    if len({(cache.shape or ())[3] for cache in held}) > 1 or any(_differ(group) for group in caches.values()):
+    if len({(cache.shape or ())[3] for cache in members}) > 1 or any(_differ(group) for group in caches.values()):
         return "its caches have heads of different sizes"
-    if len({cache.element_type for cache in held}) > 1:
+    if len({cache.element_type for cache in members}) > 1:
         return "its caches are of different types"
     if any(not _are_counted(group) for group in caches.values()):
         return "names of its caches do not count layers from 0 by one template"
@@ -165,11 +165,11 @@ def why_no_pair(encoder: Model, decoder: Model) -> str | None:
     outputs = {port.name: port for port in encoder.outputs}
     for role in ("cross_key", "cross_value"):
         for cache in _caches(decoder)[role]:
-            given = outputs.get(cache.filled_by)
-            if given is None:
+            port = outputs.get(cache.filled_by)
+            if port is None:
                 return f"its encoder does not return {cache.filled_by}; graphpass convert makes it do so"
-            if given.element_type != cache.element_type or _sizes(given.shape)[1::2] != _sizes(cache.shape)[1::2]:
-                return f"output {given.name} of its encoder is not what input {cache.read} of its decoder takes"
+            if port.element_type != cache.element_type or _sizes(port.shape)[1::2] != _sizes(cache.shape)[1::2]:
+                return f"output {port.name} of its encoder is not what input {cache.read} of its decoder takes"
     states = [port for port in encoder.outputs if len(port.shape or ()) == 3]
     if len(states) != 1 or not isinstance(_sizes(states[0].shape)[2], int):
         return "its encoder does not return one tensor [batch, positions, hidden] of a fixed size"

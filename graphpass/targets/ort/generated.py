@@ -74,18 +74,20 @@ def generate(session: DecodeSession, rows: Rows) -> Generated:
 
 def largest_difference(right: list[Generated], ours: list[Generated]) -> float:
     """Return the largest difference of logits."""
-    return max(float(numpy.abs(one.logits - other.logits).max()) for one, other in zip(right, ours, strict=True))
+    return max(
+        float(numpy.abs(expected.logits - actual.logits).max()) for expected, actual in zip(right, ours, strict=True)
+    )
 
 
 def difference(right: list[Generated], ours: list[Generated], model: Model) -> str | None:
     """Return the first difference that rounding does not explain."""
     in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
     tolerance = _TOLERANCE["f16" if in_half else "f32"]
-    for one, other in zip(right, ours, strict=True):
-        largest = largest_difference([one], [other])
-        if not largest <= tolerance * max(1.0, float(numpy.abs(one.logits).max())):
+    for expected, actual in zip(right, ours, strict=True):
+        largest = largest_difference([expected], [actual])
+        if not largest <= tolerance * max(1.0, float(numpy.abs(expected.logits).max())):
             return f"logits differ by {largest:.2g}"
         # In f16 a tie may fall either way.
-        if not in_half and one.tokens != other.tokens:
-            return f"tokens are {other.tokens}, not {one.tokens}"
+        if not in_half and expected.tokens != actual.tokens:
+            return f"tokens are {actual.tokens}, not {expected.tokens}"
     return None

@@ -101,8 +101,8 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
             reason = f"{provider.name} has no kernel of Attention, so that the CPU computes it: {cure}"
             yield Finding("attention", block.node, "not fused", block.layer, block.node, reason, _KERNELS)
         else:
-            found = read.get(block.node)
-            better = _cure(found, provider) if isinstance(found, GroupedQuery) else found
+            group = read.get(block.node)
+            better = _cure(group, provider) if isinstance(group, GroupedQuery) else group
             slower = "" if better is None else f", not GroupQueryAttention, which keeps its cache in place: {better}"
             yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}{slower}")
 
@@ -139,16 +139,18 @@ def _experts(model: Model, provider: Provider) -> Iterator[Finding]:
         known = f"a kernel of {node.op} for {' and '.join(sorted(types))}, not for {kind}"
         reason = f"{provider.name} has {known if types else _NO_KERNEL[node.op]}"
         yield Finding("experts", node.name, "not fused", None, node.name, reason, provider.experts_source)
-    for name, found in model.analysis(find_mixtures).items():
-        reason = f"computed as written: {found if isinstance(found, Miss) else _experts_cure(model, found, provider)}"
+    for name, mixture in model.analysis(find_mixtures).items():
+        reason = (
+            f"computed as written: {mixture if isinstance(mixture, Miss) else _experts_cure(model, mixture, provider)}"
+        )
         yield Finding("experts", name, "plain", reason=reason)
 
 
-def _experts_cure(model: Model, found: Mixture, provider: Provider) -> Miss | str:
+def _experts_cure(model: Model, mixture: Mixture, provider: Provider) -> Miss | str:
     from graphpass.analysis.experts.mixtures import why_exact_stays
 
     if not provider.expert_types:
         return f"{provider.name} has no kernel of MoE"
-    if found.blocks is not None and not provider.quantized_expert_types:
+    if mixture.blocks is not None and not provider.quantized_expert_types:
         return f"{provider.name} has {_NO_KERNEL['QMoE']}"
-    return why_exact_stays(model.graph, found) or "run fuse-experts"
+    return why_exact_stays(model.graph, mixture) or "run fuse-experts"

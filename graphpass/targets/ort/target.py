@@ -176,9 +176,9 @@ class ORT(Target):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
 
     def _quantized(self) -> list[str]:
-        given = [f"bits={str(self.cache_precision)[1:]}"]
-        given += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
-        return [f"quantize-caches{{{','.join(given)}}}"]
+        options = [f"bits={str(self.cache_precision)[1:]}"]
+        options += [] if self.calibration is None else [f"tokens={quote(self.calibration)}"]
+        return [f"quantize-caches{{{','.join(options)}}}"]
 
 
 def _is_in_bf16(model: Model) -> bool:

@@ -46,24 +46,24 @@ def observe(model: OnnxModel) -> Observation | str:
         command = [sys.executable, "-m", __name__, str(file.resolve()), str(answer)]
         if failure := run_apart(command, answer, _LIMIT, where):
             return Observation(tried, refused=failure)
-        found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
-    if "obstacle" in found:
-        return str(found["obstacle"])
-    if "refused" in found:
-        return Observation(tried, refused=found["refused"])
-    elsewhere = Counter(op for op, provider in found["ran"].values() if provider != PROVIDER)
+        observed: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    if "obstacle" in observed:
+        return str(observed["obstacle"])
+    if "refused" in observed:
+        return Observation(tried, refused=observed["refused"])
+    elsewhere = Counter(op for op, provider in observed["ran"].values() if provider != PROVIDER)
     counted = ", ".join(f"{count} {op}" for op, count in sorted(elsewhere.items()))
     return Observation(
-        f"{tried}, logits within {found['largest']:.2g}; on the CPU provider ran {counted or 'nothing'}",
+        f"{tried}, logits within {observed['largest']:.2g}; on the CPU provider ran {counted or 'nothing'}",
         fused=frozenset(
             name.removesuffix(_JOINED)
-            for name, (op, provider) in found["ran"].items()
+            for name, (op, provider) in observed["ran"].items()
             if provider == PROVIDER and op in STATE_OPERATORS
         ),
-        wrong=found["wrong"],
+        wrong=observed["wrong"],
         ran=True,
         elsewhere=frozenset(
-            name for name, (op, provider) in found["ran"].items() if provider != PROVIDER and op in _HEAVY
+            name for name, (op, provider) in observed["ran"].items() if provider != PROVIDER and op in _HEAVY
         ),
     )
 
@@ -76,7 +76,7 @@ def _run(file: Path, answer: Path) -> None:
     from graphpass.runtime.sessions.cache_store import caches_of
     from graphpass.runtime.sessions.session import DecodeSession
 
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     try:
         model = load(file)
         batches = batches_for(model)
@@ -88,10 +88,10 @@ def _run(file: Path, answer: Path) -> None:
         ours: list[Generated] = [generate(DecodeSession(store), rows) for rows in batches]
         assert isinstance(store.request, OnnxRuntimeRequest)
         largest = largest_difference(right, ours)
-        found = {"wrong": difference(right, ours, model), "largest": largest, "ran": store.request.ran()}
+        results = {"wrong": difference(right, ours, model), "largest": largest, "ran": store.request.ran()}
     except GraphpassError as error:
-        found = {"refused": error.message}
-    answer.write_text(json.dumps(found), encoding="utf-8")
+        results = {"refused": error.message}
+    answer.write_text(json.dumps(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -98,10 +98,10 @@ def _entries(graph: Graph, cache: Cache) -> Iterator[Use]:
 def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | None:
     if loop is None:
         return Miss(graph.reads[cache.read], "neither a convolution nor a loop over the tokens takes it")
-    given = len(loop.node.inputs), loop.port
-    if given not in _RECURRENCES:
-        found = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in _RECURRENCES.items())
-        reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {found} are found"
+    signature = len(loop.node.inputs), loop.port
+    if signature not in _RECURRENCES:
+        inputs = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in _RECURRENCES.items())
+        reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {inputs} are found"
         return Miss(loop.node, reason)
     return None
 
@@ -130,7 +130,7 @@ def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
 def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
     """Yield parts that compute otherwise without mask and with new positions."""
     graph = model.graph
-    meanings = {found.node.index: found for found in model.analysis(find_masks)}
+    meanings = {mask.node.index: mask for mask in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
         if node.name not in attention or attention[node.name].verdict != "fused":
             continue
@@ -160,8 +160,8 @@ def _left_inputs(graph: Graph) -> Iterator[Finding]:
         return () if kept else use.node.outputs
 
     for name in ("attention_mask", "beam_idx"):
-        found = graph.parameters.get(name)
-        for use in [] if found is None else graph.forward([found], outputs):
+        parameter = graph.parameters.get(name)
+        for use in [] if parameter is None else graph.forward([parameter], outputs):
             if use.node.op == "Result" or (use.node.op == "ScaledDotProductAttention" and use.port == 0):
                 reason = f"more than the masks and caches of attention follows from {name}, which is dropped"
                 yield Finding("input", name, "refused", node=use.node.name, reason=reason, source=_TRANSFORMATION)

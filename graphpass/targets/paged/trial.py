@@ -67,13 +67,13 @@ def run():
     named = (port.partial_shape for port in model.inputs if "inputs_embeds" in port.get_names())
     hidden.extend(shape[2].get_length() for shape in named)
     paged_attention_transformation(model)
-    found["left"] = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() == "ReadValue"]
+    answer["left"] = [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() == "ReadValue"]
     try:
         expected = logits(core.read_model(path), whole)
         difference = numpy.abs(logits(model, paged) - expected).max() / numpy.abs(expected).max()
-        found["difference"] = float(difference) if numpy.isfinite(difference) else None
+        answer["difference"] = float(difference) if numpy.isfinite(difference) else None
     except (RuntimeError, StopIteration, ValueError) as error:
-        found["unfed"] = words(error) if str(error) else "an input is not known"
+        answer["unfed"] = words(error) if str(error) else "an input is not known"
 """
 
 
@@ -83,10 +83,10 @@ def observe(model: Model) -> Observation:
     if done.refusal is not None:
         return done.refusal
     reads = model.graph.of_op("ReadValue")
-    fused = frozenset(node.attributes["variable"] for node in reads if node.name not in done.found["left"])
-    if "unfed" in done.found:
-        return Observation(f"{done.tried}, without running it: {done.found['unfed']}", fused, "cache")
-    difference = done.found["difference"]
+    fused = frozenset(node.attributes["variable"] for node in reads if node.name not in done.answer["left"])
+    if "unfed" in done.answer:
+        return Observation(f"{done.tried}, without running it: {done.answer['unfed']}", fused, "cache")
+    difference = done.answer["difference"]
     amount = "are NaN" if difference is None else f"differ by {difference:.1e} of the largest"
     wrong = f"a prompt's logits {amount}" if difference is None or difference > _TOLERANCE else None
     return Observation(f"{done.tried}, and a prompt's logits {amount}", fused, "cache", wrong=wrong, ran=True)

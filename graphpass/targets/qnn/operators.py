@@ -91,8 +91,8 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
 def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
     """Return why HTP does not run this form of an operator that it has."""
     if node.op in SCATTERS:
-        given = node.attributes.get("reduction", "none")
-        reduction = given.decode() if isinstance(given, bytes) else given
+        mode = node.attributes.get("reduction", "none")
+        reduction = mode.decode() if isinstance(mode, bytes) else mode
         is_left = reduction not in _REDUCTIONS.get(node.op, ()) or (
             node.op == "ScatterElementsUpdate" and kind in _FLOATS
         )
@@ -116,8 +116,10 @@ def _is_in_norm(graph: Graph, node: Node) -> bool:
     """Return whether a Reciprocal stands in a weighted root mean square norm."""
     root = graph.producer(node.source())
     total = graph.producer(root.source()) if root.op == "Sqrt" else root
-    if total.op != "Add" or all(graph.producer(one).op != "ReduceMean" for one in total.inputs if one is not None):
+    if total.op != "Add" or all(
+        graph.producer(value).op != "ReduceMean" for value in total.inputs if value is not None
+    ):
         return False
     normed = [use.node for use in graph.uses(node.outputs[0]) if use.node.op == "Multiply"]
-    scaled = [use.node for one in normed for use in graph.uses(one.outputs[0]) if use.node.op == "Multiply"]
-    return any(graph.producer(value).op == "Constant" for one in scaled for value in one.inputs if value is not None)
+    scaled = [use.node for node in normed for use in graph.uses(node.outputs[0]) if use.node.op == "Multiply"]
+    return any(graph.producer(value).op == "Constant" for node in scaled for value in node.inputs if value is not None)

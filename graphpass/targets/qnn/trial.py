@@ -29,7 +29,7 @@ from graphpass.runtime.backends.qnn_request import nodes_on_cpu
 from graphpass.runtime.embedding_model import let_take_ids
 
 *paths, answer = sys.argv[1:]
-found = {"version": version("onnxruntime-qnn")}
+answer = {"version": version("onnxruntime-qnn")}
 models = [load(Path(path)) for path in paths]
 try:
     left = [node for path in dict.fromkeys(paths) for node in nodes_on_cpu(Path(path))]
@@ -48,13 +48,13 @@ try:
         pairs.append([session.step([[token]])[0, -1] for session in sessions])
     expected, actual = (np.stack(rows).astype(np.float64) for rows in zip(*pairs))
     difference = np.abs(actual - expected).max() / np.abs(expected).max()
-    found["difference"] = float(difference) if np.isfinite(difference) else None
-    found["steps"] = steps
-    found["tokens"] = int((expected.argmax(-1) == actual.argmax(-1)).sum())
+    answer["difference"] = float(difference) if np.isfinite(difference) else None
+    answer["steps"] = steps
+    answer["tokens"] = int((expected.argmax(-1) == actual.argmax(-1)).sum())
 except GraphpassError as error:
-    found["refused"] = error.message
+    answer["refused"] = error.message
 with open(answer, "w") as file:
-    json.dump(found, file)
+    json.dump(answer, file)
 """.replace("STEPS", str(_STEPS))
 
 _COMPILE = """
@@ -64,13 +64,13 @@ from graphpass.errors import GraphpassError
 from graphpass.runtime.backends.qnn_request import compile_for_htp
 import json
 source, destination, answer = sys.argv[1:]
-found = {}
+answer = {}
 try:
     compile_for_htp(Path(source), Path(destination))
 except GraphpassError as error:
-    found["refused"] = error.message
+    answer["refused"] = error.message
 with open(answer, "w") as file:
-    json.dump(found, file)
+    json.dump(answer, file)
 """
 
 _MISSING = "onnxruntime-qnn is not installed: pip install 'graphpass[qnn]'"
@@ -91,20 +91,20 @@ def observe(prefill: Model, decode: Model) -> Observation | str:
         return _MISSING
     with tempfile.TemporaryDirectory() as scratch:
         paths = [_file(model, Path(scratch, name)) for model, name in ((prefill, "prefill"), (decode, "decode"))]
-        found = run_python(_RUN, paths)
-    if isinstance(found, str):
-        return Observation("opened on the HTP of ONNX Runtime's QNN provider", refused=found)
-    tried = f"ran on HTP, without the CPU provider, onnxruntime-qnn {found['version']}"
-    if "refused" in found:
-        return Observation(tried, refused=found["refused"])
-    if found["difference"] is None:
+        answer = run_python(_RUN, paths)
+    if isinstance(answer, str):
+        return Observation("opened on the HTP of ONNX Runtime's QNN provider", refused=answer)
+    tried = f"ran on HTP, without the CPU provider, onnxruntime-qnn {answer['version']}"
+    if "refused" in answer:
+        return Observation(tried, refused=answer["refused"])
+    if answer["difference"] is None:
         return Observation(tried, wrong="its logits are NaN", ran=True)
-    count = found["steps"] + 1
+    count = answer["steps"] + 1
     differs = (
-        f"logits differ by {found['difference']:.1e} of the largest, {found['tokens']} of {count} tokens are equal"
+        f"logits differ by {answer['difference']:.1e} of the largest, {answer['tokens']} of {count} tokens are equal"
     )
-    wrong = f"its {differs}" if found["difference"] > _TOLERANCE else None
-    return Observation(f"{tried}, a prompt and {found['steps']} steps: {differs}", wrong=wrong, ran=True)
+    wrong = f"its {differs}" if answer["difference"] > _TOLERANCE else None
+    return Observation(f"{tried}, a prompt and {answer['steps']} steps: {differs}", wrong=wrong, ran=True)
 
 
 def compile_file(source: Path) -> None:
@@ -116,8 +116,8 @@ def compile_file(source: Path) -> None:
     if not is_installed():
         raise UnsupportedError("GP321", f"cannot compile for HTP: {_MISSING}")
     destination = source.with_name(f"{source.stem}_ctx.onnx")
-    found = run_python(_COMPILE, [str(source), str(destination)])
-    refused = found if isinstance(found, str) else found.get("refused")
+    answer = run_python(_COMPILE, [str(source), str(destination)])
+    refused = answer if isinstance(answer, str) else answer.get("refused")
     if refused is not None or not destination.exists():
         raise UnsupportedError("GP321", f"cannot compile {source.name} for HTP: {refused or 'QNN wrote nothing'}")
 

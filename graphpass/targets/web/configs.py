@@ -85,13 +85,13 @@ def like(layers: Sequence[frozenset[str]]) -> dict[str, Any] | None:
     Args:
         layers: Roles of the caches of each layer that has some.
     """
-    found = set(layers)
-    if found == {_KEYS_AND_VALUES}:
+    roles = set(layers)
+    if roles == {_KEYS_AND_VALUES}:
         return {"model_type": "llama", "num_hidden_layers": len(layers)}
-    if found == {_KEYS_AND_VALUES | _KEPT["mamba"]}:
+    if roles == {_KEYS_AND_VALUES | _KEPT["mamba"]}:
         return {"model_type": "falcon_h1", "num_hidden_layers": len(layers)}
     for kind, other in (("lfm2", "conv"), ("qwen3_next", "linear_attention")):
-        if found == {_KEYS_AND_VALUES, _KEPT[other]}:
+        if roles == {_KEYS_AND_VALUES, _KEPT[other]}:
             names = ["full_attention" if roles == _KEYS_AND_VALUES else other for roles in layers]
             return {"model_type": kind, "num_hidden_layers": len(layers), "layer_types": names}
     return None

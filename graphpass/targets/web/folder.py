@@ -41,20 +41,20 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
     from graphpass.dialects.onnx.shards import count_shards
 
     assert isinstance(model, OnnxModel)
-    given = configuration_of(source)
+    configuration = configuration_of(source)
     name = PurePosixPath(file).name
     suffixes = {suffix: kind for kind, suffix in SUFFIXES.items()}
     told: dict[str, Any] = {"dtype": suffixes[name.removeprefix("model").removesuffix(".onnx")], "device": device}
     if shards := count_shards(model):
         told["use_external_data_format"] = {name: shards}
-    config = {name: value for name, value in given.items() if name not in {"text_config", "vision_config"}}
-    if any(str(one).endswith("ForConditionalGeneration") for one in config.get("architectures") or ()):
+    config = {name: value for name, value in configuration.items() if name not in {"text_config", "vision_config"}}
+    if any(str(name).endswith("ForConditionalGeneration") for name in config.get("architectures") or ()):
         # A class of several files would be loaded.
         del config["architectures"]
-    found = caches_for(model, analyze_caches(model))
-    if found.stand_in is not None:
+    named = caches_for(model, analyze_caches(model))
+    if named.stand_in is not None:
         config = {name: value for name, value in config.items() if name not in _OF_OTHER_TYPES}
-        config |= found.stand_in
+        config |= named.stand_in
     return json.dumps(config | {"transformers.js_config": told}, indent=2) + "\n"
 
 

@@ -61,13 +61,13 @@ def caches_for(model: Model, inventory: Inventory) -> Named:
     Raises:
         ReadError: GP116, the configuration is no JSON object.
     """
-    found = _roles(inventory)
+    roles = _roles(inventory)
     config = configuration_of(model.path)
     kind = config.get("model_type")
     meant = caches_of(config)
-    if meant is not None and [*meant.layers.values()] == found:
+    if meant is not None and [*meant.layers.values()] == roles:
         return Named(meant, None, kind)
-    other = like(found)
+    other = like(roles)
     return Named(None, None, kind) if other is None else Named(caches_of(other), other, kind)
 
 

@@ -40,23 +40,23 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
     """
     from graphpass.dialects.onnx.shards import stage_sharded
 
-    found = find_javascript()
-    if isinstance(found, str):
-        return found
+    javascript = find_javascript()
+    if isinstance(javascript, str):
+        return javascript
     batches = batches_for(model)
     right = on_cpu(model, batches)
     if isinstance(right, str):
         return right
     is_software = device == "webgpu" and software_vulkan() is not None
     model, precision = for_adapter(model, is_software=is_software)
-    tried = f"transformers.js {found.version}, a prompt and {STEPS} tokens{precision}"
+    tried = f"transformers.js {javascript.version}, a prompt and {STEPS} tokens{precision}"
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         folder = Path(name, "model")
         (folder / file).parent.mkdir(parents=True)
         stage_sharded(model, (folder / file).parent, Path(file).name)
         (folder / "config.json").write_text(config, encoding="utf-8")
-        for place, where in _places(found, device):
-            answer = run_task(found, folder, where, batches, in_browser=place == "Chromium")
+        for place, where in _places(javascript, device):
+            answer = run_task(javascript, folder, where, batches, in_browser=place == "Chromium")
             if isinstance(answer, str) and _NO_ADAPTER in answer:
                 tried += f", and not on {where}: {place} found no adapter"
                 continue
@@ -68,45 +68,51 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
     return Observation(tried, ran=True)
 
 
-def _places(found: JavaScript, device: str) -> tuple[tuple[str, str], ...]:
+def _places(javascript: JavaScript, device: str) -> tuple[tuple[str, str], ...]:
     """Return programs and devices to try."""
     # The CPU of Node shows at little cost whether the folder loads.
-    if found.browser is not None:
+    if javascript.browser is not None:
         return ("Node", "cpu"), ("Chromium", device)
     return ("Node", "cpu"), *((("Node", device),) if device == "webgpu" else ())
 
 
 def run_task(
-    found: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int = STEPS, *, in_browser: bool
+    javascript: JavaScript,
+    folder: Path,
+    device: str,
+    batches: tuple[Rows, ...],
+    steps: int = STEPS,
+    *,
+    in_browser: bool,
 ) -> list[Generated] | str:
     """Generate with a folder in a process of its own; return how that failed otherwise."""
-    results = answers_of(found, folder, device, batches, steps, in_browser=in_browser)
+    results = answers_of(javascript, folder, device, batches, steps, in_browser=in_browser)
     if isinstance(results, str):
         return results
     return [Generated(each["tokens"], numpy.array(each["logits"], numpy.float32)) for each in results]
 
 
 def answers_of(
-    found: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int, *, in_browser: bool
+    javascript: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int, *, in_browser: bool
 ) -> list[dict[str, Any]] | str:
     """Return what ``generate.mjs`` reports of each batch, or how it failed."""
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         task, answer = Path(name, "task.json"), Path(name, "answer.json")
         software = software_vulkan()
-        given = {
-            "modules": str(found.modules),
+        request = {
+            "modules": str(javascript.modules),
             "folder": str(folder.resolve()),
             "device": device,
             "batches": batches,
             "steps": steps,
-            "chromium": found.browser,
+            "chromium": javascript.browser,
             "software": software is not None,
         }
-        task.write_text(json.dumps(given), encoding="utf-8")
+        task.write_text(json.dumps(request), encoding="utf-8")
         script = _HERE / ("in_browser.mjs" if in_browser else "in_node.mjs")
         # Node's WebGPU looks for a driver of Vulkan; Chromium brings its own.
         environment: Mapping[str, str] = software or {} if device == "webgpu" and not in_browser else {}
-        if failure := run_apart([found.node, str(script), str(task), str(answer)], answer, _LIMIT, environment):
+        if failure := run_apart([javascript.node, str(script), str(task), str(answer)], answer, _LIMIT, environment):
             return failure
         results: list[dict[str, Any]] = json.loads(answer.read_text())["results"]
     return results

@@ -54,10 +54,10 @@ class Budget:
         usual = cls.of_machine()
         seconds, size = usual.seconds, usual.bytes
         for part in text.split(","):
-            found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|MB|GB)\s*", part)
-            if found is None:
+            match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|MB|GB)\s*", part)
+            if match is None:
                 raise UsageError("GP250", f"{text!r} is no budget", "give time, memory or both: 60s,4GB")
-            number, unit = float(found[1]), found[2]
+            number, unit = float(match[1]), match[2]
             if unit in _UNITS:
                 size = number * _UNITS[unit]
             else:

@@ -54,29 +54,33 @@ class Channels:
 
 def find_channels(graph: Graph) -> Channels | None:
     """Return the inner channels of a part: those of its largest product."""
-    found = [_channels(graph, product) for product in graph.of_op("MatMul")]
-    return max((one for one in found if one is not None), key=lambda one: known_elements(one.weights), default=None)
+    candidates = [_channels(graph, product) for product in graph.of_op("MatMul")]
+    return max(
+        (candidate for candidate in candidates if candidate is not None),
+        key=lambda candidate: known_elements(candidate.weights),
+        default=None,
+    )
 
 
 def with_channels(model: Model, ends: tuple[int, int]) -> Model:
     """Copy a part that computes some channels alone, the first to before the last."""
     copy = model.clone()
     graph = copy.graph
-    found = find_channels(graph)
-    assert found is not None
+    channels = find_channels(graph)
+    assert channels is not None
     cutter = Cutter(copy, "channels")
     rewriter, write = cutter.rewriter, cutter.write
-    for maker in found.makers:
+    for maker in channels.makers:
         product, axis = maker.product, columns_of(maker.product)
         some = cutter.cut(maker.weights, (maker.first + ends[0], maker.first + ends[1]), axis)
-        given: dict[str, Any] = {"transpose_b": True} if axis == 0 else {}
+        attributes: dict[str, Any] = {"transpose_b": True} if axis == 0 else {}
         some = write.convert(some, product.source(1).element_type)
-        rewriter.replace(maker.value, write.op("MatMul", product.source(), some, **given))
-    for value, readers in found.constants:
+        rewriter.replace(maker.value, write.op("MatMul", product.source(), some, **attributes))
+    for value, readers in channels.constants:
         some = cutter.cut(value, ends, (value.rank or 1) - 1)
         rewriter.redirect_uses(value, some, partial(_is_among, readers))
-    some = cutter.cut(found.weights, ends, 1 - columns_of(found.product))
-    rewriter.redirect(found.product, 1, write.convert(some, found.product.source(1).element_type))
+    some = cutter.cut(channels.weights, ends, 1 - columns_of(channels.product))
+    rewriter.redirect(channels.product, 1, write.convert(some, channels.product.source(1).element_type))
     cutter.finish()
     return copy
 
@@ -138,10 +142,10 @@ def _is_added(graph: Graph, product: Node) -> bool:
     value = product.outputs[0]
     while len(uses := graph.uses(value)) == 1:
         node = uses[0].node
-        others = [one for port, one in enumerate(node.inputs) if port != uses[0].port and one is not None]
+        others = [value for port, value in enumerate(node.inputs) if port != uses[0].port and value is not None]
         if node.op in SKIP_NORMS or (node.op == "Add" and is_activation(graph, others[0])):
             return True
-        if node.op not in CASTS | {"Add", "Multiply"} or any(is_activation(graph, one) for one in others):
+        if node.op not in CASTS | {"Add", "Multiply"} or any(is_activation(graph, value) for value in others):
             return False
         value = node.outputs[0]
     return False
@@ -151,7 +155,7 @@ def _maker(graph: Graph, value: Value) -> _Maker | None:
     """Return what makes channels: a product, or some columns of one."""
     node, first = graph.producer(value), 0
     if node.op in SPLITS:
-        before = [fixed_size(one, -1) for one in node.outputs[: value.port]]
+        before = [fixed_size(output, -1) for output in node.outputs[: value.port]]
         if node.attributes.get("axis") not in {-1, (value.rank or 0) - 1} or None in before:
             return None
         node, first = graph.producer(node.source()), sum(size for size in before if size)

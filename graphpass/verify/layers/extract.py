@@ -93,15 +93,15 @@ def extract(part: Part) -> Model:
     if leaving is not None:
         rewriter.output(LOGITS, out, "f32", [None, None, _width(leaving) + 2 * len(_TURNS)])
     rewriter.finish()
-    model.declare(one for one in model.declarations if one.name in part.caches)
+    model.declare(declaration for declaration in model.declarations if declaration.name in part.caches)
     return model
 
 
 def _needed(part: Part) -> dict[int, Node]:
     """Return the nodes of a model of ``part`` alone, and all inputs but caches."""
     chain, graph = part.chain, part.chain.graph
-    found = {node.index: node for node in graph.backward(part.ends, lambda node: sources_in(part, node))}
-    read = [graph.producer(value) for node in found.values() for value in node.inputs if value is not None]
+    nodes = {node.index: node for node in graph.backward(part.ends, lambda node: sources_in(part, node))}
+    read = [graph.producer(value) for node in nodes.values() for value in node.inputs if value is not None]
     more = [node for node in read if node.op == "Constant"]
     more += [graph.reads[name] for name in part.reads]
     more += [
@@ -109,7 +109,7 @@ def _needed(part: Part) -> dict[int, Node]:
     ]
     if part.exit is None:
         more.append(chain.logits)
-    return found | {node.index: node for node in more}
+    return nodes | {node.index: node for node in more}
 
 
 def _replace_cut(rewriter: Rewriter, write: Writer, cut: Value, stream: Handle) -> None:

@@ -76,8 +76,8 @@ def _treats_words_alike(graph: Graph, product: Node, logits: Value) -> bool:
     value = logits
     while value.node != product.index:
         node = graph.producer(value)
-        others = [one for one in node.inputs if one is not None and not is_activation(graph, one)]
-        if not all(is_scalar(one) for one in others):
+        others = [value for value in node.inputs if value is not None and not is_activation(graph, value)]
+        if not all(is_scalar(value) for value in others):
             return False
-        value = next(one for one in node.inputs if one is not None and is_activation(graph, one))
+        value = next(value for value in node.inputs if value is not None and is_activation(graph, value))
     return True

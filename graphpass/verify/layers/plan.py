@@ -47,9 +47,9 @@ class Part:
     def ends(self) -> list[Value]:
         """Return its last value, then those written to its caches."""
         graph = self.chain.graph
-        found = [self.exit if self.exit is not None else self.chain.logits.source()]
+        values = [self.exit if self.exit is not None else self.chain.logits.source()]
         own = (cache for cache in self.chain.caches if cache.name in self.caches and cache.write in graph.writes)
-        return [*found, *(graph.writes[cache.write].source() for cache in own)]
+        return [*values, *(graph.writes[cache.write].source() for cache in own)]
 
     @cached_property
     def outside(self) -> dict[int, Value]:
@@ -103,11 +103,11 @@ def _chain(model: Model) -> Chain | str:
 def _paired(reference: Chain, candidate: Chain, contents: tuple[Contents, Contents]) -> list[tuple[Value, Value]]:
     """Return the values of both models, in order, before which they read the same weights."""
     counts = [
-        Counter(held[node] for node in chain.weights if node in held)
-        for chain, held in zip((reference, candidate), contents, strict=True)
+        Counter(content[node] for node in chain.weights if node in content)
+        for chain, content in zip((reference, candidate), contents, strict=True)
     ]
     common = {key: hash_of(key) for key, count in counts[0].items() if counts[1][key] == count}
-    sums = [_sums(chain, held, common) for chain, held in zip((reference, candidate), contents, strict=True)]
+    sums = [_sums(chain, content, common) for chain, content in zip((reference, candidate), contents, strict=True)]
     # The first value after some weights: norms and casts of it that follow may be fused in one model.
     firsts: list[dict[int, Value]] = [{}, {}]
     for side, chain in enumerate((reference, candidate)):
@@ -125,11 +125,11 @@ def hash_of(key: Hashable) -> int:
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:16])
 
 
-def _sums(chain: Chain, held: Contents, common: Mapping[Hashable, int]) -> list[int]:
+def _sums(chain: Chain, content: Contents, common: Mapping[Hashable, int]) -> list[int]:
     """Return the sum of common weights read up to each cut."""
     pieces = [0] * (len(chain.cuts) + 1)
     for node, piece in chain.weights.items():
-        pieces[piece] += common.get(held.get(node), 0)
+        pieces[piece] += common.get(content.get(node), 0)
     sums, total = [], 0
     for piece in pieces[:-1]:
         total += piece
@@ -147,7 +147,7 @@ def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
 def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
     """Return the pairs that begin parts: around segments with caches, and after the last layer."""
     segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
-    holding = sorted({segment for found in segments for segment in found.values()}) or list(range(len(pairs) + 1))
+    holding = sorted({segment for side in segments for segment in side.values()}) or list(range(len(pairs) + 1))
     # Prompts and steps are the same to a layer after its caches, so it need not go through both.
     starts = {end for segment in holding for end in (segment - 1, segment) if 0 <= end < len(pairs)}
     steps = {later - earlier for earlier, later in pairwise(holding)}
@@ -159,10 +159,10 @@ def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
 def _parts(chain: Chain, cuts: list[Value], starts: list[int]) -> list[Part]:
     segments = _segments(chain, cuts)
     bounds = [-1, *starts, len(cuts)]
-    found = []
+    parts = []
     for first, last in pairwise(bounds):
         entry = cuts[first] if first >= 0 else None
         inside = tuple(name for name, segment in segments.items() if first < segment <= last)
         exit_ = cuts[last] if last < len(cuts) else None
-        found.append(Part(chain, entry, exit_, inside))
-    return found
+        parts.append(Part(chain, entry, exit_, inside))
+    return parts

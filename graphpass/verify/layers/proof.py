@@ -74,14 +74,14 @@ def compare_within(
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
         UsageError: GP250, ``budget`` is none.
     """
-    found = _compared(Request(**settings), reference, candidate, budget, all_layers=all_layers)
-    if not found.passed:
-        return found
+    comparison = _compared(Request(**settings), reference, candidate, budget, all_layers=all_layers)
+    if not comparison.passed:
+        return comparison
     with stage("comparing structures"):
-        structure = compare_structures(reference, candidate, None if found.parts else feed)
-    found = replace(found, structure=structure)
+        structure = compare_structures(reference, candidate, None if comparison.parts else feed)
+    comparison = replace(comparison, structure=structure)
     unlike = None if structure is None else structure.difference(allow)
-    return found if unlike is None else found.diverging(f"{unlike.operator} {unlike.node}", unlike.reason)
+    return comparison if unlike is None else comparison.diverging(f"{unlike.operator} {unlike.node}", unlike.reason)
 
 
 def _compared(
@@ -97,11 +97,11 @@ def _compared(
     if not isinstance(planned, str):
         try:
             with _set_aside():
-                found = with_names(_Proof(planned, request).run(all_layers=all_layers), *wide)
+                comparison = with_names(_Proof(planned, request).run(all_layers=all_layers), *wide)
             # Parts are fed random vectors, whose keys and values no scales suit.
             if is_rounded and limits.holds((candidate,)):
-                return with_rounding(found, candidate, wide[1], _open_lean)
-            return replace(found, skipped=(*found.skipped, _ROUNDING)) if is_rounded else found
+                return with_rounding(comparison, candidate, wide[1], _open_lean)
+            return replace(comparison, skipped=(*comparison.skipped, _ROUNDING)) if is_rounded else comparison
         except UnsupportedError as error:
             planned = f"a part cannot run alone: {error.message}"
     whole = compare_by(request, reference, candidate)
@@ -126,7 +126,7 @@ class _Proof:
 
     def run(self, *, all_layers: bool) -> Comparison:
         done: dict[Hashable, str] = {}
-        found: list[PartProof] = []
+        proofs: list[PartProof] = []
         expect(len(self.plan.parts), "parts")
         for number, pair in enumerate(self.plan.parts):
             name = self._name(number)
@@ -137,15 +137,15 @@ class _Proof:
             like = None if all_layers else done.get(alike)
             proof = PartProof(name, _end(pair[0]), _end(pair[1]), len(structures[1].weights), like)
             if like is not None:
-                found.append(proof)
+                proofs.append(proof)
                 continue
             done.setdefault(alike, name)
             ran = len(self.runs)
             agrees = self._compare(name, pair)
-            found.append(replace(proof, difference=max(run.max_abs_difference for run in self.runs[ran:])))
+            proofs.append(replace(proof, difference=max(run.max_abs_difference for run in self.runs[ran:])))
             if not agrees:
                 break
-        return self._summed(tuple(found))
+        return self._summed(tuple(proofs))
 
     def _name(self, number: int) -> str:
         parts = self.plan.parts
@@ -192,7 +192,7 @@ class _Proof:
         if request.prompt_ids is not None and pair[0].exit is not None:
             # Outputs of a part are as wide as the stream, and stand for a vocabulary.
             width = fixed_size(pair[0].exit, -1) or 1
-            request = replace(request, prompt_ids=tuple(one % width for one in request.prompt_ids))
+            request = replace(request, prompt_ids=tuple(number % width for number in request.prompt_ids))
         if self._carries and not any(part.caches for part in pair):
             # Nothing is carried from step to step.
             examine = request.examine and name.startswith(FEED_FORWARD)
@@ -208,7 +208,7 @@ class _Proof:
         runs = self.runs
         others = _other_outputs(self.plan)
         return Comparison(
-            sequences=tuple(one for run in runs for one in run.sequences),
+            sequences=tuple(sequence for run in runs for sequence in run.sequences),
             outputs=("logits", f"{len(parts) - 1} values between parts") if len(parts) > 1 else ("logits",),
             max_abs_difference=max(run.max_abs_difference for run in runs),
             divergence=runs[-1].divergence,
@@ -221,14 +221,18 @@ class _Proof:
 
 def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
     """Return the lengths at which parts were cut out, and the number of their attention."""
-    found = [run.reach for run in runs if run.reach is not None]
-    if not found:
+    reaches = [run.reach for run in runs if run.reach is not None]
+    if not reaches:
         return None
-    turns = {length for one in found for length in one.turns}
-    steps = {step for one in found for step in one.steps}
-    counts = sum(one.masks for one in found), sum(one.angles for one in found), max(one.swept for one in found)
+    turns = {length for reach in reaches for length in reach.turns}
+    steps = {step for reach in reaches for step in reach.steps}
+    counts = (
+        sum(reach.masks for reach in reaches),
+        sum(reach.angles for reach in reaches),
+        max(reach.swept for reach in reaches),
+    )
     totals: dict[Subject, LengthProof] = {}
-    for proof in (proof for one in found for proof in one.proofs):
+    for proof in (proof for reach in reaches for proof in reach.proofs):
         totals[proof.subject] = totals[proof.subject] + proof if proof.subject in totals else proof
     return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts, tuple(totals.values()))
 
@@ -261,9 +265,9 @@ def _pieces(name: str, pair: tuple[Part, Part]) -> Iterator[tuple[str, tuple[Mod
         yield name, models
 
 
-def _shared(found: Sequence[Head | Channels | None]) -> tuple[tuple[int, int], ...]:
+def _shared(parts: Sequence[Head | Channels | None]) -> tuple[tuple[int, int], ...]:
     """Return the slices of both sides, if there are several, and the same ones."""
-    slices = {one.slices if one is not None else () for one in found}
+    slices = {part.slices if part is not None else () for part in parts}
     return next(iter(slices)) if len(slices) == 1 and len(min(slices)) > 1 else ()
 
 

@@ -61,10 +61,10 @@ class Cutter:
     def cut(self, weights: Value, ends: tuple[int, int], axis: int) -> Handle:
         """Make the places of a Constant from the first to before the last of ``ends``."""
         graph = self._model.graph
-        held = graph.constant(weights, known_elements(weights)) if weights.element_type in {"f16", "f32"} else None
-        if held is None:
+        constant = graph.constant(weights, known_elements(weights)) if weights.element_type in {"f16", "f32"} else None
+        if constant is None:
             return self.write.slice(weights, *ends, axis)
-        part = held[(slice(None),) * axis + (slice(*ends),)]
+        part = constant[(slice(None),) * axis + (slice(*ends),)]
         if self._files is None:
             return self.write.constant(part, "weights")
         assert isinstance(self.rewriter, OnnxRewriter)

@@ -50,8 +50,8 @@ def weights_alike(structures: tuple[Structure, Structure], contents: tuple[Conte
     """
     numbers: dict[Hashable, int] = {}
     reference, candidate = (
-        [held.get(node, ("unknown", side, node)) for node in structure.weights]
-        for side, (structure, held) in enumerate(zip(structures, contents, strict=True))
+        [content.get(node, ("unknown", side, node)) for node in structure.weights]
+        for side, (structure, content) in enumerate(zip(structures, contents, strict=True))
     )
     pattern = tuple(numbers.setdefault(key, len(numbers)) for key in (*reference, *candidate))
     known, kept = set(reference), set(candidate)
@@ -114,8 +114,8 @@ class _Description:
                 if node.index in self._contents:
                     self._weights.append(node.index)
                 return "weight", types
-            held = self._graph.constant(node.outputs[0], LARGEST_PARAMETER)
-            return "constant", types, node.name if held is None else (held.shape, held.tobytes())
+            constant = self._graph.constant(node.outputs[0], LARGEST_PARAMETER)
+            return "constant", types, node.name if constant is None else (constant.shape, constant.tobytes())
         if node.op in {"Parameter", "ReadValue"}:
             if node.name not in self._part.reads:
                 cache = self._caches[node.name]

@@ -31,8 +31,8 @@ def gelu(operand: Expr, approximate: bool) -> Expr:
 
 def _of_gelu(element: Element) -> Steps:
     operand = yield element.broadcast(0)
-    given = native_attributes(element.node)
-    mode = str(given.get("approximation_mode", given.get("approximate", "none"))).lower()
+    attributes = native_attributes(element.node)
+    mode = str(attributes.get("approximation_mode", attributes.get("approximate", "none"))).lower()
     if mode not in {"erf", "none", "tanh"}:
         raise UnknownError(f"its mode {mode} is not known")
     return gelu(operand, mode == "tanh")

@@ -35,9 +35,9 @@ def added_conditions(sides: tuple[Tensors, ...], operators: Iterable[Node]) -> t
         operators: The candidate's operators that are not shown to be equal.
     """
     reference, candidate = sides
-    known = {_without_axes(one) for node in reference.graph.nodes for one in _comparisons(reference, node)}
-    found: dict[str, Region] = {}
-    for node in sorted(operators, key=lambda one: one.index):
+    known = {_without_axes(expr) for node in reference.graph.nodes for expr in _comparisons(reference, node)}
+    regions: dict[str, Region] = {}
+    for node in sorted(operators, key=lambda node: node.index):
         for condition in _comparisons(candidate, node):
             plain = _without_axes(condition)
             if plain in known:
@@ -45,13 +45,13 @@ def added_conditions(sides: tuple[Tensors, ...], operators: Iterable[Node]) -> t
             known.add(plain)
             if (subject := _decisive(candidate, condition)) is not None:
                 reason = f"it compares {subject}, and the reference does not; --allow names nodes that may"
-                found.setdefault(node.name, Region(node.name, node.op, reason))
-    return tuple(found.values())
+                regions.setdefault(node.name, Region(node.name, node.op, reason))
+    return tuple(regions.values())
 
 
 def _comparisons(tensors: Tensors, node: Node) -> list[Expr]:
     """Return comparisons with the batch, rows or token ids in an operator's results."""
-    found: dict[Expr, None] = {}
+    comparisons: dict[Expr, None] = {}
     for value in node.outputs:
         if value.element_type in REALS:
             continue
@@ -60,8 +60,8 @@ def _comparisons(tensors: Tensors, node: Node) -> list[Expr]:
         except UnknownError:
             continue
         compared = (part for part in _values(whole) if part.op in _COMPARISONS)
-        found |= {part: None for part in compared if any(_others(tensors, part).values())}
-    return list(found)
+        comparisons |= {part: None for part in compared if any(_others(tensors, part).values())}
+    return list(comparisons)
 
 
 def _values(root: Expr) -> Iterator[Expr]:
@@ -82,15 +82,15 @@ def _others(tensors: Tensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:
     """Return what stands for another batch, other rows and other token ids in a condition."""
     tokens = token_input(tensors.graph)
     ids = None if tokens is None else tensors.graph.producer(tokens).name
-    found: dict[str, dict[Expr, Expr]] = {"the batch size": {}, "the number of a row": {}, "token ids": {}}
+    symbols: dict[str, dict[Expr, Expr]] = {"the batch size": {}, "the number of a row": {}, "token ids": {}}
     for part in _values(condition):
         if part is BATCH:
-            found["the batch size"][part] = ex.length("other batch", 1)
+            symbols["the batch size"][part] = ex.length("other batch", 1)
         if part.op == "index" and part.args[1:] == (BATCH,):
-            found["the number of a row"][part] = ex.index(("other", part.args[0]), BATCH)
+            symbols["the number of a row"][part] = ex.index(("other", part.args[0]), BATCH)
         if part.op == "read" and part.args[0] == ids != EMBEDDINGS:
-            found["token ids"][part] = ex.read("other token ids", part.args[1:], part.sort)
-    return found
+            symbols["token ids"][part] = ex.read("other token ids", part.args[1:], part.sort)
+    return symbols
 
 
 def _decisive(tensors: Tensors, condition: Expr) -> str | None:
@@ -100,8 +100,8 @@ def _decisive(tensors: Tensors, condition: Expr) -> str | None:
         if not others:
             continue
         # The same places, which both batches have.
-        changed = ex.substitute(condition, {one: one for one in indices} | others)
-        shared = ex.conjunction(*(ex.less(one, ex.substitute(one.args[1], others)) for one in indices))
+        changed = ex.substitute(condition, {index: index for index in indices} | others)
+        shared = ex.conjunction(*(ex.less(index, ex.substitute(index.args[1], others)) for index in indices))
         if isinstance(example_of(ex.conjunction(shared, ex.negate(ex.equal(condition, changed)))), Example):
             return subject
     return None
@@ -110,4 +110,6 @@ def _decisive(tensors: Tensors, condition: Expr) -> str | None:
 def _without_axes(condition: Expr) -> Expr:
     """Return a condition with indices named by their sizes alone: axes may change places."""
     indices = [part for part in ex.walk(condition) if part.op == "index"]
-    return ex.substitute(condition, {one: ex.index("any", one.args[1]) for one in indices if len(one.args) == 2})
+    return ex.substitute(
+        condition, {index: ex.index("any", index.args[1]) for index in indices if len(index.args) == 2}
+    )

@@ -69,9 +69,9 @@ class Algebra:
                 self._left -= 1
                 if self._left < 0:
                     raise TooLargeError
-                found = self._rewritten(part)
-                self._known[part] = found
-                self._known.setdefault(found, found)
+                result = self._rewritten(part)
+                self._known[part] = result
+                self._known.setdefault(result, result)
         return self._known[root]
 
     def _rewritten(self, part: Expr) -> Expr:
@@ -97,22 +97,22 @@ class Algebra:
         if part.op == "real_sum":
             return self._sum([known[term] for term in part.args])
         same = all(known[operand] is operand for operand in operands)
-        found = part if same else ex.rebuild(part, known)
-        if found.op == "choose" and found.sort == "real":
-            found = _extreme(found)
-        return self._with_indicators(found) if found.op == "choose" and found.sort == "real" else found
+        result = part if same else ex.rebuild(part, known)
+        if result.op == "choose" and result.sort == "real":
+            result = _extreme(result)
+        return self._with_indicators(result) if result.op == "choose" and result.sort == "real" else result
 
     def _with_indicators(self, choice: Expr) -> Expr:
         """Return a choice by data of an expression or 0 as a product."""
-        condition, one, other = choice.args
-        if one is ZERO:
-            condition, one, other = ex.negate(condition), other, one
-        if other is not ZERO or one.op == "number":
+        condition, then, otherwise = choice.args
+        if then is ZERO:
+            condition, then, otherwise = ex.negate(condition), otherwise, then
+        if otherwise is not ZERO or then.op == "number":
             return choice
         parts = condition.args if condition.op == "and" else (condition,)
         of_data = [ex.choose(part, ONE, ZERO) for part in parts if not on_indices(part)]
         kept = ex.conjunction(*(part for part in parts if on_indices(part)))
-        return ex.choose(kept, self.times(*of_data, one), ZERO) if of_data else choice
+        return ex.choose(kept, self.times(*of_data, then), ZERO) if of_data else choice
 
     def _snapped(self, part: Expr) -> Expr:
         """Return a constant that occurred before if it is equal but for rounding."""
@@ -134,16 +134,16 @@ class Algebra:
         Of tables that are joined the part is taken that the index stays in.
         """
         table, places = _part_of(table, places)
-        held = numpy.asarray(table.elements, numpy.float64)
-        lead = float(held.flat[numpy.abs(held).argmax()])
-        if not numpy.isfinite(held).all() or lead == 0:
+        elements = numpy.asarray(table.elements, numpy.float64)
+        lead = float(elements.flat[numpy.abs(elements).argmax()])
+        if not numpy.isfinite(elements).all() or lead == 0:
             return ex.read(table, places, "real")
-        known = self._tables.setdefault(held.shape, [])
-        for one in known:
-            first = numpy.asarray(one.elements, numpy.float64)
-            factor = lead / float(first.flat[numpy.abs(held).argmax()] or numpy.nan)
-            if numpy.allclose(held, factor * first, rtol=_ROUNDING, atol=0.0):
-                return self.times(self._snapped(number(factor)), ex.read(one, places, "real"))
+        known = self._tables.setdefault(elements.shape, [])
+        for earlier in known:
+            first = numpy.asarray(earlier.elements, numpy.float64)
+            factor = lead / float(first.flat[numpy.abs(elements).argmax()] or numpy.nan)
+            if numpy.allclose(elements, factor * first, rtol=_ROUNDING, atol=0.0):
+                return self.times(self._snapped(number(factor)), ex.read(earlier, places, "real"))
         known.append(table)
         return ex.read(table, places, "real")
 
@@ -205,14 +205,14 @@ class Algebra:
             for base, exponent in powers.items()
             if exponent
         ]
-        held = self._snapped(number(coefficient))
+        constant = self._snapped(number(coefficient))
         if not kept:
-            return held
-        if len(kept) == 1 and held is not ONE and kept[0].op == "real_sum":
-            return self._sum([self.times(held, term) for term in kept[0].args])
-        if len(kept) == 1 and held is ONE:
+            return constant
+        if len(kept) == 1 and constant is not ONE and kept[0].op == "real_sum":
+            return self._sum([self.times(constant, term) for term in kept[0].args])
+        if len(kept) == 1 and constant is ONE:
             return kept[0]
-        return ex.make("times", (held, *sorted(kept, key=lambda factor: factor.order)), "real")
+        return ex.make("times", (constant, *sorted(kept, key=lambda factor: factor.order)), "real")
 
     def leading(self, expr: Expr) -> float:
         """Return the coefficient of the first term of the first case."""
@@ -271,8 +271,8 @@ class Algebra:
         expr = self.normal(expr)
         if expr.sort != "real":
             return expr
-        found = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
-        kept = {oriented(one) for one in dict.fromkeys(found) if apart(one)}
+        tested = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
+        kept = {oriented(condition) for condition in dict.fromkeys(tested) if apart(condition)}
         if not 0 < len(kept) <= _MOST_CONDITIONS:
             return expr
         conditions = sorted(kept, key=order)
@@ -304,26 +304,26 @@ class Algebra:
             return self.normal(ex.substitute(side, limit))
         if not any(part.op in {"floor_quotient", "modulo"} or reads_table(part) for part in ex.walk(side)):
             return side
-        ((one, shifted),) = limit.items()
+        ((index, shifted),) = limit.items()
         inner = next(part for part in ex.walk(shifted) if part.op == "index")
-        found = self.normal(ex.substitute(side, limit))
-        return self.normal(ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))}))
+        result = self.normal(ex.substitute(side, limit))
+        return self.normal(ex.substitute(result, {inner: ex.subtract(index, ex.subtract(shifted, inner))}))
 
 
 def _extreme(choice: Expr) -> Expr:
     """Return the larger or smaller of two numbers in one form."""
     condition: Expr
-    one: Expr
-    other: Expr
-    condition, one, other = choice.args
-    if condition.op != "at_most" or {*condition.args} != {one, other}:
+    left: Expr
+    right: Expr
+    condition, left, right = choice.args
+    if condition.op != "at_most" or {*condition.args} != {left, right}:
         return choice
-    bound = one.as_number if other.as_number is None else other.as_number
-    is_larger = condition.args != (one, other)
+    bound = left.as_number if right.as_number is None else right.as_number
+    is_larger = condition.args != (left, right)
     if bound is not None and (bound <= -LARGEST if is_larger else bound >= LARGEST):
         # No finite number is beyond it.
-        return other if one.op == "number" else one
-    first, second = sorted((one, other), key=lambda operand: (operand.op == "number", operand.order))
+        return right if left.op == "number" else left
+    first, second = sorted((left, right), key=lambda operand: (operand.op == "number", operand.order))
     return ex.maximum(first, second) if is_larger else ex.minimum(first, second)
 
 
@@ -345,8 +345,8 @@ def _part_of(table: Table, places: Sequence[Expr]) -> tuple[Table, Sequence[Expr
     columns = table.elements.shape[-1]
     if not terms or not 0 <= first <= most < columns or most - first + 1 == columns:
         return table, places
-    held = numpy.ascontiguousarray(table.elements[..., first : most + 1])
-    return Table(f"{table.digest}[{first}:{most + 1}]", held), (*rows, ex.subtract(last, number(first)))
+    elements = numpy.ascontiguousarray(table.elements[..., first : most + 1])
+    return Table(f"{table.digest}[{first}:{most + 1}]", elements), (*rows, ex.subtract(last, number(first)))
 
 
 def _regrouped(place: Expr) -> Expr:
@@ -358,7 +358,7 @@ def _regrouped(place: Expr) -> Expr:
             rest = (ex.modulo(whole, size),)
             times = terms.get(rest, 0)
             if times and ex.number(factor) is ex.multiply(number(times), size):
-                found = ex.multiply(number(times), whole)
+                result = ex.multiply(number(times), whole)
                 others = {key: by for key, by in terms.items() if key not in (monomial, rest)}
-                return _regrouped(ex.add(found, from_polynomial(others)))
+                return _regrouped(ex.add(result, from_polynomial(others)))
     return place

@@ -57,37 +57,37 @@ class Angles:
                 self._frequencies[part.args[0], float(factor)] = None
 
     def element(
-        self, held: numpy.ndarray[Any, Any], element_type: str, digest: str, index: tuple[Expr, ...]
+        self, elements: numpy.ndarray[Any, Any], element_type: str, digest: str, index: tuple[Expr, ...]
     ) -> Expr | None:
         """Return an element of a table as a function of an angle."""
-        if held.ndim != 2 or held.dtype.kind != "f" or held.shape[0] < 2:
+        if elements.ndim != 2 or elements.dtype.kind != "f" or elements.shape[0] < 2:
             return None
         key = digest, len(self._frequencies)
         if key not in self._known:
-            self._known[key] = self._recognized(held.astype(numpy.float64), self._rounding.get(element_type, 0.0))
-        found = self._known[key]
-        if found is None:
+            self._known[key] = self._recognized(elements.astype(numpy.float64), self._rounding.get(element_type, 0.0))
+        known = self._known[key]
+        if known is None:
             return None
-        function, amplitude, table, factor = found
-        self.rows.add(held.shape[0])
+        function, amplitude, table, factor = known
+        self.rows.add(elements.shape[0])
         frequency = ex.read(table, (index[1],), "real")
         angle = ex.multiply(number(factor), ex.multiply(index[0], frequency))
         return ex.multiply(number(amplitude), ex.apply(function, (angle,)))
 
-    def _recognized(self, held: numpy.ndarray[Any, Any], rounding: float) -> tuple[str, float, Any, float] | None:
-        places = numpy.arange(held.shape[0], dtype=numpy.float64)[:, None]
+    def _recognized(self, elements: numpy.ndarray[Any, Any], rounding: float) -> tuple[str, float, Any, float] | None:
+        places = numpy.arange(elements.shape[0], dtype=numpy.float64)[:, None]
         for table, factor in self._frequencies:
             frequencies = numpy.asarray(table.elements, numpy.float64).reshape(1, -1)
-            if frequencies.shape[1] != held.shape[1]:
+            if frequencies.shape[1] != elements.shape[1]:
                 continue
             angles = places * frequencies * factor
             allowed = _ABSOLUTE + _ANGLE * numpy.abs(angles)
             for name, function in _FUNCTIONS.items():
                 expected = function(angles)
-                amplitudes = {float(held[0, 0]): None} if name == "cos" else self._amplitudes
+                amplitudes = {float(elements[0, 0]): None} if name == "cos" else self._amplitudes
                 for amplitude in amplitudes:
                     limit = abs(amplitude) * (allowed + rounding * numpy.abs(expected))
-                    if amplitude and (numpy.abs(held - amplitude * expected) <= limit).all():
+                    if amplitude and (numpy.abs(elements - amplitude * expected) <= limit).all():
                         self._amplitudes[amplitude] = None
                         return name, amplitude, table, factor
         return None

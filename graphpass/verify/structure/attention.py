@@ -52,11 +52,11 @@ class _Heads:
 
 def _score(element: Element, query: Expr, key: Expr, within: Expr) -> Expr:
     """Return the product of query and key, scaled and capped as attributes say."""
-    given, size = element.node.attributes, within.args[1].as_number
+    attributes, size = element.node.attributes, within.args[1].as_number
     assert isinstance(size, int)
-    scale = float(given.get("scale") or 0) or size**-0.5
+    scale = float(attributes.get("scale") or 0) or size**-0.5
     score = ex.multiply(number(scale), definitions_of(element).sum(ex.multiply(query, key), within))
-    cap = float(given.get("softcap") or 0)
+    cap = float(attributes.get("softcap") or 0)
     return ex.multiply(number(cap), ex.apply("tanh", (ex.divide(score, number(cap)),))) if cap else score
 
 
@@ -184,12 +184,12 @@ def _attention(element: Element) -> Steps:
     within = ex.index("channel", number(heads.head_dim))
     own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
     asked = yield query.place(row, head, token, within)
-    held = yield from present(1, row, own, along, within)
-    score = _score(element, asked, held, within)
-    found = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
+    of_key = yield from present(1, row, own, along, within)
+    score = _score(element, asked, of_key, within)
+    result = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
     if not is_merged:
-        return found
-    return ex.substitute(found, dict(zip((head, channel), digits(index[2], width), strict=True)))
+        return result
+    return ex.substitute(result, dict(zip((head, channel), digits(index[2], width), strict=True)))
 
 
 #: Inputs of caches in buffers, whose size is not the past's.
@@ -204,17 +204,19 @@ _UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 
 def _norm_inside(node: Node, port: int, heads: int) -> _Norm | None:
     """Return the norm of query (0) or key (1)."""
-    weight, given = node.input(NORM_WEIGHTS[port]), node.attributes
+    weight, attributes = node.input(NORM_WEIGHTS[port]), node.attributes
     if weight is None:
         return None
-    return _Norm(weight, float(given.get(f"{'qk'[port]}_norm_epsilon", given.get("qk_norm_epsilon", 1e-6))), heads)
+    return _Norm(
+        weight, float(attributes.get(f"{'qk'[port]}_norm_epsilon", attributes.get("qk_norm_epsilon", 1e-6))), heads
+    )
 
 
 def _normed(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
     """Return an element of a head, after its norm if there is one."""
-    found = yield read.place(*place, channel)
+    result = yield read.place(*place, channel)
     if (norm := read.norm) is None:
-        return found
+        return result
     definitions = definitions_of(element)
     # Written for any head and token, the mean is one definition, wherever it is read.
     sizes = element.shape(0)[0], number(norm.heads), read.length(element)
@@ -224,15 +226,15 @@ def _normed(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
     mean = ex.divide(definitions.sum(ex.multiply(along, along), bound), read.size)
     root = definitions.algebra.power(ex.add(mean, number(norm.epsilon)), -0.5)
     root = ex.substitute(root, dict(zip(own, place, strict=True)))
-    return ex.multiply(ex.multiply(found, root), (yield norm.weight, (channel,)))
+    return ex.multiply(ex.multiply(result, root), (yield norm.weight, (channel,)))
 
 
 def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr) -> Steps:
     """Return an element of query or key turned by its position, as GroupQueryAttention does."""
     interleaved = bool(element.node.attributes.get("rotary_interleaved", 0))
 
-    def normed(one: Expr) -> Steps:
-        return (yield from _normed(element, read, place, one))
+    def normed(channel: Expr) -> Steps:
+        return (yield from _normed(element, read, place, channel))
 
     return (yield from rotated(element, (7, 8), interleaved, (at,), channel, normed))
 
@@ -240,8 +242,8 @@ def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
 @closed
 def _group_query(element: Element) -> Steps:
     """GroupQueryAttention of com.microsoft, unquantized: docs/ContribOperators.md of ONNX Runtime."""
-    node, given = element.node, element.node.attributes
-    if any(given.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
+    node, attributes = element.node, element.node.attributes
+    if any(attributes.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
         raise UnknownError("its cache is quantized")
     heads = operator_heads(node)
     if not (heads.heads and heads.key_heads and heads.head_dim):
@@ -272,7 +274,7 @@ def _group_query(element: Element) -> Steps:
         before = yield from start(row)
         token = ex.subtract(place, before)
         read = key if port == 1 else value
-        if port == 1 and given.get("do_rotary"):
+        if port == 1 and attributes.get("do_rotary"):
             at = yield from position(row, token)
             new = yield from _turned(element, read, (row, head, token), channel, at)
         else:
@@ -292,15 +294,15 @@ def _group_query(element: Element) -> Steps:
     keys = ex.add(past, length) if node.outputs[1:] == () else element.elements.shape(node.outputs[1])[2]
     along, within = ex.index("key", keys), ex.index("channel", size)
     own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
-    if given.get("do_rotary"):
+    if attributes.get("do_rotary"):
         at = yield from position(row, token)
         asked = yield from _turned(element, query, (row, head, token), within, at)
     else:
         asked = yield from _normed(element, query, (row, head, token), within)
-    held = yield from present(1, row, own, along, within)
-    score = _score(element, asked, held, within)
-    found = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
-    return ex.substitute(found, dict(zip((head, channel), digits(merged, size), strict=True)))
+    of_key = yield from present(1, row, own, along, within)
+    score = _score(element, asked, of_key, within)
+    result = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
+    return ex.substitute(result, dict(zip((head, channel), digits(merged, size), strict=True)))
 
 
 _QUANTIZED = ("k_quant_type", "v_quant_type")

@@ -42,10 +42,10 @@ class _Source:
         """Return the index of the constant; ``lead`` stands for the number in the stack."""
         own = (column, row) if self.is_swapped else (row, column)
         axes = [place for place, size in enumerate(self.value.shape or ()) if size != 1]
-        given = dict(zip(reversed(axes), reversed(own), strict=False))
+        indices = dict(zip(reversed(axes), reversed(own), strict=False))
         if self.lead is not None:
-            given[axes[0]] = number(self.lead) if lead is None else lead
-        return tuple(given.get(axis, ZERO) for axis in range(self.value.rank or 0))
+            indices[axes[0]] = number(self.lead) if lead is None else lead
+        return tuple(indices.get(axis, ZERO) for axis in range(self.value.rank or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +112,20 @@ class Blocks:
             return None
         if value.node not in self._known:
             is_whole = self._weights.is_shared(graph, value) or self._weights.of(graph, value) in self._whole
-            held = None if is_whole else graph.constant(value, 1 << 62)
-            self._known[value.node] = None if held is None else self._made(_plain(held))
-        found = self._known[value.node]
-        if found is None:
+            constant = None if is_whole else graph.constant(value, 1 << 62)
+            self._known[value.node] = None if constant is None else self._made(_plain(constant))
+        pieces = self._known[value.node]
+        if pieces is None:
             return None
         own = [index[axis] for axis in axes]
         lead = own[0] if len(own) == 3 else ZERO
-        if all(made.leads == {place} and made.alike(found[0]) for place, made in enumerate(found)):
-            return self._of_matrix(found[0], own[-2], own[-1], lead)
-        result = self._of_matrix(found[-1], own[-2], own[-1])
-        for place in reversed(range(len(found) - 1)):
-            result = ex.choose(ex.at_most(lead, number(place)), self._of_matrix(found[place], own[-2], own[-1]), result)
+        if all(made.leads == {place} and made.alike(pieces[0]) for place, made in enumerate(pieces)):
+            return self._of_matrix(pieces[0], own[-2], own[-1], lead)
+        result = self._of_matrix(pieces[-1], own[-2], own[-1])
+        for place in reversed(range(len(pieces) - 1)):
+            result = ex.choose(
+                ex.at_most(lead, number(place)), self._of_matrix(pieces[place], own[-2], own[-1]), result
+            )
         return result
 
     @cached_property
@@ -135,8 +137,8 @@ class Blocks:
         row, column = (column, row) if made.is_swapped else (row, column)
         if made.is_interleaved:
             half, parity = digits(row, number(2))
-            one, other = (self._read(block, half, column, lead) for block in made.blocks)
-            return ex.choose(ex.at_most(parity, ZERO), one, other)
+            left, right = (self._read(block, half, column, lead) for block in made.blocks)
+            return ex.choose(ex.at_most(parity, ZERO), left, right)
         end = sum(block.count for block in made.blocks)
         result: Expr | None = None
         for block in reversed(made.blocks):
@@ -151,15 +153,15 @@ class Blocks:
         place = block.source.place(lead, ex.add(row, number(block.first)), column)
         return self._element(block.source.value, place)
 
-    def _made(self, held: Matrix) -> list[_Made] | None:
+    def _made(self, whole: Matrix) -> list[_Made] | None:
         """Return how each matrix of a stack is made."""
-        found = []
-        for matrix in held if held.ndim == 3 else [held]:
+        blocks = []
+        for matrix in whole if whole.ndim == 3 else [whole]:
             made = self._rows_made(matrix) or self._rows_made(numpy.ascontiguousarray(matrix.T), is_swapped=True)
             if made is None:
                 return None
-            found.append(made)
-        return found
+            blocks.append(made)
+        return blocks
 
     def _rows_made(self, matrix: Matrix, *, is_swapped: bool = False) -> _Made | None:
         whole = self._runs(matrix)
@@ -176,18 +178,18 @@ class Blocks:
         if matrix.shape[1] < _SHORTEST:
             return None
         keys, rows = _sums(matrix), self._index()
-        place, found = 0, list[_Block]()
+        place, blocks = 0, list[_Block]()
         while place < len(matrix):
             runs = [
                 _Block(source, first, _common(matrix[place:], source.rows[first:]))
                 for source, first in rows.get((matrix.shape[1], int(keys[place])), ())
             ]
             best = max(runs, key=lambda block: block.count, default=None)
-            if best is None or not best.count or len(found) == _MOST_BLOCKS:
+            if best is None or not best.count or len(blocks) == _MOST_BLOCKS:
                 return None
-            found.append(best)
+            blocks.append(best)
             place += best.count
-        return tuple(found)
+        return tuple(blocks)
 
     def _index(self) -> dict[tuple[int, int], list[tuple[_Source, int]]]:
         if self._rows is None:
@@ -207,33 +209,35 @@ class Blocks:
                 or self._weights.is_shared(self._graph, value)
             ):
                 continue
-            held = self._graph.constant(value, 1 << 62)
-            if held is None:
+            constant = self._graph.constant(value, 1 << 62)
+            if constant is None:
                 continue
-            held = _plain(held)
-            for lead, matrix in enumerate(held.reshape(-1, *held.shape[-2:]) if held.ndim > 1 else [held[None]]):
+            constant = _plain(constant)
+            for lead, matrix in enumerate(
+                constant.reshape(-1, *constant.shape[-2:]) if constant.ndim > 1 else [constant[None]]
+            ):
                 for is_swapped in (False, True):
                     rows = numpy.ascontiguousarray(matrix.T) if is_swapped else matrix
                     if rows.shape[1] >= _SHORTEST:
-                        yield _Source(value, lead if held.ndim == 3 else None, is_swapped, rows)
+                        yield _Source(value, lead if constant.ndim == 3 else None, is_swapped, rows)
 
 
-def _plain(held: Matrix) -> Matrix:
+def _plain(matrix: Matrix) -> Matrix:
     """Return elements in f32, or as they are, without axes of size 1."""
-    held = held.astype(numpy.float32) if held.dtype.itemsize < 4 else held
-    return numpy.ascontiguousarray(held).reshape([size for size in held.shape if size != 1])
+    matrix = matrix.astype(numpy.float32) if matrix.dtype.itemsize < 4 else matrix
+    return numpy.ascontiguousarray(matrix).reshape([size for size in matrix.shape if size != 1])
 
 
 def _sums(matrix: Matrix) -> Matrix:
     """Return a sum of the bits of each row."""
     words = matrix.view(numpy.uint32).astype(numpy.uint64)
     factors = numpy.arange(1, 2 * words.shape[1], 2, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
-    found: Matrix = ((words + 1) * factors).sum(axis=1, dtype=numpy.uint64)
-    return found
+    sums: Matrix = ((words + 1) * factors).sum(axis=1, dtype=numpy.uint64)
+    return sums
 
 
-def _common(one: Matrix, other: Matrix) -> int:
+def _common(left: Matrix, right: Matrix) -> int:
     """Return the number of first rows that are equal."""
-    count = min(len(one), len(other))
-    differs = (one[:count] != other[:count]).any(axis=1)
+    count = min(len(left), len(right))
+    differs = (left[:count] != right[:count]).any(axis=1)
     return int(differs.argmax()) if differs.any() else count

@@ -36,9 +36,11 @@ class Carried:
             for axes in (self.reference.axes, self.candidate.axes)
         )
         first, second = list(range(ranks[0])), list(range(ranks[1]))
-        known = [(one, other) for one, other in zip(mine, theirs, strict=True) if one is not None and other is not None]
+        known = [
+            (left, right) for left, right in zip(mine, theirs, strict=True) if left is not None and right is not None
+        ]
         if len(known) == ranks[0] == ranks[1]:
-            first, second = [one for one, _ in known], [other for _, other in known]
+            first, second = [axis for axis, _ in known], [other for _, other in known]
         return tuple(first), tuple(second)
 
     def windows(self) -> tuple[Window | None, Window | None]:
@@ -49,7 +51,7 @@ class Carried:
         shapes = [cache.shape or () for cache in (self.reference, self.candidate)]
         if len(shapes[0]) != len(shapes[1]):
             return None, None
-        pairs = [(shapes[0][one], shapes[1][other], one, other) for one, other in zip(*self.orders(), strict=True)]
+        pairs = [(shapes[0][left], shapes[1][right], left, right) for left, right in zip(*self.orders(), strict=True)]
         differing = [pair for pair in pairs if all(isinstance(size, int) for size in pair[:2]) and pair[0] != pair[1]]
         if len(differing) != 1:
             return None, None
@@ -57,11 +59,11 @@ class Carried:
         assert isinstance(mine, int)
         assert isinstance(its, int)
         count, is_filled = min(mine, its), self.reference.kind == "kv"
-        found = [
+        result = [
             None if size == count else Window(axis, 0 if is_filled else size - count, count, is_filled)
             for size, axis in zip((mine, its), axes, strict=True)
         ]
-        return found[0], found[1]
+        return result[0], result[1]
 
 
 def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
@@ -71,10 +73,10 @@ def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
     """
     groups: list[dict[object, list[Cache]]] = []
     for model in (reference, candidate):
-        found: dict[object, list[Cache]] = {}
+        by_key: dict[object, list[Cache]] = {}
         for cache in analyze_caches(model).caches:
-            found.setdefault((cache.kind, cache.layer, cache.role), []).append(cache)
-        groups.append(found)
+            by_key.setdefault((cache.kind, cache.layer, cache.role), []).append(cache)
+        groups.append(by_key)
     for key, own in groups[0].items():
         others = groups[1].get(key, [])
         if len(own) == len(others):
@@ -96,7 +98,7 @@ SELECTORS = frozenset({"beam_idx"})
 
 def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int) -> dict[int, Leaf]:
     """Return the leaves of one side's model by the node that reads them."""
-    reads, found = models[side].graph.reads, {}
+    reads, leaves = models[side].graph.reads, {}
     shared = set(never_selected(models, pairs))
     free = _selected_between_steps(models[1 - side], [pair.candidate if not side else pair.reference for pair in pairs])
     for pair in pairs:
@@ -109,10 +111,10 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
             rows = None if is_fed else cache.axes.batch
             is_free = (pair.reference if side else pair.candidate).read in free and pair.name not in shared
             selectors = SELECTORS & models[side].graph.parameters.keys() if is_free else frozenset[str]()
-            found[reads[cache.read].index] = Leaf(
+            leaves[reads[cache.read].index] = Leaf(
                 pair.name, pair.orders()[side], rows, selectors=selectors, window=pair.windows()[side]
             )
-    return found
+    return leaves
 
 
 def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Iterator[str]:
@@ -152,20 +154,20 @@ def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | No
 
     Zeros and nothing, which pasts begin with, are ``None``, and so are inputs.
     """
-    found: list[Value | None] = []
+    values: list[Value | None] = []
     for model, cache in zip(models, (pair.reference, pair.candidate), strict=True):
         read = model.graph.reads.get(cache.read)
         value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
-        found.append(None if value is None or _is_zero(model.graph, value) else value)
-    return found
+        values.append(None if value is None or _is_zero(model.graph, value) else value)
+    return values
 
 
 def _is_zero(graph: Graph, value: Value) -> bool:
     """Return whether a value is zeros, or nothing."""
-    held, node = fold_elements(graph, value), graph.producer(value)
-    if held is None and node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
+    constant, node = fold_elements(graph, value), graph.producer(value)
+    if constant is None and node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
         return _is_zero(graph, node.source())
-    return held is not None and not held.any()
+    return constant is not None and not constant.any()
 
 
 def written(model: Model, cache: Cache) -> Value | None:

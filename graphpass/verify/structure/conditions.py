@@ -34,8 +34,8 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     atoms = [monomial for monomial in terms if monomial]
     if len(atoms) != 1 or len(atoms[0]) != 1 or atoms[0][0].op != "index" or terms[atoms[0]] not in (1, -1):
         return None
-    one = atoms[0][0]
-    size = one.args[1].as_number
+    index = atoms[0][0]
+    size = index.args[1].as_number
     if not isinstance(size, int):
         return None
     # ``x + c <= 0`` or ``c - x <= 0``
@@ -48,22 +48,22 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     if not (0 <= least < end <= size) or is_upper != (least == 0):
         return None
     if end - least == 1:
-        return {one: number(least)}
-    return {one: ex.add(number(least), ex.index(f"{one.args[0]}+{least}", number(end - least)))}
+        return {index: number(least)}
+    return {index: ex.add(number(least), ex.index(f"{index.args[0]}+{least}", number(end - least)))}
 
 
-def place_of(condition: Expr, one: Expr) -> Expr | None:
+def place_of(condition: Expr, index: Expr) -> Expr | None:
     """Return the value of an index that a condition asks for, if within its range."""
     if condition.op != "zero":
         return None
     terms = ex.polynomial(condition.args[0])
-    factor = terms.pop((one,), 0)
+    factor = terms.pop((index,), 0)
     rest = from_polynomial(terms)
-    if factor not in (1, -1) or one in set(ex.walk(rest)):
+    if factor not in (1, -1) or index in set(ex.walk(rest)):
         return None
-    found = ex.negative(rest) if factor == 1 else rest
-    last = ex.subtract(one.args[1], ONE)
-    return found if is_natural(found) and is_natural(ex.subtract(last, found)) else None
+    place = ex.negative(rest) if factor == 1 else rest
+    last = ex.subtract(index.args[1], ONE)
+    return place if is_natural(place) and is_natural(ex.subtract(last, place)) else None
 
 
 def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:
@@ -103,7 +103,9 @@ def count_cases(conditions: Sequence[Expr], most: int) -> int:
             count += 1
             continue
         first, *rest = left
-        pending += (tuple(one for one in rest if decide(first, holds, one) is None) for holds in (True, False))
+        pending += (
+            tuple(condition for condition in rest if decide(first, holds, condition) is None) for holds in (True, False)
+        )
     return count
 
 

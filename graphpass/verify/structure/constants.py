@@ -48,26 +48,28 @@ class Constants:
             return made
         if is_small and not is_table:
             return None
-        found = self._weights.of(graph, value)
-        if found is None:
+        weight = self._weights.of(graph, value)
+        if weight is None:
             return None
         if is_table and sizes[1] in self._angles.columns:
-            held = graph.constant(value, _LARGEST_TABLE)
-            angle = None if held is None else self._angles.element(held, value.element_type, found.digest, index)
+            constant = graph.constant(value, _LARGEST_TABLE)
+            angle = (
+                None if constant is None else self._angles.element(constant, value.element_type, weight.digest, index)
+            )
             if angle is not None:
                 return angle
         if is_small:
             return None
         places = tuple(place for place, size in zip(index, sizes, strict=True) if size != 1)
-        return read(found, places, "int" if value.element_type in INTEGERS else "real")
+        return read(weight, places, "int" if value.element_type in INTEGERS else "real")
 
     def by_blocks(self, other: Graph) -> Constants:
         """Return these with constants as blocks of those of ``other``."""
 
         def element(value: Value, index: Index) -> Expr:
-            found = self.element(other, value, index) or constant_element(other, value, index)
-            if found is None:
+            expr = self.element(other, value, index) or constant_element(other, value, index)
+            if expr is None:
                 raise UnknownError("its elements cannot be read")
-            return found
+            return expr
 
         return Constants(self._angles, self._weights, Blocks(other, element, self._weights))

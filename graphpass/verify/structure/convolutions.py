@@ -20,14 +20,14 @@ def _bound(name: str, size: Expr) -> Expr:
 
 def _convolution(element: Element) -> Steps:
     """Sum products with the kernel; places that padding adds are 0."""
-    node, given = element.node, native_attributes(element.node)
+    node, attributes = element.node, native_attributes(element.node)
     data, weight = element.shape(0), element.shape(1)
     count = len(data) - 2
     groups_axis = len(weight) - count - 2
-    pads = paddings(given, count)
+    pads = paddings(attributes, count)
     if pads is None:
         raise UnknownError("its padding follows from its sizes")
-    strides, dilations = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
+    strides, dilations = (list(attributes.get(name) or [1] * count) for name in ("strides", "dilations"))
     row, output, *places = element.index
     inputs = weight[groups_axis + 1]
     channel = _bound("channel", inputs)
@@ -37,7 +37,7 @@ def _convolution(element: Element) -> Steps:
         group, within = digits(output, weight[1])
         own = (group, within, channel)
     else:
-        groups = int(given.get("group", 1))
+        groups = int(attributes.get("group", 1))
         outputs = weight[0].as_number
         if not isinstance(outputs, int):
             raise UnknownError("its number of channels is not known")
@@ -52,28 +52,28 @@ def _convolution(element: Element) -> Steps:
     source = ex.add(ex.multiply(group, inputs), channel)
     read = yield node.source(), (row, source, *index)
     body = ex.multiply((yield node.source(1), (*own, *kernel)), ex.choose(inside, read, ZERO))
-    bounds = [one for one in (channel, *kernel) if one is not ZERO]
-    found = definitions_of(element).sum(body, *bounds) if bounds else body
+    bounds = [index for index in (channel, *kernel) if index is not ZERO]
+    result = definitions_of(element).sum(body, *bounds) if bounds else body
     if node.input(2) is None:
-        return found
-    return ex.add(found, (yield node.source(2), (output,)))
+        return result
+    return ex.add(result, (yield node.source(2), (output,)))
 
 
 @closed
 def _causal(element: Element) -> Steps:
     """Convolve the state and the new columns; the last columns are the next state."""
-    node, given = element.node, native_attributes(element.node)
-    if given.get("ndim", 1) != 1 or given.get("state_window", 0):
+    node, attributes = element.node, native_attributes(element.node)
+    if attributes.get("ndim", 1) != 1 or attributes.get("state_window", 0):
         raise UnknownError("it has several axes or a window of states")
-    is_last = bool(given.get("channels_last", 0))
+    is_last = bool(attributes.get("channels_last", 0))
     row, *place = element.index
     channel, token = reversed(place) if is_last else place
-    kernel, dilation = element.shape(1)[2], int(given.get("dilation", 1))
+    kernel, dilation = element.shape(1)[2], int(attributes.get("dilation", 1))
     state = ex.multiply(ex.subtract(kernel, ONE), number(dilation))
     length = element.shape(0)[1 if is_last else 2]
 
     def column(at: Expr) -> Steps:
-        order = (lambda one: (row, one, channel)) if is_last else (lambda one: (row, channel, one))
+        order = (lambda position: (row, position, channel)) if is_last else (lambda position: (row, channel, position))
         new = yield node.source(), order(ex.subtract(at, state))
         past: Expr = ZERO
         if node.input(3) is not None:
@@ -88,11 +88,11 @@ def _causal(element: Element) -> Steps:
     terms = [body if bound is ZERO else definitions_of(element).sum(body, bound)]
     if node.input(2) is not None:
         terms.append((yield node.source(2), (channel,)))
-    found = reduce(ex.add, terms)
-    activation = str(given.get("activation", "none"))
+    result = reduce(ex.add, terms)
+    activation = str(attributes.get("activation", "none"))
     if activation not in {"none", "silu", "swish"}:
         raise UnknownError(f"its activation is {activation}")
-    return found if activation == "none" else swish(found)
+    return result if activation == "none" else swish(result)
 
 
 RULES: dict[str, Rule] = {

@@ -59,8 +59,8 @@ def find_cuts(sides: Sequence[Tensors], results: Sequence[Sequence[Value]], uneq
     """
     keys = {key: value for value in unequal.frontier if (key := key_of(sides[1], value)) is not None}
     members = [_members(tensors, keys) for tensors in sides]
-    found = (_cut(value.name, [one.get(key, []) for one in members]) for key, value in keys.items())
-    cuts = [cut for cut in found if cut is not None]
+    all_cuts = (_cut(value.name, [member.get(key, []) for member in members]) for key, value in keys.items())
+    cuts = [cut for cut in all_cuts if cut is not None]
     data = [_from_data(tensors.graph) for tensors in sides]
     while True:
         count = len(cuts)
@@ -72,11 +72,11 @@ def find_cuts(sides: Sequence[Tensors], results: Sequence[Sequence[Value]], uneq
 
 def _members(tensors: Tensors, keys: Mapping[Key, Value]) -> dict[Key, list[tuple[Value, Sequence[Expr], Tensors]]]:
     """Return the tensors that are one of some, with the indices of their common form."""
-    found: dict[Key, list[tuple[Value, Sequence[Expr], Tensors]]] = {}
+    members: dict[Key, list[tuple[Value, Sequence[Expr], Tensors]]] = {}
     for value, key in keys_of(tensors):
         if key in keys:
-            found.setdefault(key, []).append((value, axes_of(tensors, value) or (), tensors))
-    return found
+            members.setdefault(key, []).append((value, axes_of(tensors, value) or (), tensors))
+    return members
 
 
 def _cut(name: str, sides: Sequence[Sequence[tuple[Value, Sequence[Expr], Tensors]]]) -> Cut | None:

@@ -64,9 +64,9 @@ class Selection:
 
     def is_single(self, axis: int) -> bool:
         """Return whether the condition holds at one place at most for each index along ``axis``."""
-        others = [one for place, one in enumerate(self.own) if place != axis and one is not ZERO]
+        others = [index for place, index in enumerate(self.own) if place != axis and index is not ZERO]
         conditions = self.condition.args if self.condition.op == "and" else (self.condition,)
-        return not others or (len(others) == 1 and any(_is_met_once(one, others[0]) for one in conditions))
+        return not others or (len(others) == 1 and any(_is_met_once(condition, others[0]) for condition in conditions))
 
 
 def _ranked(body: Expr, bound: Expr) -> Expr:
@@ -97,20 +97,20 @@ def _is_positive(expr: Expr) -> bool:
     return expr.op == "apply" and expr.args[0] == "exp"
 
 
-def _is_met_once(condition: Expr, one: Expr) -> bool:
+def _is_met_once(condition: Expr, index: Expr) -> bool:
     """Return whether a condition compares the n-th largest element's place, which differ, with a number."""
     if condition.op != "zero":
         return False
     terms = ex.polynomial(condition.args[0])
-    ranked = [monomial for monomial in terms if len(monomial) == 1 and is_rank(monomial[0], one)]
+    ranked = [monomial for monomial in terms if len(monomial) == 1 and is_rank(monomial[0], index)]
     rest = [atom for monomial in terms if monomial not in ranked for atom in monomial]
-    return len(ranked) == 1 and one not in set(ex.walk(*rest))
+    return len(ranked) == 1 and index not in set(ex.walk(*rest))
 
 
-def is_rank(place: Expr, one: Expr) -> bool:
-    """Return whether ``place`` is that of the n-th largest element for the number ``one``."""
+def is_rank(place: Expr, index: Expr) -> bool:
+    """Return whether ``place`` is that of the n-th largest element for the number ``index``."""
     is_top = place.op == "read" and isinstance(place.args[0], Definition) and place.args[0].kind == "top"
-    return is_top and place.args[-1] is one and one not in set(ex.walk(*place.args[1:-1]))
+    return is_top and place.args[-1] is index and index not in set(ex.walk(*place.args[1:-1]))
 
 
 class Definitions:
@@ -161,19 +161,21 @@ class Definitions:
 
         A sum over the places where a condition holds is one over all places, of which others add 0.
         """
-        found = self._by_count.get(bound.args[1]) if bound is not ZERO else None
-        if found is None:
+        selection = self._by_count.get(bound.args[1]) if bound is not ZERO else None
+        if selection is None:
             return self.sum(body, *([] if bound is ZERO else [bound]))
         bounds = {
-            found.place(axis, bound): ex.index(f"s{axis}", one.args[1])
-            for axis, one in enumerate(found.own)
-            if one is not ZERO
+            selection.place(axis, bound): ex.index(f"s{axis}", index.args[1])
+            for axis, index in enumerate(selection.own)
+            if index is not ZERO
         }
         body = ex.substitute(self.algebra.normal(body), bounds)
         if bound in set(ex.walk(body)):
             return self.sum(body, bound)
-        places = {one: bounds[found.place(axis, bound)] for axis, one in enumerate(found.own) if one is not ZERO}
-        return self.sum(ex.choose(ex.substitute(found.condition, places), body, ZERO), *bounds.values())
+        places = {
+            index: bounds[selection.place(axis, bound)] for axis, index in enumerate(selection.own) if index is not ZERO
+        }
+        return self.sum(ex.choose(ex.substitute(selection.condition, places), body, ZERO), *bounds.values())
 
     def sum(self, body: Expr, *bounds: Expr) -> Expr:
         """Return the sum of ``body`` for all values of ``bounds``."""
@@ -195,12 +197,12 @@ class Definitions:
                 sides.append(self._branches(branch, bounds, apart))
                 continue
             # Parts of joined weights are sums of their own, counted from 0.
-            ((one, shifted),) = limit.items()
-            found = self._branches(self.algebra.normal(ex.substitute(branch, limit)), bounds, apart)
+            ((index, shifted),) = limit.items()
+            result = self._branches(self.algebra.normal(ex.substitute(branch, limit)), bounds, apart)
             if shifted.op != "number":
                 inner = next(part for part in ex.walk(shifted) if part.op == "index")
-                found = ex.substitute(found, {inner: ex.subtract(one, ex.subtract(shifted, inner))})
-            sides.append(found)
+                result = ex.substitute(result, {inner: ex.subtract(index, ex.subtract(shifted, inner))})
+            sides.append(result)
         return ex.choose(body.args[0], *sides)
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
@@ -223,12 +225,12 @@ class Definitions:
         """Sum an index that a condition selects separately, as parts of a stack."""
         for part in ex.walk(body):
             condition = oriented(part.args[0]) if part.op == "choose" and on_indices(part.args[0]) else None
-            own = [one for one in bounds if condition is not None and one in set(ex.walk(condition))]
+            own = [index for index in bounds if condition is not None and index in set(ex.walk(condition))]
             if condition is None or len(own) != 1:
                 continue
-            others, place = [one for one in bounds if one is not own[0]], place_of(condition, own[0])
+            others, place = [index for index in bounds if index is not own[0]], place_of(condition, own[0])
             limits = limited(condition, True), limited(condition, False)
-            is_part_of_stack = all(limits) and any(one and one[own[0]].op == "number" for one in limits)
+            is_part_of_stack = all(limits) and any(limit and limit[own[0]].op == "number" for limit in limits)
             if place is None and not is_part_of_stack:
                 continue
             split = self.algebra.cases(body, {condition}.__contains__)
@@ -239,7 +241,7 @@ class Definitions:
                 less = self.sum(ex.substitute(split.args[2], {own[0]: place}), *others)
             else:
                 sides = [
-                    (side, limit, [*others, *(one for one in ex.walk(limit[own[0]]) if one.op == "index")])
+                    (side, limit, [*others, *(index for index in ex.walk(limit[own[0]]) if index.op == "index")])
                     for side, limit in zip(split.args[1:], limits, strict=True)
                     if limit
                 ]
@@ -259,14 +261,14 @@ class Definitions:
         for part in ex.walk(expr):
             if part.op != "read" or not isinstance(part.args[0], Definition) or part.args[0].kind != "sum":
                 continue
-            numbers = {place: one for place, one in enumerate(part.args[1:]) if one.op == "number"}
+            numbers = {place: argument for place, argument in enumerate(part.args[1:]) if argument.op == "number"}
             if not numbers:
                 continue
-            (body,), names = part.args[0].bodies, {f"v{place}": one for place, one in numbers.items()}
-            own = {one.args[0]: one for one in variables([body])}
-            body = self._at(body, {own[name]: one for name, one in names.items()})
-            rest = {own[f"v{place}"]: one for place, one in enumerate(part.args[1:]) if place not in numbers}
-            bounds = [one for name, one in own.items() if name.startswith("r")]
+            (body,), names = part.args[0].bodies, {f"v{place}": argument for place, argument in numbers.items()}
+            own = {index.args[0]: index for index in variables([body])}
+            body = self._at(body, {own[name]: argument for name, argument in names.items()})
+            rest = {own[f"v{place}"]: argument for place, argument in enumerate(part.args[1:]) if place not in numbers}
+            bounds = [index for name, index in own.items() if name.startswith("r")]
             known[part] = ex.substitute(self.sum(self.algebra.normal(body), *bounds), rest)
         return ex.substitute(expr, known)
 
@@ -305,21 +307,21 @@ class Definitions:
         # A case decides others, which are conditions of fewer indices then.
         bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]
         order = variables(bodies[:1])
-        order += [one for one in variables(bodies) if one not in order]
-        places, given = dict[Expr, Expr](), list[Expr]()
-        for letter, group in (("v", [one for one in order if one not in bounds]), ("r", bounds)):
-            for place, one in enumerate(sorted(group, key=order.index)):
-                places[one] = ex.index(f"{letter}{place}", one.args[1])
+        order += [index for index in variables(bodies) if index not in order]
+        places, indices = dict[Expr, Expr](), list[Expr]()
+        for letter, group in (("v", [index for index in order if index not in bounds]), ("r", bounds)):
+            for place, index in enumerate(sorted(group, key=order.index)):
+                places[index] = ex.index(f"{letter}{place}", index.args[1])
                 if letter == "v" or reads_bound:
-                    given.append(arguments.get(one, one))
+                    indices.append(arguments.get(index, index))
         renamed = tuple(self.algebra.cases(ex.substitute(body, places)) for body in bodies)
         if kind == "softmax":
             renamed = (renamed[0], self.masks.known(renamed[1], places[bounds[-1]]))
         outside = 1.0
         if kind == "sum" and (outside := self.algebra.leading(renamed[0])) != 1:
             renamed = (self.algebra.scaled(renamed[0], 1 / outside),)
-        found = ex.read(Definition(kind, parameters, renamed), given, "real")
-        return found if outside == 1 else self.algebra.times(number(outside), found)
+        result = ex.read(Definition(kind, parameters, renamed), indices, "real")
+        return result if outside == 1 else self.algebra.times(number(outside), result)
 
     def _split(
         self, bodies: Sequence[Expr], bounds: Sequence[Expr]
@@ -332,32 +334,32 @@ class Definitions:
         bounds, arguments = list(bounds), dict[Expr, Expr]()
         pending = variables(bodies)
         while pending:
-            one = pending.pop()
-            by = _divisor(one, bodies)
+            index = pending.pop()
+            by = _divisor(index, bodies)
             if by is None:
                 continue
-            (divisor, count), whole = by, arguments.pop(one, one)
-            parts = ex.index(f"{one.args[0]}/", count), ex.index(f"{one.args[0]}%", divisor)
-            places = {one: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
-            places |= zip((ex.floor_divide(one, divisor), ex.modulo(one, divisor)), parts, strict=True)
+            (divisor, count), whole = by, arguments.pop(index, index)
+            parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
+            places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
+            places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
             bodies = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
             arguments |= zip(parts, digits(whole, divisor), strict=True)
-            if one in bounds:
-                place = bounds.index(one)
+            if index in bounds:
+                place = bounds.index(index)
                 bounds[place : place + 1] = parts
             pending += parts
-        return bodies, [one for one in bounds if one in set(ex.walk(*bodies))], arguments
+        return bodies, [index for index in bounds if index in set(ex.walk(*bodies))], arguments
 
 
 def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
     """Return a size by which an index is divided, and the number of such parts."""
     size = variable.args[1]
-    found = {
+    divisors = {
         part.args[1]
         for part in ex.walk(*bodies)
         if part.op in {"floor_quotient", "modulo"} and part.args[0] is variable and part.args[1].as_number != 1
     }
-    whole = [(by, count) for by in found if (count := quotient(size, by)) is not None and count is not ONE]
+    whole = [(by, count) for by in divisors if (count := quotient(size, by)) is not None and count is not ONE]
     return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].order), default=None)
 
 
@@ -367,7 +369,7 @@ def _walk(*roots: Expr) -> Iterator[Expr]:
     while pending:
         expr = pending.pop()
         yield expr
-        operands = [one for one in expr.operands if one not in seen] if expr.op != "index" else []
+        operands = [operand for operand in expr.operands if operand not in seen] if expr.op != "index" else []
         seen.update(operands)
         pending += operands
 
@@ -383,10 +385,10 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
         for place, argument in enumerate(part.args[1:]):
             for monomial, factor in ex.polynomial(argument).items():
                 for atom in monomial:
-                    for one in _walk(atom):
-                        if one.op == "index":
+                    for index in _walk(atom):
+                        if index.op == "index":
                             use = part.args[0], place, factor, len(monomial), atom.op
-                            places.setdefault(one, set()).add(use)
+                            places.setdefault(index, set()).add(use)
     # Python's hashes of text differ between processes.
-    order = {one: (one.args[1].order, sorted(map(repr, uses))) for one, uses in places.items()}
-    return sorted(places, key=lambda one: order[one])
+    order = {index: (index.args[1].order, sorted(map(repr, uses))) for index, uses in places.items()}
+    return sorted(places, key=lambda index: order[index])

@@ -26,12 +26,12 @@ class _Token:
 
     Attributes:
         element: The element of the result.
-        given: Attributes.
+        attributes: Attributes.
         expert: Index of the expert.
     """
 
     element: Element
-    given: dict[str, Any]
+    attributes: dict[str, Any]
     expert: Expr
 
     def product(self, port: int, row: Expr, read: Callable[[Expr], Steps]) -> Steps:
@@ -40,15 +40,15 @@ class _Token:
         _, rows, inputs = self.element.shape(port)
         own, bound = ex.index("row", rows), ex.index("input", inputs)
         weight = yield node.source(port), (self.expert, own, bound)
-        found = definitions.sum(ex.multiply((yield from read(bound)), weight), bound)
+        result = definitions.sum(ex.multiply((yield from read(bound)), weight), bound)
         if node.input(port + 1) is not None:
-            found = ex.add(found, (yield node.source(port + 1), (self.expert, own)))
-        return ex.substitute(found, {own: row})
+            result = ex.add(result, (yield node.source(port + 1), (self.expert, own)))
+        return ex.substitute(result, {own: row})
 
     def inner(self, row: Expr) -> Steps:
         """Return the results of the first and the third product for the token."""
         node, index = self.element.node, self.element.index
-        kind, fusion = self.given.get("activation_type", "relu"), self.given.get("swiglu_fusion", 0)
+        kind, fusion = self.attributes.get("activation_type", "relu"), self.attributes.get("swiglu_fusion", 0)
 
         def token(channel: Expr) -> Steps:
             return (yield node.source(_INPUT), (*index[:-1], channel))
@@ -79,11 +79,11 @@ class _Token:
         return known[kind]() if third is None else ex.multiply(known[kind](), third)
 
     def _swiglu(self, gate: Expr, linear: Expr) -> Expr:
-        limit = self.given.get("swiglu_limit")
+        limit = self.attributes.get("swiglu_limit")
         if limit is not None:
             high, low = number(float(limit)), number(-float(limit))
             gate, linear = ex.minimum(gate, high), ex.minimum(ex.maximum(linear, low), high)
-        alpha, beta = (number(float(self.given.get(f"activation_{name}", usual))) for name, usual in _USUAL)
+        alpha, beta = (number(float(self.attributes.get(f"activation_{name}", usual))) for name, usual in _USUAL)
         return ex.multiply(swish(gate, alpha), ex.add(linear, beta))
 
     def gate(self, definitions: Definitions) -> Steps:
@@ -94,22 +94,22 @@ class _Token:
             leading = (ex.add(ex.multiply(leading[0], self.element.own_shape[1]), leading[1]),)
         along = ex.index("score", count)
         share = definitions.softmax(TRUE, (yield self.element.node.source(_ROUTER), (*leading, along)), along)
-        found = definitions.top(share, along, (True, True, None))
-        rank = ex.index("rank", number(int(self.given.get("k", 1))))
-        place = ex.read(found.args[0], (*found.args[1:], rank), "int")
+        result = definitions.top(share, along, (True, True, None))
+        rank = ex.index("rank", number(int(self.attributes.get("k", 1))))
+        place = ex.read(result.args[0], (*result.args[1:], rank), "int")
         value = ex.substitute(share, {along: place})
         gate = definitions.sum(ex.choose(ex.equal(place, self.expert), value, ZERO), rank)
-        is_normalized = bool(self.given.get("normalize_routing_weights", 0))
+        is_normalized = bool(self.attributes.get("normalize_routing_weights", 0))
         return ex.divide(gate, definitions.sum(value, rank)) if is_normalized else gate
 
 
 @closed
 def _mixture(element: Element) -> Steps:
-    given, sizes = native_attributes(element.node), element.shape(_FIRST)
-    if given.get("use_sparse_mixer", 0):
+    attributes, sizes = native_attributes(element.node), element.shape(_FIRST)
+    if attributes.get("use_sparse_mixer", 0):
         raise UnknownError("it has use_sparse_mixer = 1")
     definitions, expert = definitions_of(element), ex.index("expert", sizes[0])
-    token = _Token(element, given, expert)
+    token = _Token(element, attributes, expert)
     result = yield from token.product(_SECOND, element.index[-1], token.inner)
     gate = yield from token.gate(definitions)
     return definitions.sum(ex.multiply(gate, result), expert)

@@ -88,7 +88,7 @@ def moved_caches(
     axes = [(graph.reads[cache.read].outputs[0], cache.axes.sequence) for cache in growing]
     slots = {as_dimension(shape[axis]) for value, axis in axes if axis is not None and (shape := sizes.shape(value))}
     known = {dimension: length for dimension, length in lengths.items() if dimension not in slots}
-    elements, found = Elements(graph, sizes, TABLE, known), dict[int, Move]()
+    elements, moves = Elements(graph, sizes, TABLE, known), dict[int, Move]()
     for cache in growing:
         move = find_move(model, cache, selectors)
         if move is None:
@@ -96,8 +96,8 @@ def moved_caches(
         end = elements.of(move.end, (number(move.place),))
         if end is not PAST and not (end.op == "read" and end.args[0] == PAST_LENGTH):
             continue
-        found[graph.reads[cache.read].index] = move
+        moves[graph.reads[cache.read].index] = move
         shape, axis = sizes.shape(move.after), cache.axes.sequence
         if shape is not None and axis is not None and (own := as_dimension(shape[axis])) is not None:
             known[own] = PAST
-    return known, found
+    return known, moves

@@ -22,20 +22,20 @@ class KnownMasks:
         """
         request = visible, key
         if request not in self._known:
-            found = next((first for first, own in self._first if own is key and _are_equal(first, visible, key)), None)
-            if found is None:
+            equal = next((first for first, own in self._first if own is key and _are_equal(first, visible, key)), None)
+            if equal is None:
                 self._first.append(request)
-            self._known[request] = visible if found is None else found
+            self._known[request] = visible if equal is None else equal
         return self._known[request]
 
 
-def _are_equal(one: Expr, other: Expr, key: Expr) -> bool:
-    if one is other:
+def _are_equal(left: Expr, right: Expr, key: Expr) -> bool:
+    if left is right:
         return True
-    differs = ex.negate(ex.equal(one, other))
+    differs = ex.negate(ex.equal(left, right))
     if differs is ex.FALSE:
         return True
     if any(part.op in {"opaque", "times", "raise"} for part in ex.walk(differs)):
         return False
-    seen = ex.substitute(one, {key: ex.index("other key", key.args[1])})
+    seen = ex.substitute(left, {key: ex.index("other key", key.args[1])})
     return example_of(ex.conjunction(differs, seen)) == "never"

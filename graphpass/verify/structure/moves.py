@@ -134,9 +134,9 @@ def _moved_by_writes(graph: Graph, nodes: list[Node], axis: int, from_1: bool) -
 
 def _writes(graph: Graph, node: Node, axis: int) -> bool:
     """Return whether a node replaces slots at ``dst_idx``."""
-    given = node.attributes
-    is_plain = node.op == "ScatterElementsUpdate" and given.get("reduction", "none") in {"none", b"none"}
-    return is_plain and given.get("axis", 0) == axis and _input_name(graph, node.source(1)).startswith(NEW_SLOTS)
+    attributes = node.attributes
+    is_plain = node.op == "ScatterElementsUpdate" and attributes.get("reduction", "none") in {"none", b"none"}
+    return is_plain and attributes.get("axis", 0) == axis and _input_name(graph, node.source(1)).startswith(NEW_SLOTS)
 
 
 def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
@@ -144,8 +144,8 @@ def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None
 
     Other axes are kept whole.
     """
-    found = fold_cuts(graph, node) if node.op == "Slice" else ()
-    is_cut = len(found) == 1 and found[0].axis == axis and found[0].starts_at_first
+    cuts = fold_cuts(graph, node) if node.op == "Slice" else ()
+    is_cut = len(cuts) == 1 and cuts[0].axis == axis and cuts[0].starts_at_first
     return (node.source(2), 0) if is_cut else None
 
 
@@ -153,12 +153,12 @@ def _strided(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
     """Match the cut that GPU plugins fuse (`begins_at_1`), as `_cut_from_0`."""
     if node.op != "StridedSlice":
         return None
-    given = node.attributes
+    attributes = node.attributes
     starts, steps = (fold(graph, node.input(port)) for port in (1, 3))
     if starts is None or (starts != 1).any() or steps is None or (steps != 1).any():
         return None
-    if any(any(given[mask]) for mask in ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")):
+    if any(any(attributes[mask]) for mask in ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")):
         return None
-    ends = [bool(one) for one in given["end_mask"]]
+    ends = [bool(bit) for bit in attributes["end_mask"]]
     is_cut_here_alone = len(ends) == axis + 1 and not ends[axis] and all(ends[:axis])
     return (node.source(2), axis) if is_cut_here_alone else None

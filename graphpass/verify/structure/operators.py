@@ -34,7 +34,7 @@ def _product(element: Element, swaps: tuple[bool, bool]) -> Steps:
         start = len(own) - 2 - len(batch)
         if start < 0:
             raise UnknownError("an operand has more axes than the result")
-        leading = tuple(ZERO if size is ONE else one for size, one in zip(batch, own[start:-2], strict=True))
+        leading = tuple(ZERO if size is ONE else index for size, index in zip(batch, own[start:-2], strict=True))
         factors.append((yield node.source(port), (*leading, *ends[port])))
     body = ex.multiply(*factors)
     return body if bound is ZERO else definitions_of(element).sum(body, bound)
@@ -42,35 +42,35 @@ def _product(element: Element, swaps: tuple[bool, bool]) -> Steps:
 
 @closed
 def _matmul(element: Element) -> Steps:
-    given = element.node.attributes
-    return (yield from _product(element, (bool(given["transpose_a"]), bool(given["transpose_b"]))))
+    attributes = element.node.attributes
+    return (yield from _product(element, (bool(attributes["transpose_a"]), bool(attributes["transpose_b"]))))
 
 
 @closed
 def _fused_matmul(element: Element) -> Steps:
-    given = element.node.attributes
-    if "transpose_a" not in given:
+    attributes = element.node.attributes
+    if "transpose_a" not in attributes:
         raise UnknownError("it exchanges batch axes")
-    found = yield from _product(element, (given["transpose_a"], given["transpose_b"]))
-    return ex.multiply(number(float(given["alpha"])), found)
+    result = yield from _product(element, (attributes["transpose_a"], attributes["transpose_b"]))
+    return ex.multiply(number(float(attributes["alpha"])), result)
 
 
 @closed
 def _gemm(element: Element) -> Steps:
-    given = native_attributes(element.node)
-    found = yield from _product(element, (bool(given.get("transA", 0)), bool(given.get("transB", 0))))
-    found = ex.multiply(number(float(given.get("alpha", 1.0))), found)
+    attributes = native_attributes(element.node)
+    result = yield from _product(element, (bool(attributes.get("transA", 0)), bool(attributes.get("transB", 0))))
+    result = ex.multiply(number(float(attributes.get("alpha", 1.0))), result)
     if element.node.input(2) is None:
-        return found
+        return result
     bias = yield element.broadcast(2)
-    return ex.add(found, ex.multiply(number(float(given.get("beta", 1.0))), bias))
+    return ex.add(result, ex.multiply(number(float(attributes.get("beta", 1.0))), bias))
 
 
 def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
     node, sizes = element.node, element.shape(0)
     has_axes = "axes" in node.attributes or node.input(1) is not None
-    given = (yield from element.axes()) if has_axes else range(len(sizes))
-    axes = {axis % len(sizes) for axis in given}
+    reduced = (yield from element.axes()) if has_axes else range(len(sizes))
+    axes = {axis % len(sizes) for axis in reduced}
     keeps = len(element.index) == len(sizes)
     kept = iter(element.index)
     places, bounds, total = [], [], ONE
@@ -88,8 +88,8 @@ def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
     body = ex.multiply(body, body) if squares else body
     if not bounds:
         return body
-    found = definitions_of(element).sum(body, *bounds)
-    return ex.divide(found, total) if mean else found
+    result = definitions_of(element).sum(body, *bounds)
+    return ex.divide(result, total) if mean else result
 
 
 def _reduction(mean: bool = False, squares: bool = False) -> Rule:
@@ -156,8 +156,8 @@ def _weight(element: Element, port: int) -> Steps:
 def _rms_norm(element: Element) -> Steps:
     """RMSNormalization of ONNX, SimplifiedLayerNormalization, and OpenVINO's internal RMS."""
     _last_axis(element)
-    found = yield from _normalized(element, (0,), _epsilon(element), centers=False)
-    return ex.multiply(found, (yield from _weight(element, 1)))
+    result = yield from _normalized(element, (0,), _epsilon(element), centers=False)
+    return ex.multiply(result, (yield from _weight(element, 1)))
 
 
 @closed
@@ -165,9 +165,9 @@ def _layer_norm(element: Element) -> Steps:
     _last_axis(element)
     if element.value.port:
         raise UnknownError("its mean is read")
-    found = yield from _normalized(element, (0,), _epsilon(element), centers=True)
-    found = ex.multiply(found, (yield from _weight(element, 1)))
-    return found if element.node.input(2) is None else ex.add(found, (yield from _weight(element, 2)))
+    result = yield from _normalized(element, (0,), _epsilon(element), centers=True)
+    result = ex.multiply(result, (yield from _weight(element, 1)))
+    return result if element.node.input(2) is None else ex.add(result, (yield from _weight(element, 2)))
 
 
 def _epsilon(element: Element) -> float:
@@ -189,24 +189,24 @@ def _skip_norm(centers: bool) -> Rule:
             return total
         if element.value.port:
             raise UnknownError("its mean is read")
-        given = native_attributes(node).get("epsilon", 1e-12 if centers else 1e-6)
-        found = yield from _normalized(element, sources, float(given), centers=centers)
-        found = ex.multiply(found, (yield from _weight(element, 2)))
-        return ex.add(found, (yield from _weight(element, 3))) if centers and node.input(3) is not None else found
+        epsilon = native_attributes(node).get("epsilon", 1e-12 if centers else 1e-6)
+        result = yield from _normalized(element, sources, float(epsilon), centers=centers)
+        result = ex.multiply(result, (yield from _weight(element, 2)))
+        return ex.add(result, (yield from _weight(element, 3))) if centers and node.input(3) is not None else result
 
     return rule
 
 
 @closed
 def _mvn(element: Element) -> Steps:
-    given = native_attributes(element.node)
+    attributes = native_attributes(element.node)
     axes = yield from element.axes()
     rank = len(element.index)
-    if [axis % rank for axis in axes] != [rank - 1] or not given.get("normalize_variance", True):
+    if [axis % rank for axis in axes] != [rank - 1] or not attributes.get("normalize_variance", True):
         raise UnknownError("it norms along several axes")
-    if str(given.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
+    if str(attributes.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
         raise UnknownError("its epsilon lies outside of the root")
-    return (yield from _normalized(element, (0,), float(given["eps"]), centers=True))
+    return (yield from _normalized(element, (0,), float(attributes["eps"]), centers=True))
 
 
 # Softmax
@@ -232,11 +232,11 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
     visible, kept = TRUE, []
     for term in terms:
         if term.op == "choose":
-            condition, one, other = term.args
-            low = [_is_masked(branch) for branch in (one, other)]
+            condition, then, otherwise = term.args
+            low = [_is_masked(branch) for branch in (then, otherwise)]
             if any(low) and not all(low):
                 visible = ex.conjunction(visible, ex.negate(condition) if low[0] else condition)
-                kept.append(other if low[0] else one)
+                kept.append(otherwise if low[0] else then)
                 continue
         if any(part.op == "choose" for part in ex.walk(term)):
             visible = ex.conjunction(visible, ex.negate(hides(term)))
@@ -252,11 +252,11 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
 def _without_floor(score: Expr) -> Expr:
     """Return a score without the lowest number that it is raised to: both are masked."""
     while score.op == "choose" and score.args[0].op == "at_most":
-        condition, one, other = score.args
+        condition, then, otherwise = score.args
         # `ex.maximum` compares so; the lesser of both would mask every key.
-        if condition.args != (other, one) or _is_masked(one) == _is_masked(other):
+        if condition.args != (otherwise, then) or _is_masked(then) == _is_masked(otherwise):
             break
-        score = other if _is_masked(one) else one
+        score = otherwise if _is_masked(then) else then
     return score
 
 

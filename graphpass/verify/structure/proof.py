@@ -103,12 +103,12 @@ class Comparer:
                 yield Result(name, left, right, (rank, rank))
 
     def _written(self, pairs: Collection[Carried]) -> Iterable[Result]:
-        found = {pair.name: pair for pair in pairs}
+        by_name = {pair.name: pair for pair in pairs}
         for cache in analyze_caches(self.models[0]).caches:
             value = written(self.models[0], cache)
             if value is None:
                 continue
-            pair = found.get(cache.name)
+            pair = by_name.get(cache.name)
             if pair is None:
                 yield Result(cache.name, value, None, ((), ()))
             else:
@@ -152,22 +152,22 @@ class Comparer:
         A mask that multiplies the tokens' vectors is as long as these: with none but fixed-size states, conditions on
         the past are decided by that.
         """
-        found: dict[str, None] = {}
+        assumptions: dict[str, None] = {}
         for model, tensors in zip(self.models, self.sides, strict=True):
             mask = model.graph.parameters.get(MASK)
             has_mask = mask is not None and mask.rank == 2 and bool(analyze_caches(model).caches)
             if mask is not None and has_mask and tensors.shape(mask)[1] is LENGTH:
-                found[f"{MASK} has the shape [batch, new tokens]"] = None
+                assumptions[f"{MASK} has the shape [batch, new tokens]"] = None
             if moves_slots(model):
-                found[f"{SOURCE_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
+                assumptions[f"{SOURCE_SLOTS} and {NEW_SLOTS} moved slots of the caches before"] = None
             if moves_slots(model) and PAST_LENGTH in model.graph.parameters:
-                found[f"{PAST_LENGTH} is the number of positions before the step"] = None
-            found |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
+                assumptions[f"{PAST_LENGTH} is the number of positions before the step"] = None
+            assumptions |= dict.fromkeys(f"{name} is 0" for name in sorted(KEPT_LOGITS & model.graph.parameters.keys()))
             if begins_at_1(model):
-                found["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
+                assumptions["cuts of caches keep slot 0, as on GPU plugins of OpenVINO"] = None
         if self.shared:
-            found[f"{', '.join(self.shared)} are equal in all rows that continue one sequence"] = None
-        return tuple(found)
+            assumptions[f"{', '.join(self.shared)} are equal in all rows that continue one sequence"] = None
+        return tuple(assumptions)
 
     def operators(self, results: Iterable[Result]) -> int:
         """Return the number of the candidate's operators upstream of results."""
@@ -200,7 +200,7 @@ class Comparer:
         if left is not right:
             # As definitions, indices are split by the sizes that divide them.
             definitions = self.sides[0].definitions
-            left, right = (definitions.abstract("result", (), (one,), ()) for one in (left, right))
+            left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not any(part.op == "opaque" for part in ex.walk(left))
 
 
@@ -235,8 +235,8 @@ def compare_structures(reference: Model, candidate: Model, feed: Feed | None = N
     if decider is None or not isinstance(reference, OnnxModel):
         return _compare(reference, candidate, feed)
     if not isinstance(candidate, OnnxModel) or decider not in candidate.graph.parameters:
-        found = _compare(_decided(reference, decider, True), candidate, feed)
-        return None if found is None else replace(found, assumed=(f"{decider} is true", *found.assumed))
+        proof = _compare(_decided(reference, decider, True), candidate, feed)
+        return None if proof is None else replace(proof, assumed=(f"{decider} is true", *proof.assumed))
     decided = ((_decided(reference, decider, value), _decided(candidate, decider, value)) for value in (True, False))
     proofs = [_compare(*models, feed) for models in decided]
     return None if None in proofs else reduce(_both, [proof for proof in proofs if proof is not None])
@@ -249,16 +249,16 @@ def _decided(model: OnnxModel, decider: str, value: bool) -> OnnxModel:
     return taken
 
 
-def _both(one: StructureProof, other: StructureProof) -> StructureProof:
+def _both(left: StructureProof, right: StructureProof) -> StructureProof:
     return StructureProof(
-        one.operators + other.operators,
-        one.equal + other.equal,
-        one.unpadded + other.unpadded,
-        one.regions + other.regions,
-        min((rows for rows in (one.rows, other.rows) if rows is not None), default=None),
-        tuple(dict.fromkeys(one.assumed + other.assumed)),
-        tuple(dict.fromkeys(one.added + other.added)),
-        other.fed if one.fed is None or (other.fed is not None and other.fed.difference) else one.fed,
+        left.operators + right.operators,
+        left.equal + right.equal,
+        left.unpadded + right.unpadded,
+        left.regions + right.regions,
+        min((rows for rows in (left.rows, right.rows) if rows is not None), default=None),
+        tuple(dict.fromkeys(left.assumed + right.assumed)),
+        tuple(dict.fromkeys(left.added + right.added)),
+        right.fed if left.fed is None or (right.fed is not None and right.fed.difference) else left.fed,
     )
 
 

@@ -53,14 +53,14 @@ def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> U
     """
     reference, candidate = sides
     known = {key for _, key in keys_of(reference)}
-    found: list[Node] = []
+    nodes: list[Node] = []
     graph = candidate.graph
 
     def open_inputs(node: Node) -> list[Value]:
         if node.op in _STILL - {"Result", "Assign"}:
             return []
-        found.append(node)
-        return [one for one in node.inputs if one is not None and _is_open(one)]
+        nodes.append(node)
+        return [value for value in node.inputs if value is not None and _is_open(value)]
 
     asked: dict[Value, bool] = {}
 
@@ -70,16 +70,16 @@ def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> U
             asked[value] = not is_still and key_of(candidate, value) not in known
         return asked[value]
 
-    for _ in graph.backward([one for one in results if _is_open(one)], open_inputs):
+    for _ in graph.backward([value for value in results if _is_open(value)], open_inputs):
         pass
-    places = {node.index for node in found}
+    places = {node.index for node in nodes}
     first = sorted(
-        (node for node in found if not any(one is not None and one.node in places for one in node.inputs)),
+        (node for node in nodes if not any(value is not None and value.node in places for value in node.inputs)),
         key=lambda node: node.index,
     )
     regions = tuple(_region(candidate, node) for node in first[:_LISTED])
     frontier = tuple(value for value, is_open in asked.items() if not (is_open or graph.producer(value).op in NO_DATA))
-    return Unequal(tuple(found), regions, frontier)
+    return Unequal(tuple(nodes), regions, frontier)
 
 
 def keys_of(tensors: Tensors) -> Iterator[tuple[Value, Key]]:
@@ -92,19 +92,19 @@ def keys_of(tensors: Tensors) -> Iterator[tuple[Value, Key]]:
 
 def key_of(tensors: Tensors, value: Value) -> Key | None:
     """Return what a tensor is, without the order of its axes."""
-    found = _as_tensor(tensors, value)
-    if found is None or found.sort != "real":
-        return found
-    source = found.args[0]
-    return source if isinstance(source, Definition) else found
+    tensor = _as_tensor(tensors, value)
+    if tensor is None or tensor.sort != "real":
+        return tensor
+    source = tensor.args[0]
+    return source if isinstance(source, Definition) else tensor
 
 
 def axes_of(tensors: Tensors, value: Value) -> Sequence[Expr] | None:
     """Return a tensor's indices in the order of its common form, if any."""
-    found = _as_tensor(tensors, value)
-    if found is None or found.sort != "real" or not isinstance(found.args[0], Definition):
+    tensor = _as_tensor(tensors, value)
+    if tensor is None or tensor.sort != "real" or not isinstance(tensor.args[0], Definition):
         return None
-    return found.args[1:]
+    return tensor.args[1:]
 
 
 def _as_tensor(tensors: Tensors, value: Value) -> Expr | None:

@@ -19,17 +19,17 @@ _BY_VALUE = frozenset({"value", "score", "SortType.SORT_VALUES"})
 @closed
 def _top(element: Element) -> Steps:
     """Return the place of the element that is the n-th largest, or that element."""
-    node, given = element.node, native_attributes(element.node)
-    axis = int(given.get("axis", -1)) % len(element.index)
+    node, attributes = element.node, native_attributes(element.node)
+    axis = int(attributes.get("axis", -1)) % len(element.index)
     size = element.shape(0)[axis]
     bound = ex.index("k", size)
-    is_largest = bool(given.get("largest", 1)) and str(given.get("mode", "max")).lower().endswith("max")
-    is_sorted = bool(given.get("sorted", 1)) and str(given.get("sort", "value")).lower() in _BY_VALUE
+    is_largest = bool(attributes.get("largest", 1)) and str(attributes.get("mode", "max")).lower().endswith("max")
+    is_sorted = bool(attributes.get("sorted", 1)) and str(attributes.get("sort", "value")).lower() in _BY_VALUE
     body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
     # The number of results decides which are there, if nothing orders them.
     parameters = (is_largest, is_sorted, None if is_sorted else element.own_shape[axis])
-    found = definitions_of(element).top(body, bound, parameters)
-    place = ex.read(found.args[0], (*found.args[1:], element.index[axis]), "int")
+    result = definitions_of(element).top(body, bound, parameters)
+    place = ex.read(result.args[0], (*result.args[1:], element.index[axis]), "int")
     return place if element.value.port else ex.substitute(body, {bound: place})
 
 
@@ -80,17 +80,17 @@ def _scatter_elements(element: Element) -> Steps:
 
     Those of one place are added, or are one at most.
     """
-    node, given = element.node, native_attributes(element.node)
+    node, attributes = element.node, native_attributes(element.node)
     definitions = definitions_of(element)
     axis = int(node.attributes.get("axis", 0)) % len(element.index)
     sizes, own = element.shape(1), element.own_shape
     if any(size is not whole for place, (size, whole) in enumerate(zip(sizes, own, strict=True)) if place != axis):
         raise UnknownError("it leaves out a part of other axes")
-    adds = str(given.get("reduction", "none")).lower() in {"add", "sum"}
+    adds = str(attributes.get("reduction", "none")).lower() in {"add", "sum"}
     bound = ZERO if sizes[axis] is ONE else ex.index("w", sizes[axis])
     index = (*element.index[:axis], bound, *element.index[axis + 1 :])
     data = yield node.source(), element.index
-    if adds and given.get("use_init_val", True) is False:
+    if adds and attributes.get("use_init_val", True) is False:
         data = ZERO
     place, written = (yield node.source(1), index), (yield node.source(2), index)
     here = ex.equal(place, element.index[axis])

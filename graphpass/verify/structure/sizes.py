@@ -17,8 +17,8 @@ from graphpass.ir.graph import Node
 
 
 def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
-    given = native_attributes(node)
-    swapped = bool(given.get("transB" if axis else "transA", 0))
+    attributes = native_attributes(node)
+    swapped = bool(attributes.get("transB" if axis else "transA", 0))
     return elements.shape(node.source(axis))[axis ^ swapped]
 
 
@@ -28,26 +28,26 @@ def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
     return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
 
 
-def paddings(given: Mapping[str, Any], count: int) -> list[int] | None:
+def paddings(attributes: Mapping[str, Any], count: int) -> list[int] | None:
     """Return the places that a convolution adds; ``None`` if sizes decide."""
-    padding = str(given.get("auto_pad", "explicit")).lower()
+    padding = str(attributes.get("auto_pad", "explicit")).lower()
     if padding not in {"explicit", "notset", "valid"}:
         return None
     none = [0] * count
-    pads = given.get("pads") or [*given.get("pads_begin", none), *given.get("pads_end", none)]
-    return 2 * none if padding == "valid" else [int(one) for one in pads]
+    pads = attributes.get("pads") or [*attributes.get("pads_begin", none), *attributes.get("pads_end", none)]
+    return 2 * none if padding == "valid" else [int(pad) for pad in pads]
 
 
 def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the number of rows, or of places of a kernel that moves by 1."""
-    data, weight, given = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
+    data, weight, attributes = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
     if axis < 2:
         return data[0] if axis == 0 else None
     place, count = axis - 2, len(data) - 2
-    pads = paddings(given, count)
+    pads = paddings(attributes, count)
     if pads is None:
         return None
-    strides, dilations = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
+    strides, dilations = (list(attributes.get(name) or [1] * count) for name in ("strides", "dilations"))
     padded = pads[place] + pads[count + place]
     reach = ex.multiply(number(int(dilations[place])), ex.subtract(weight[axis - len(data)], ONE))
     return ex.subtract(ex.add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
@@ -56,10 +56,10 @@ def _convolution_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     """Return the size of an axis that is reversed, or cut to its first elements."""
     size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
-    found = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
-    if axis not in found:
-        return size if found else None
-    place, step = found[axis]
+    by_axis = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
+    if axis not in by_axis:
+        return size if by_axis else None
+    place, step = by_axis[axis]
     start, end = (elements.of(node.source(port), (number(place),)) for port in (1, 2))
     if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
         is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)

@@ -126,20 +126,20 @@ class Tensors(Elements):
 
         Equal sizes are one dimension, named after any of them: a Reshape's after a Gemm downstream.
         """
-        found: dict[Expr, Expr] = {}
+        makers: dict[Expr, Expr] = {}
         for node in self.graph.nodes:
             for value in node.outputs:
                 if node.op not in (self._table.states if value.port else self._table.sizes):
                     continue
                 for axis, size in enumerate(self._sizes.shape(value) or ()):
                     if as_dimension(size) is not None:
-                        found.setdefault(size, dimension((node.index, value.port, axis)))
-        return found
+                        makers.setdefault(size, dimension((node.index, value.port, axis)))
+        return makers
 
     def _inferred(self, dimension: Expr) -> Expr:
-        found = super()._inferred(self._makers.get(dimension, dimension))
-        if found is not None:
-            return found
+        size = super()._inferred(self._makers.get(dimension, dimension))
+        if size is not None:
+            return size
         nodes = [self.graph.nodes[value.node] for value in self.graph.parameters.values()]
         nodes += [self.graph.nodes[place] for place in self._leaves]
         names = [
@@ -151,9 +151,9 @@ class Tensors(Elements):
         ]
         if names:
             return ex.length(min(names))
-        found = self._of_function(dimension)
-        if found is not None:
-            return found
+        size = self._of_function(dimension)
+        if size is not None:
+            return size
         # Dimensions of both graphs are numbered alike, whatever they are.
         return self.definitions.length((id(self.graph), dimension_name(dimension)))
 
@@ -203,11 +203,11 @@ class Tensors(Elements):
         window = leaf.window
         if window is None:
             return ex.read(("cache", name), leaf.place(index), sort)
-        found = ex.read(("cache", name), leaf.place(window.shifted(index, -window.first)), sort)
+        result = ex.read(("cache", name), leaf.place(window.shifted(index, -window.first)), sort)
         other = ZERO if window.is_filled else ex.read(("cache", f"{name}, further"), leaf.place(index), sort)
         place, end = index[window.axis], window.first + window.count
         inside = ex.conjunction(ex.at_most(ex.number(window.first), place), ex.less(place, ex.number(end)))
-        return ex.choose(inside, found, other)
+        return ex.choose(inside, result, other)
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
         if (known := self._inputs.known.get(node.index)) is not None:
@@ -215,8 +215,8 @@ class Tensors(Elements):
         return super()._parameter(node, value, index)
 
     def _constant(self, value: Value, index: Index) -> Expr:
-        found = self._constants.element(self.graph, value, index)
-        return super()._constant(value, index) if found is None else found
+        result = self._constants.element(self.graph, value, index)
+        return super()._constant(value, index) if result is None else result
 
     def closed(self, element: Element, define: Callable[[Element], Steps], *, by_part: bool = False) -> Steps:
         """Define a result for all indices at once; return one element.
@@ -230,22 +230,23 @@ class Tensors(Elements):
         own = self.own_index(element.value)
         firsts: list[int | None] = [None] * len(own)
         if by_part:
-            found = [_part(one, place) for one, place in zip(own, element.index, strict=True)]
-            own = tuple(one if part is None else part[1] for one, part in zip(own, found, strict=True))
-            firsts = [None if part is None else part[0] for part in found]
+            parts = [_part(index, place) for index, place in zip(own, element.index, strict=True)]
+            own = tuple(index if part is None else part[1] for index, part in zip(own, parts, strict=True))
+            firsts = [None if part is None else part[0] for part in parts]
         key = element.node.index, element.value.port, own, tuple(firsts)
         if key not in self._closed:
             index = tuple(
-                one if first is None else ex.add(one, ex.number(first)) for one, first in zip(own, firsts, strict=True)
+                index if first is None else ex.add(index, ex.number(first))
+                for index, first in zip(own, firsts, strict=True)
             )
             self._closed[key] = self.definitions.algebra.normal((yield from define(replace(element, index=index))))
         places = {
-            one: place if first is None else ex.subtract(place, ex.number(first))
-            for one, place, first in zip(own, element.index, firsts, strict=True)
-            if one is not ZERO
+            index: place if first is None else ex.subtract(place, ex.number(first))
+            for index, place, first in zip(own, element.index, firsts, strict=True)
+            if index is not ZERO
         }
         result = self._closed[key]
-        return result if all(one is place for one, place in places.items()) else ex.substitute(result, places)
+        return result if all(index is place for index, place in places.items()) else ex.substitute(result, places)
 
     def own_index(self, value: Value, letter: str = "x") -> Index:
         """Return an index variable for each axis of ``value``."""

@@ -46,17 +46,17 @@ class Weights:
 
 
 def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], Weight]:
-    found = [{weight.holder: weight for weight in weights_of(model, SMALL)} for model in models]
-    places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in found)) - {None}
-    held = [
+    by_holder = [{weight.holder: weight for weight in weights_of(model, SMALL)} for model in models]
+    places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in by_holder)) - {None}
+    entries = [
         (id(graph), node, weights[holder_of(node)])
-        for graph, weights in zip((model.graph for model in models), found, strict=True)
+        for graph, weights in zip((model.graph for model in models), by_holder, strict=True)
         for node in graph.of_op("Constant")
         if holder_of(node) in weights
     ]
     return {
         (graph, node.index): Weight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
-        for graph, node, weight in held
+        for graph, node, weight in entries
         if weight.bytes_of in places
     }
 
@@ -67,24 +67,24 @@ def _kind(element_type: str, shape: Iterable[int]) -> str:
 
 def _weight_of(graph: Graph, value: Value) -> Weight | None:
     try:
-        held = graph.constant(value, 1 << 62)
+        constant = graph.constant(value, 1 << 62)
     except FileNotFoundError:
         return None
-    if held is None or held.dtype.hasobject:
+    if constant is None or constant.dtype.hasobject:
         return None
-    return Weight(digest_of(held, value.element_type), value.name)
+    return Weight(digest_of(constant, value.element_type), value.name)
 
 
-def digest_of(held: numpy.ndarray[Any, Any], element_type: str) -> str:
+def digest_of(array: numpy.ndarray[Any, Any], element_type: str) -> str:
     """Return a digest of shape and values; those of f16 and bf16 count as f32."""
     if element_type in HALVES:
-        held = held.astype(numpy.float32)
-    shape = [size for size in held.shape if size != 1]
-    kind = f"{held.dtype.str} {element_type if element_type not in HALVES else 'f32'} {shape}"
-    return _digest(kind, numpy.ascontiguousarray(held))
+        array = array.astype(numpy.float32)
+    shape = [size for size in array.shape if size != 1]
+    kind = f"{array.dtype.str} {element_type if element_type not in HALVES else 'f32'} {shape}"
+    return _digest(kind, numpy.ascontiguousarray(array))
 
 
-def _digest(kind: str, held: numpy.ndarray[Any, Any]) -> str:
-    found = hashlib.sha256(kind.encode())
-    found.update(held.reshape(-1).view(numpy.uint8).data)
-    return found.hexdigest()
+def _digest(kind: str, array: numpy.ndarray[Any, Any]) -> str:
+    hasher = hashlib.sha256(kind.encode())
+    hasher.update(array.reshape(-1).view(numpy.uint8).data)
+    return hasher.hexdigest()

@@ -11,7 +11,7 @@ from graphpass.analysis.lengths.past_order import past_order
 def test_first_columns_and_none():
     weighing = find_weighing(weighs_by_first_columns())
     assert weighing.several == TokenWeights(first=True)
-    assert weighing.one == TokenWeights(none=True)
+    assert weighing.single == TokenWeights(none=True)
     assert len(weighing.of_others) == 4
 
 

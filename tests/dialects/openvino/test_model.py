@@ -188,10 +188,10 @@ def test_stabilise_names_leaves_given_names_alone():
     model = relu("x")
     relu_node = model.get_results()[0].input_value(0).get_node()
     relu_node.set_friendly_name("Relu_0")
-    stabilise_names(model, given={"Relu_0"})
+    stabilise_names(model, kept={"Relu_0"})
     assert relu_node.get_friendly_name() == "Relu_0"
     relu_node.set_friendly_name("Relu_77")
-    stabilise_names(model, given={"Relu_0"})
+    stabilise_names(model, kept={"Relu_0"})
     assert relu_node.get_friendly_name() == "Relu_1"
     stabilise_names(model)
     assert relu_node.get_friendly_name() == "Relu_0"

@@ -18,9 +18,9 @@ def test_holds_what_was_written_through_growth_and_gathers(steps: list[tuple[int
     expected = np.zeros((2, 3, 0, 4))
     for count, dropped in steps:
         new = np.full((2, 3, count, 4), float(count))
-        present = np.concatenate([buffer.held, new], axis=2)
+        present = np.concatenate([buffer.content, new], axis=2)
         room = buffer.room(present.shape[2])
-        assert not np.shares_memory(room, buffer.held)
+        assert not np.shares_memory(room, buffer.content)
         room[...] = present
         buffer.written()
         expected = np.concatenate([expected, new], axis=2)
@@ -28,15 +28,15 @@ def test_holds_what_was_written_through_growth_and_gathers(steps: list[tuple[int
             entries = np.arange(max(expected.shape[2] - dropped, 0))[::-1]
             expected = expected[:, :, entries]
             assert buffer.gather(entries, None, 0) == expected.nbytes
-        np.testing.assert_array_equal(buffer.held, expected)
-        assert buffer.held.flags.c_contiguous
+        np.testing.assert_array_equal(buffer.content, expected)
+        assert buffer.content.flags.c_contiguous
 
 
 def test_gathers_rows_and_entries() -> None:
     start = np.arange(2 * 3 * 4.0).reshape(2, 3, 4)
     buffer = CacheBuffer(start.copy(), sequence=1)
     buffer.gather(np.array([2, 0]), np.array([1, 1, 0]), 0)
-    np.testing.assert_array_equal(buffer.held, start[[1, 1, 0]][:, [2, 0]])
+    np.testing.assert_array_equal(buffer.content, start[[1, 1, 0]][:, [2, 0]])
 
 
 @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("lfm2", "ov-stateless"), ("mamba", "onnx-raw")])
@@ -47,7 +47,7 @@ def test_presents_are_written_where_pasts_are_read(name: str, variant: str) -> N
     copied, places = session.stats.bytes_copied, set()
     for token in range(8):
         session.step([token + 1])
-        places |= {buffer.held.ctypes.data for buffer in session.store._buffers.values()}
+        places |= {buffer.content.ctypes.data for buffer in session.store._buffers.values()}
     assert session.stats.bytes_copied == copied
     assert len(places) <= 4 * len(session.store._buffers)
 

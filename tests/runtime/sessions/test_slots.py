@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from graphpass.errors import UsageError
-from graphpass.runtime.sessions.slots import Held, Slots, Tokens, indices
+from graphpass.runtime.sessions.slots import Slots, SlotState, Tokens, indices
 
 
 class SlotMachine(RuleBasedStateMachine):
@@ -20,7 +20,7 @@ class SlotMachine(RuleBasedStateMachine):
         self.memory = np.zeros((batch, 0), np.int64)
         self.expected = np.zeros((batch, 0, 3), np.int64)
         self.next = 1
-        self.kept: tuple[Held, np.ndarray] | None = None
+        self.kept: tuple[SlotState, np.ndarray] | None = None
 
     @rule(count=st.integers(1, 40), hidden=st.integers(0, 2))
     def append(self, count: int, hidden: int) -> None:
@@ -72,7 +72,7 @@ class SlotMachine(RuleBasedStateMachine):
 
     @rule()
     def hold(self) -> None:
-        self.kept = self.slots.held(), self.expected.copy()
+        self.kept = self.slots.state(), self.expected.copy()
 
     @precondition(lambda self: self.kept is not None)
     @rule()

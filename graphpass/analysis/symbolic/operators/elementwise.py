@@ -41,43 +41,43 @@ def _function(name: str, compute: Callable[[float], float]) -> Rule:
 
 
 def _same(element: Element) -> Steps:
-    found = yield element.node.source(), element.index
+    expr = yield element.node.source(), element.index
     source, result = element.node.source().element_type, element.value.element_type
     if result == "boolean":
-        return ex.holds(found)
-    if found.sort == "bool":
-        return ex.choose(found, ONE, ZERO)
-    if source in REALS and result in INTEGERS and found.sort == "real":
-        value = found.as_number
-        return ex.apply("truncate", (found,), "int") if value is None else number(math.trunc(value))
-    return ex.round_to(result, found) if result in HALVES and source != result else found
+        return ex.holds(expr)
+    if expr.sort == "bool":
+        return ex.choose(expr, ONE, ZERO)
+    if source in REALS and result in INTEGERS and expr.sort == "real":
+        value = expr.as_number
+        return ex.apply("truncate", (expr,), "int") if value is None else number(math.trunc(value))
+    return ex.round_to(result, expr) if result in HALVES and source != result else expr
 
 
 def _divide(element: Element) -> Steps:
-    one, other = (yield element.broadcast(0)), (yield element.broadcast(1))
+    left, right = (yield element.broadcast(0)), (yield element.broadcast(1))
     if element.value.element_type in REALS:
-        return ex.divide(one, other)
+        return ex.divide(left, right)
     # OpenVINO says whether it rounds down, ONNX does not round negative quotients down.
     floors = element.node.attributes.get("floors", False)
-    if not is_natural(ex.subtract(other, ONE)) or not (floors or is_natural(one)):
+    if not is_natural(ex.subtract(right, ONE)) or not (floors or is_natural(left)):
         raise UnknownError("it divides integers that may be negative")
-    quotient = divided(one, other)
-    return quotient[0] if quotient is not None else ex.floor_divide(one, other)
+    quotient = divided(left, right)
+    return quotient[0] if quotient is not None else ex.floor_divide(left, right)
 
 
 def _modulo(element: Element) -> Steps:
-    one, other = (yield element.broadcast(0)), (yield element.broadcast(1))
-    if element.value.element_type in REALS or not (is_natural(one) and is_natural(ex.subtract(other, ONE))):
+    left, right = (yield element.broadcast(0)), (yield element.broadcast(1))
+    if element.value.element_type in REALS or not (is_natural(left) and is_natural(ex.subtract(right, ONE))):
         raise UnknownError("dialects give remainders of negative numbers differently")
-    quotient = divided(one, other)
-    return quotient[1] if quotient is not None else ex.modulo(one, other)
+    quotient = divided(left, right)
+    return quotient[1] if quotient is not None else ex.modulo(left, right)
 
 
-def _power(one: Expr, other: Expr) -> Expr:
-    base, exponent = one.as_number, other.as_number
+def _power(first: Expr, power: Expr) -> Expr:
+    base, exponent = first.as_number, power.as_number
     if base is not None and exponent is not None:
         return number(float(base) ** float(exponent))
-    return ex.multiply(one, one) if exponent == 2 else ex.apply("power", (one, other))
+    return ex.multiply(first, first) if exponent == 2 else ex.apply("power", (first, power))
 
 
 def _logical(function: Callable[..., Expr]) -> Rule:
@@ -107,14 +107,14 @@ def _softplus(operand: Expr) -> Expr:
 
 
 def _clip(element: Element) -> Steps:
-    found = yield element.broadcast(0)
-    given = native_attributes(element.node)
+    expr = yield element.broadcast(0)
+    attributes = native_attributes(element.node)
     for port, name, function in ((1, "min", ex.maximum), (2, "max", ex.minimum)):
         if element.node.input(port) is not None:
-            found = function(found, (yield element.node.source(port), ()))
-        elif name in given:
-            found = function(found, number(float(given[name])))
-    return found
+            expr = function(expr, (yield element.node.source(port), ()))
+        elif name in attributes:
+            expr = function(expr, number(float(attributes[name])))
+    return expr
 
 
 RULES: dict[str, Rule] = {
@@ -137,15 +137,15 @@ RULES: dict[str, Rule] = {
     "Exp": _function("exp", math.exp),
     "Floor": _function("floor", math.floor),
     "FloorMod": _modulo,
-    "Greater": _elementwise(lambda one, other: ex.less(other, one)),
-    "GreaterEqual": _elementwise(lambda one, other: ex.at_most(other, one)),
-    "GreaterOrEqual": _elementwise(lambda one, other: ex.at_most(other, one)),
+    "Greater": _elementwise(lambda left, right: ex.less(right, left)),
+    "GreaterEqual": _elementwise(lambda left, right: ex.at_most(right, left)),
+    "GreaterOrEqual": _elementwise(lambda left, right: ex.at_most(right, left)),
     "IsNaN": _elementwise(lambda _: ex.FALSE),
     "Less": _elementwise(ex.less),
     "LessEqual": _elementwise(ex.at_most),
     "LessOrEqual": _elementwise(ex.at_most),
     "Log": _function("log", math.log),
-    "LogicalXor": _logical(lambda one, other: ex.negate(ex.equal(one, other))),
+    "LogicalXor": _logical(lambda left, right: ex.negate(ex.equal(left, right))),
     "Max": _folded(ex.maximum),
     "Maximum": _folded(ex.maximum),
     "Min": _folded(ex.minimum),
@@ -153,11 +153,11 @@ RULES: dict[str, Rule] = {
     "Mod": _modulo,
     "Multiply": _elementwise(ex.multiply),
     "Negative": _elementwise(ex.negative),
-    "NotEqual": _elementwise(lambda one, other: ex.negate(ex.equal(one, other))),
+    "NotEqual": _elementwise(lambda left, right: ex.negate(ex.equal(left, right))),
     "Power": _elementwise(_power),
     "Reciprocal": _elementwise(lambda operand: ex.divide(ONE, operand)),
     "Relu": _elementwise(lambda operand: ex.maximum(operand, ZERO)),
-    "Select": _elementwise(lambda condition, one, other: ex.choose(ex.holds(condition), one, other)),
+    "Select": _elementwise(lambda condition, then, otherwise: ex.choose(ex.holds(condition), then, otherwise)),
     "Sigmoid": _elementwise(sigmoid),
     "Sin": _function("sin", math.sin),
     "SoftPlus": _elementwise(_softplus),

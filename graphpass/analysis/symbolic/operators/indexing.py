@@ -62,13 +62,13 @@ def _pad(element: Element) -> Steps:
         own = ex.subtract(place, start)
         inside = ex.conjunction(inside, ex.at_most(ZERO, own), ex.less(own, size))
         places.append(own)
-    found = yield element.node.source(), tuple(places)
+    expr = yield element.node.source(), tuple(places)
     if inside is ex.TRUE:
-        return found
+        return expr
     ports = [port for port in (2, 3) if element.node.input(port) is not None and element.node.source(port).rank == 0]
     if not ports:
         raise UnknownError("its mode of padding is not in the graph")
-    return ex.choose(inside, found, (yield element.node.source(ports[0]), ()))
+    return ex.choose(inside, expr, (yield element.node.source(ports[0]), ()))
 
 
 def _scatter_nd(element: Element) -> Steps:
@@ -87,8 +87,8 @@ def _scatter_nd(element: Element) -> Steps:
             ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(element.elements.shape(source))
         ]
         place = yield source, tuple(spread)
-        found, inside = solved(spread, index_of(place, radix), index_of(element.index[0], radix))
-        where, sizes = tuple(found[one] for one in spread), tuple(one.args[1] for one in spread)
+        solution, inside = solved(spread, index_of(place, radix), index_of(element.index[0], radix))
+        where, sizes = tuple(solution[index] for index in spread), tuple(index.args[1] for index in spread)
         update = element.elements.graph.producer(node.source(2))
         # Outside of the written slice the index may exceed its sizes, and cannot be divided into digits.
         is_flattened = update.op == "Reshape" and element.elements.shape(update.source()) == sizes
@@ -98,8 +98,8 @@ def _scatter_nd(element: Element) -> Steps:
         places = []
         for axis in range(depth):
             places.append((yield node.source(1), (*spread, number(axis))))
-        found, inside = solved(spread, tuple(places), element.index[:depth])
-        written = yield node.source(2), (*(found[one] for one in spread), *element.index[depth:rank])
+        solution, inside = solved(spread, tuple(places), element.index[:depth])
+        written = yield node.source(2), (*(solution[index] for index in spread), *element.index[depth:rank])
     if inside is ex.TRUE:
         return written
     return ex.choose(inside, written, (yield node.source(), element.index))
@@ -131,8 +131,8 @@ def _scatter_update(element: Element) -> Steps:
     place %= len(element.index)
     spread = [ex.index(f"write {node.index}", indices[0])]
     written = yield node.source(1), tuple(spread)
-    found, inside = solved(spread, (written,), (element.index[place],))
-    update = yield node.source(2), (*element.index[:place], found[spread[0]], *element.index[place + 1 :])
+    solution, inside = solved(spread, (written,), (element.index[place],))
+    update = yield node.source(2), (*element.index[:place], solution[spread[0]], *element.index[place + 1 :])
     return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), element.index))
 
 

@@ -87,10 +87,10 @@ def _concat(element: Element) -> Steps:
         offset = end
     if not parts:
         raise UnknownError("no operand has the element")
-    found = parts[-1][1]
+    expr = parts[-1][1]
     for inside, part in reversed(parts[:-1]):
-        found = ex.choose(inside, part, found)
-    return found
+        expr = ex.choose(inside, part, expr)
+    return expr
 
 
 def _start(bound: Expr, size: Expr) -> Expr:
@@ -138,14 +138,14 @@ def _slice(element: Element) -> Steps:
 
 
 def _strided_slice(element: Element) -> Steps:
-    node, sizes, given = element.node, element.shape(0), element.node.attributes
-    if any(given["ellipsis_mask"]):
+    node, sizes, attributes = element.node, element.shape(0), element.node.attributes
+    if any(attributes["ellipsis_mask"]):
         raise UnknownError("it has an ellipsis")
     starts = yield from element.integers(1)
     steps = (yield from element.integers(3)) if node.input(3) is not None else (ONE,) * len(starts)
 
     def is_set(mask: str, place: int) -> bool:
-        return place < len(given[mask]) and bool(given[mask][place])
+        return place < len(attributes[mask]) and bool(attributes[mask][place])
 
     places: list[Expr] = []
     own = list(element.index)

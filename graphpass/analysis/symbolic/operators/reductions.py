@@ -30,8 +30,8 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
     def rule(element: Element) -> Steps:
         node, sizes = element.node, element.shape(0)
         has_axes = "axes" in node.attributes or node.input(1) is not None
-        given = (yield from element.axes()) if has_axes else range(len(sizes))
-        axes = {axis % len(sizes) for axis in given}
+        reduced = (yield from element.axes()) if has_axes else range(len(sizes))
+        axes = {axis % len(sizes) for axis in reduced}
         keeps = len(element.index) == len(sizes)
         kept = iter(element.index)
         places = []
@@ -79,7 +79,7 @@ def _matmul(element: Element) -> Steps:
             batch = sizes[port][:-2]
             start = len(own) - 2 - len(batch)
             leading = tuple(
-                ZERO if size is ONE else one for size, one in zip(batch, element.index[start:-2], strict=True)
+                ZERO if size is ONE else index for size, index in zip(batch, element.index[start:-2], strict=True)
             )
             factors.append((yield node.source(port), (*leading, *ends[port])))
         total = ex.add(total, ex.multiply(*factors))

@@ -21,9 +21,9 @@ def _range(element: Element) -> Steps:
 
 def _filled(element: Element) -> Steps:
     value = element.node.attributes["value"]
-    held = number(getattr(value, "item", lambda: value)())
+    constant = number(getattr(value, "item", lambda: value)())
     yield from ()
-    return ex.holds(held) if element.value.element_type == "boolean" else held
+    return ex.holds(constant) if element.value.element_type == "boolean" else constant
 
 
 def _trilu(element: Element) -> Steps:
@@ -31,8 +31,8 @@ def _trilu(element: Element) -> Steps:
     offset = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)) if node.input(1) is not None else ZERO
     distance = ex.subtract(ex.subtract(element.index[-1], element.index[-2]), offset)
     kept = ex.at_most(ZERO, distance) if node.attributes["upper"] else ex.at_most(distance, ZERO)
-    found = yield node.source(), element.index
-    return ex.choose(kept, found, ex.FALSE if found.sort == "bool" else ZERO)
+    expr = yield node.source(), element.index
+    return ex.choose(kept, expr, ex.FALSE if expr.sort == "bool" else ZERO)
 
 
 def _if(element: Element) -> Steps:
