@@ -44,7 +44,7 @@ class PlainLines(Progress):
         """Print a line."""
         self._ended += 1
         width = len(str(self._cells))
-        self._console.note(f"[{self._ended:{width}}/{self._cells}] {in_one_line(result)}")
+        self._console.note(f"[{self._ended:{width}}/{self._cells}] {progress_line(result)}")
 
 
 class LiveTable(Progress):
@@ -94,7 +94,7 @@ class LiveTable(Progress):
         """Move a row above the table."""
         if (task := self._tasks.pop(result.cell.id, None)) is not None:
             self._bars.remove_task(task)
-        line = in_one_line(result)
+        line = progress_line(result)
         self._bars.console.print(line, style=_STYLES[result.state], markup=False, highlight=False, soft_wrap=True)
         self._cells.done += 1
         self._bars.update(self._all, completed=self._cells.done, stage=counts(self._cells))
@@ -110,7 +110,7 @@ def _in_words(at: Position, *facts: str) -> str:
     return joined(counts(at.whole) if at.whole.unit == STAGES else "", told)
 
 
-def in_one_line(result: CellResult) -> str:
+def progress_line(result: CellResult) -> str:
     """Return ``llama:npu converted in 4.2 s``, and the error if there is one."""
     words = f"{result.cell.id} {result.state}"
     if result.state == "failed":

@@ -35,13 +35,13 @@ def _properties(context: click.Context, parameter: click.Parameter, texts: tuple
 
 
 def _check(console: Console, result: Path, reference: Path | None, form: str) -> None:
-    from graphpass.artifacts.certificate import check_certificate, summarize
+    from graphpass.artifacts.certificate import check_certificate, summarize_certificate
 
     with stages("checking the certificate", 1 + (reference is not None)):
         known = None if reference is None else load_model(reference)
         with stage("reading what the result holds"):
             certificate = check_certificate(result, known)
-    console.report(form, lambda: summarize(certificate), lambda: certificate)
+    console.report(form, lambda: summarize_certificate(certificate), lambda: certificate)
 
 
 @console_command("verify", limited=True)

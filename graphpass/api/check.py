@@ -13,7 +13,7 @@ from graphpass.progress import stages
 from graphpass.reports.contract import Check
 from graphpass.targets import check_model
 
-from .reading import Given, read
+from .reading import Given, read_model
 
 
 def check(
@@ -44,8 +44,8 @@ def check(
     """
     parts = None if isinstance(model, Model) else _two_models(Path(model))
     with stages("checking", 3 + (parts is not None)):  # reading each model, predicting, trying
-        loaded = read(model if parts is None else parts[1], caches, watch)
-        encoder = None if parts is None else read(parts[0], (), watch)
+        loaded = read_model(model if parts is None else parts[1], caches, watch)
+        encoder = None if parts is None else read_model(parts[0], (), watch)
         return Check(loaded, check_model(loaded, target, confirm=confirm, encoder=encoder))
 
 

@@ -7,7 +7,7 @@ from graphpass.progress import stages
 from graphpass.reports.diff import diff_models
 from graphpass.reports.difference import Diff
 
-from .reading import Given, read
+from .reading import Given, read_model
 
 
 def diff(before: Given, after: Given, *, watch: Watch | None = None) -> Diff:
@@ -31,5 +31,5 @@ def diff(before: Given, after: Given, *, watch: Watch | None = None) -> Diff:
         False
     """
     with stages("comparing", 5):  # reading both, operators, caches, weights
-        first, second = read(before, (), watch), read(after, (), watch)
+        first, second = read_model(before, (), watch), read_model(after, (), watch)
         return Diff(first, second, diff_models(first, second))

@@ -11,7 +11,7 @@ from graphpass.reports.attention import grouped_query_misses
 from graphpass.reports.inventory import Inspection
 from graphpass.targets.consumers import view_caches
 
-from .reading import Given, read
+from .reading import Given, read_model
 
 
 def inspect(model: Given, *, caches: Iterable[str] = (), watch: Watch | None = None) -> Inspection:
@@ -36,7 +36,7 @@ def inspect(model: Given, *, caches: Iterable[str] = (), watch: Watch | None = N
         ('kv', 4, 2)
     """
     with stages("inspecting", 4):  # reading, analyzing, the kernels of ONNX Runtime, other programs
-        loaded = read(model, caches, watch)
+        loaded = read_model(model, caches, watch)
         with stage("analyzing"):
             inventory = analyze_caches(loaded)
         with stage("predicting fusions"):

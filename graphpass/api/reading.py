@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from graphpass.ir.model import Model
-from graphpass.jobs.reading import read_model
+from graphpass.jobs import reading
 from graphpass.jobs.watch import Watch
 
 StrPath: TypeAlias = str | os.PathLike[str]
@@ -17,7 +17,7 @@ StrPath: TypeAlias = str | os.PathLike[str]
 Given: TypeAlias = StrPath | Model
 
 
-def read(source: Given, caches: Iterable[str], watch: Watch | None) -> Model:
+def read_model(source: Given, caches: Iterable[str], watch: Watch | None) -> Model:
     """Return the model that ``source`` means.
 
     Args:
@@ -30,4 +30,4 @@ def read(source: Given, caches: Iterable[str], watch: Watch | None) -> Model:
     """
     if isinstance(source, Model):
         return source
-    return read_model(Path(source), caches, (watch or Watch()).choose)
+    return reading.read_model(Path(source), caches, (watch or Watch()).choose)

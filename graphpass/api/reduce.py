@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.jobs.watch import Watch
 
-from .reading import Given, StrPath, read
+from .reading import Given, StrPath, read_model
 
 if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
@@ -50,7 +50,7 @@ def reduce(
     from graphpass.jobs.reduce.reduction import reduce_model
 
     watch = watch or Watch()
-    return reduce_model(read(model, (), watch), _parsed(passes), keeps, seconds=seconds, tell=watch.note)
+    return reduce_model(read_model(model, (), watch), _parsed(passes), keeps, seconds=seconds, tell=watch.note)
 
 
 def bundle(
@@ -82,7 +82,7 @@ def bundle(
     if isinstance(model, Failing):
         case = model
     elif passes:
-        case = failing_case(read(model, (), None), _parsed(passes), keeps)
+        case = failing_case(read_model(model, (), None), _parsed(passes), keeps)
     else:
         case = read_case(Path(str(model)))
     write_bundle(case, Path(output))
@@ -106,7 +106,7 @@ def replay(file: StrPath) -> str | None:
         Traceback (most recent call last):
         graphpass.errors.ReadError: GP101: ...
     """
-    from graphpass.jobs.reduce.bundle import replay as run_again
+    from graphpass.jobs.reduce.bundle import replay_bundle as run_again
 
     return run_again(Path(file))
 

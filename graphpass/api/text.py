@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphpass.jobs.watch import Watch
 from graphpass.progress import stage, stages
 
-from .reading import Given, read
+from .reading import Given, read_model
 
 
 def text(
@@ -34,7 +34,7 @@ def text(
         %lm_head.MatMul = MatMul(%norm.Mul_1, %MatMul_803) : f32[batch_size, sequence_length, 320]
     """
     with stages("printing", 2):  # reading, and the text
-        loaded = read(model, (), watch)
+        loaded = read_model(model, (), watch)
 
         from graphpass.reports.text_form import in_text_form
 

@@ -175,7 +175,7 @@ def _digest(file: Path, size: int) -> str:
     return hasher.hexdigest()
 
 
-def summarize(certificate: Mapping[str, Any]) -> str:
+def summarize_certificate(certificate: Mapping[str, Any]) -> str:
     """Return a few lines for people."""
     sequences, reach = certificate["sequences"], certificate["reach"]
     most = max((run["tokens"] for run in sequences), default=0)
@@ -197,7 +197,7 @@ def summarize(certificate: Mapping[str, Any]) -> str:
             f"{proof['unpadded']}; at sampled lengths {len(proof['sampled'])}"
             for proof in reach["proofs"]
         ]
-        lines.append(f"  lengths of the graphs: {', '.join(map(str, reach['turns'])) or 'none'}")
+        lines.append(f"  lengths of the graphs: {', '.join(map(str, reach['thresholds'])) or 'none'}")
     lines += [
         f"  shared with other models, compared up to the bytes that it had: {name}" for name in certificate["shared"]
     ]

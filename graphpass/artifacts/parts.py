@@ -17,7 +17,7 @@ from graphpass.storage.weight_file import WeightFile, check_unchanged, lies_with
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class FolderParts:
     """Names the files beside a language model that are not its companions.
 
     Attributes:
@@ -33,7 +33,7 @@ class Parts:
     folders: tuple[Path, ...]
 
 
-def find_parts(model: Model) -> Parts | None:
+def find_folder_parts(model: Model) -> FolderParts | None:
     """Return the files beside a language model that other models make embeddings for.
 
     Hidden files, such as those of downloads, are not copied.
@@ -65,10 +65,10 @@ def find_parts(model: Model) -> Parts | None:
             raise ReadError("GP113", reason, "copy the file itself beside the model")
     weights = {path.name: read[path.resolve()] for path in rest if path.resolve() in read}
     others = tuple(path for path in rest if path.name not in weights)
-    return Parts(models, weights, others, tuple(path for path in inside if path.is_dir()))
+    return FolderParts(models, weights, others, tuple(path for path in inside if path.is_dir()))
 
 
-def stage_parts(parts: Parts, folder: Path, *, share: bool) -> tuple[Path, ...]:
+def stage_parts(parts: FolderParts, folder: Path, *, share: bool) -> tuple[Path, ...]:
     """Put the parts into a staged folder, and return the files that the result shares.
 
     Args:

@@ -17,7 +17,7 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.storage.digests import digests_of
-from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
+from graphpass.storage.weight_file import FileRange, MappedWeights, WeightFile, check_unchanged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,18 +35,18 @@ class Weight:
     name: str
     element_type: str
     shape: tuple[int, ...]
-    content: Place | memoryview
+    content: FileRange | memoryview
     holder: int | str
 
     @property
     def size(self) -> int:
         """Return the number of bytes."""
-        return self.content.length if isinstance(self.content, Place) else self.content.nbytes
+        return self.content.length if isinstance(self.content, FileRange) else self.content.nbytes
 
     @property
     def bytes_of(self) -> tuple[int, ...] | None:
         """Return the file's identity and the place in it; ``None`` for bytes in memory."""
-        if not isinstance(self.content, Place):
+        if not isinstance(self.content, FileRange):
             return None
         file = self.content.file
         return file.device, file.inode, file.size, file.modified, self.content.offset, self.content.length
@@ -89,10 +89,10 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
         ReadError: GP110 and GP111, as `digests_of`.
     """
     weights = tuple(weights)
-    digests = digests_of(weight.content for weight in weights if isinstance(weight.content, Place))
+    digests = digests_of(weight.content for weight in weights if isinstance(weight.content, FileRange))
     return {
         weight: digests[weight.content]
-        if isinstance(weight.content, Place)
+        if isinstance(weight.content, FileRange)
         else hashlib.sha256(weight.content).hexdigest()
         for weight in weights
     }
@@ -107,7 +107,7 @@ def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
     digests = {}
     for weight in weights:
         digest, content = hashlib.sha256(), weight.content
-        if isinstance(content, Place):
+        if isinstance(content, FileRange):
             check_unchanged([content.file])
             pieces = pieces_of(content.file.path, content.offset, content.length)
         else:
@@ -125,10 +125,10 @@ def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
     large = [tensor for tensor in tensors(model.proto) if nbytes(tensor) > above]
     external = all_external_data(filter(is_external, large), model.path)
     for tensor in large:
-        content: Place | memoryview
+        content: FileRange | memoryview
         if is_external(tensor):
             data = next(external)
-            content = Place(files.get(data.file) or WeightFile.of(data.file), data.offset, data.length)
+            content = FileRange(files.get(data.file) or WeightFile.of(data.file), data.offset, data.length)
         elif tensor.HasField("raw_data"):
             content = memoryview(tensor.raw_data)
         elif tensor.data_type == onnx.TensorProto.STRING:
@@ -149,7 +149,7 @@ def _of_openvino(model: Model, above: int) -> Iterator[Weight]:
         if op.get_type_name() != "Constant" or op.get_byte_size() <= above:
             continue
         kind = op.get_element_type().to_string()
-        content: Place | memoryview
+        content: FileRange | memoryview
         if kind == "string":
             content = memoryview(repr([text.encode() for text in op.get_tensor_view().str_data.ravel()]).encode())
         else:

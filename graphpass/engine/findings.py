@@ -100,7 +100,7 @@ class Confirmation:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ContractReport:
     """States whether a model keeps a target's contract.
 
     Attributes:
@@ -120,7 +120,7 @@ class Report:
         return not contradicted and all(finding.holds for finding in self.findings)
 
 
-def compare(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
+def confirmation_of(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
     """Compare predictions with the runtime's behaviour.
 
     Returns:

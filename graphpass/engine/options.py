@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphpass.engine.syntax import Value, quote
+from graphpass.engine.syntax import OptionValue, quote
 from graphpass.errors import UsageError
 
 _NONE = "none"
@@ -33,7 +33,7 @@ class OptionType:
     """
 
     text: str
-    read: Callable[[Value], object]
+    read: Callable[[OptionValue], object]
     write: Callable[[Any], str]
     choices: tuple[str, ...] = ()
     quoted: bool = False
@@ -144,7 +144,7 @@ def _type_of(annotation: object) -> OptionType:
 
 
 def _or_none(inner: OptionType) -> OptionType:
-    def read(value: Value) -> object:
+    def read(value: OptionValue) -> object:
         # Quotes distinguish the string "none" from no value. TOML has strings in quotes only, so there they do so only
         # if a string could be meant.
         bare = value.kind == "word" or (value.kind == "string" and not inner.quoted)
@@ -158,21 +158,21 @@ def _or_none(inner: OptionType) -> OptionType:
     return OptionType(f"{inner.text} | {_NONE}", read, write, choices)
 
 
-def _read_bool(value: Value) -> bool:
+def _read_bool(value: OptionValue) -> bool:
     return {"true": True, "false": False}[_word(value)] if _word(value) in {"true", "false"} else _refuse()
 
 
-def _read_float(value: Value) -> float:
+def _read_float(value: OptionValue) -> float:
     number = float(_word(value))
     # NaN differs from itself, so a pipeline with it would not equal its own text.
     return _refuse() if math.isnan(number) else number
 
 
-def _read_str(value: Value) -> str:
+def _read_str(value: OptionValue) -> str:
     return _refuse() if value.kind == "list" else value.text
 
 
-def _read_choice(choices: tuple[str, ...], value: Value) -> str:
+def _read_choice(choices: tuple[str, ...], value: OptionValue) -> str:
     return value.text if value.kind != "list" and value.text in choices else _refuse()
 
 
@@ -184,7 +184,7 @@ _SCALARS: dict[object, OptionType] = {
 }
 
 
-def _word(value: Value) -> str:
+def _word(value: OptionValue) -> str:
     return value.text if value.kind == "word" else _refuse()
 
 

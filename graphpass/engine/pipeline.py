@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from graphpass.engine.options import Option, options_of
 from graphpass.engine.passes import Pass
 from graphpass.engine.registry import get_pass, target_class
-from graphpass.engine.syntax import Setting, Step, Value, parse_steps
+from graphpass.engine.syntax import OptionValue, PassCall, Setting, parse_steps
 from graphpass.engine.target import Target
 from graphpass.errors import ReadError, UsageError
 from graphpass.ir.model import Model
@@ -172,7 +172,7 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
 _TOML_HINT = 'write [[pass]] with name = "make-stateful" and its options, for example beam-index = true'
 
 
-def _build(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
+def _build(step: PassCall, named: Callable[[str], Callable[..., Made]]) -> Made:
     try:
         made_class = named(step.name)
     except UsageError as error:
@@ -193,7 +193,7 @@ def _build(step: Step, named: Callable[[str], Callable[..., Made]]) -> Made:
     return made
 
 
-def _unknown_option(step: Step, setting: Setting, names: list[str]) -> UsageError:
+def _unknown_option(step: PassCall, setting: Setting, names: list[str]) -> UsageError:
     near = difflib.get_close_matches(setting.name.replace("_", "-"), names, n=1)
     hint = f"{step.name} has the options {', '.join(names)}" if names else f"{step.name} has no options"
     return UsageError(
@@ -203,7 +203,7 @@ def _unknown_option(step: Step, setting: Setting, names: list[str]) -> UsageErro
     )
 
 
-def _read(step: Step, option: Option, setting: Setting) -> object:
+def _read(step: PassCall, option: Option, setting: Setting) -> object:
     try:
         return option.type.read(setting.value)
     except ValueError as error:
@@ -222,7 +222,7 @@ def _format(step: Pass[Any] | Target) -> str:
     return f"{step.name}{{{','.join(written)}}}" if written else step.name
 
 
-def _toml_step(number: int, table: dict[str, Any]) -> Step:
+def _toml_step(number: int, table: dict[str, Any]) -> PassCall:
     name = table.get("name")
     if not isinstance(name, str):
         raise UsageError("GP214", f"[[pass]] number {number} has no name", _TOML_HINT)
@@ -231,12 +231,12 @@ def _toml_step(number: int, table: dict[str, Any]) -> Step:
         return f"[[pass]] number {number}: {message}"
 
     settings = [Setting(key, _toml_value(value, place), place) for key, value in table.items() if key != "name"]
-    return Step(name, tuple(settings), place)
+    return PassCall(name, tuple(settings), place)
 
 
-def _toml_value(value: object, place: Any) -> Value:
+def _toml_value(value: object, place: Any) -> OptionValue:
     if isinstance(value, str):
-        return Value("string", value, place=place)
+        return OptionValue("string", value, place=place)
     if isinstance(value, list):
-        return Value("list", str(value), tuple(_toml_value(item, place) for item in value), place)
-    return Value("word", str(value).lower() if isinstance(value, bool) else str(value), place=place)
+        return OptionValue("list", str(value), tuple(_toml_value(item, place) for item in value), place)
+    return OptionValue("word", str(value).lower() if isinstance(value, bool) else str(value), place=place)

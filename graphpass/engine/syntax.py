@@ -22,7 +22,7 @@ Place: TypeAlias = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class OptionValue:
     """Holds a value as written.
 
     Attributes:
@@ -34,7 +34,7 @@ class Value:
 
     kind: Literal["word", "string", "list"]
     text: str
-    items: tuple[Value, ...] = ()
+    items: tuple[OptionValue, ...] = ()
     place: Place = field(default=str, compare=False)
 
 
@@ -43,12 +43,12 @@ class Setting:
     """Holds one ``option=value``."""
 
     name: str
-    value: Value
+    value: OptionValue
     place: Place = field(default=str, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PassCall:
     """Holds one pass with its settings."""
 
     name: str
@@ -65,7 +65,7 @@ def quote(text: str) -> str:
     return text if _PLAIN_WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def parse_steps(text: str) -> tuple[Step, ...]:
+def parse_steps(text: str) -> tuple[PassCall, ...]:
     """Parse pipeline text; empty text has no steps.
 
     Args:
@@ -109,7 +109,7 @@ class _Parser:
         end = len(self._text.rstrip())
         return [*tokens, _Token("end", "", end, end + 1)]
 
-    def pipeline(self) -> tuple[Step, ...]:
+    def pipeline(self) -> tuple[PassCall, ...]:
         if self._peek().kind == "end":
             return ()
         steps = self._listed(self._step)
@@ -125,14 +125,14 @@ class _Parser:
             items.append(item())
         return items
 
-    def _step(self) -> Step:
+    def _step(self) -> PassCall:
         name = self._word("the name of a pass")
         settings: list[Setting] = []
         if self._take_mark("{") and not self._take_mark("}"):
             settings = self._listed(self._setting)
             if not self._take_mark("}"):
                 self._fail(self._peek(), f"expected ',' or '}}' in the options of {name.text}")
-        return Step(name.text, tuple(settings), self._place(name))
+        return PassCall(name.text, tuple(settings), self._place(name))
 
     def _setting(self) -> Setting:
         name = self._word("the name of an option")
@@ -140,27 +140,27 @@ class _Parser:
             self._fail(self._peek(), f"expected '=' and a value after option {name.text}")
         return Setting(name.text, self._value(), self._place(name))
 
-    def _value(self) -> Value:
+    def _value(self) -> OptionValue:
         token = self._peek()
         if token.kind == "word":
             self._next += 1
-            return Value("word", token.text, place=self._place(token))
+            return OptionValue("word", token.text, place=self._place(token))
         if token.kind == "string":
             self._next += 1
             try:
-                return Value("string", json.loads(token.text, strict=False), place=self._place(token))
+                return OptionValue("string", json.loads(token.text, strict=False), place=self._place(token))
             except ValueError:
                 self._fail(token, "a backslash in quotes must be doubled, or follow JSON's escapes")
         if not self._take_mark("["):
             self._fail(token, "expected a value")
-        items: list[Value] = []
+        items: list[OptionValue] = []
         if not self._take_mark("]"):
             items = self._listed(self._value)
             if not self._take_mark("]"):
                 self._fail(self._peek(), "expected ',' or ']' in a list")
         end = self._tokens[self._next - 1].end
         whole = _Token("list", self._text[token.start : end], token.start, end)
-        return Value("list", whole.text, tuple(items), self._place(whole))
+        return OptionValue("list", whole.text, tuple(items), self._place(whole))
 
     def _peek(self) -> _Token:
         return self._tokens[self._next]

@@ -75,7 +75,7 @@ def judged(
     return View(consumer, verdict, (*problems, *doubts, *remarks), caches)
 
 
-def without(consumer: str, inventory: Inventory) -> View | None:
+def without_caches(consumer: str, inventory: Inventory) -> View | None:
     """Return the view of a model without caches; ``None`` if it has some."""
     return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
 
@@ -84,7 +84,7 @@ def not_onnx(consumer: str, model: Model, inventory: Inventory) -> View | None:
     """Return an ONNX consumer's view of any other model; ``None`` on ONNX with caches."""
     if model.dialect != "onnx":
         return View(consumer, "not applicable", ("reads ONNX models",))
-    return without(consumer, inventory)
+    return without_caches(consumer, inventory)
 
 
 def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
@@ -97,7 +97,7 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
         finds: The part of a variable by which it finds caches: ``names``.
         cross: The reason that a model with cross-attention caches is not for it.
     """
-    if (empty := without(consumer, inventory)) is not None:
+    if (empty := without_caches(consumer, inventory)) is not None:
         return empty
     if model.dialect != "openvino":
         return View(consumer, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))

@@ -19,7 +19,7 @@ from .watch import Watch
 
 if TYPE_CHECKING:
     from graphpass.artifacts.encoder_decoder import EncoderDecoder
-    from graphpass.artifacts.parts import Parts
+    from graphpass.artifacts.parts import FolderParts
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
     from graphpass.ir.model import Model
@@ -61,7 +61,7 @@ class _Plan:
     reference: Model | EncoderDecoderModels
     inputs: dict[str, Model]
     parts: tuple[_Part, ...]
-    beside: Parts | None = None
+    beside: FolderParts | None = None
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -166,12 +166,12 @@ def _left_behind(plan: _Plan) -> Iterator[str]:
 
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
-    from graphpass.artifacts.parts import find_parts
+    from graphpass.artifacts.parts import find_folder_parts
     from graphpass.io import check_destination
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
-    beside = find_parts(loaded)
+    beside = find_folder_parts(loaded)
     if beside is not None and job.model.is_file():
         watch.note(f"{job.model} is one part of the model in {job.model.parent}; name the folder to convert all of it")
         beside = None

@@ -151,7 +151,7 @@ def run_passes(
     """
     from graphpass.engine.manager import PassManager
     from graphpass.engine.pipeline import format_passes
-    from graphpass.verify.each import VerifyEach
+    from graphpass.verify.verify_each import VerifyEach
 
     observers: list[Instrumentation] = []
     if job.verify_each:

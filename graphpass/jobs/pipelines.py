@@ -61,7 +61,7 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
 
 def _idle(model: Model) -> tuple[Pass[Any], ...]:
     """Return passes that remove what no runtime feeds or reads."""
-    from graphpass.analysis.caches.stepping import constant_outputs
+    from graphpass.analysis.caches.step_tokens import constant_outputs
     from graphpass.passes.convert.drop_constant_outputs import DropConstantOutputs
     from graphpass.passes.convert.fix_input import FixInput
     from graphpass.passes.masks.drop_row_guards import GUARD, DropRowGuards

@@ -21,7 +21,7 @@ from .job import Job
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from graphpass.artifacts.parts import Parts
+    from graphpass.artifacts.parts import FolderParts
     from graphpass.verify import Comparison
 
 
@@ -42,7 +42,7 @@ class Result:
         options: Mapping[str, Any] | None = None,
         *,
         is_file: bool = False,
-        parts: Parts | None = None,
+        parts: FolderParts | None = None,
     ) -> None:
         """Describe the inputs of the result.
 
@@ -125,7 +125,7 @@ class Result:
                 check_room(copied.values(), folder)
             yield folder
         if not self._job.if_changed:
-            unnoted.remember(manifest, self._models)
+            unnoted.remember_weights(manifest, self._models)
 
     def write(
         self,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-def remember(manifest: Path, models: Iterable[Model]) -> None:
+def remember_weights(manifest: Path, models: Iterable[Model]) -> None:
     """Remember the weight files that a written result was made from."""
     files = [file for model in models for file in model.weight_files]
     if all(memory.is_settled(file.modified) for file in files):

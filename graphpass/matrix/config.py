@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphpass.errors import GraphpassError, ReadError, UsageError
 from graphpass.storage.documents import read_toml, regular
 
-from .locating import line_of
+from .toml_lines import line_of
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
@@ -34,7 +34,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfigKey:
     """Locates a value in the file, for messages.
 
     Attributes:
@@ -47,9 +47,9 @@ class Place:
     text: str = field(repr=False)
     path: tuple[str | int, ...] = ()
 
-    def __truediv__(self, key: str | int) -> Place:
+    def __truediv__(self, key: str | int) -> ConfigKey:
         """Return the place of a key or item in the value."""
-        return Place(self.file, self.text, (*self.path, key))
+        return ConfigKey(self.file, self.text, (*self.path, key))
 
     def __str__(self) -> str:
         """Return ``graphpass.toml:12``."""
@@ -71,7 +71,7 @@ class Config:
     """
 
     folder: Path
-    place: Place
+    place: ConfigKey
     content: Mapping[str, Any]
 
     @property
@@ -143,7 +143,7 @@ def load_config(file: Path) -> Config:
     except ValueError as error:
         raise UsageError("GP231", f"{file}: not TOML: {error}", _HINT) from error
     keys = ("tool", "graphpass") if file.name == _PROJECT else ()
-    place = functools.reduce(lambda at, key: at / key, keys, Place(file, text))
+    place = functools.reduce(lambda at, key: at / key, keys, ConfigKey(file, text))
     content = functools.reduce(lambda table, key: table.get(key, {}), keys, document)
     if offences := list(_offences(content, place)):
         shown = offences[:_SHOWN] + ([f"and {len(offences) - _SHOWN} more"] if len(offences) > _SHOWN else [])
@@ -158,7 +158,7 @@ def schema() -> dict[str, Any]:
     return content
 
 
-def _offences(content: Mapping[str, Any], place: Place) -> Iterator[str]:
+def _offences(content: Mapping[str, Any], place: ConfigKey) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema()).iter_errors(content)

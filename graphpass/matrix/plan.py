@@ -14,7 +14,7 @@ from graphpass.errors import UsageError
 from graphpass.storage.addresses import is_address, matching
 
 from .cells import LISTS, Budgets, Cell, Settings
-from .config import Config, Place, size_of
+from .config import Config, ConfigKey, size_of
 
 _OUTPUT = "converted/{model}/{target}"
 
@@ -49,7 +49,7 @@ def cells_of(config: Config) -> tuple[Cell, ...]:
     return tuple(cells)
 
 
-def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterator[Cell]:
+def _of_model(config: Config, model: Mapping[str, Any], place: ConfigKey) -> Iterator[Cell]:
     if "targets" not in model and "pipelines" not in model:
         raise UsageError("GP231", f"{place}: the model has neither targets nor pipelines", 'targets = ["cpu"]')
     defaults = config.content.get("defaults", {})
@@ -76,7 +76,9 @@ def _of_model(config: Config, model: Mapping[str, Any], place: Place) -> Iterato
             )
 
 
-def _of_target(entry: str | Mapping[str, Any], place: Place) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
+def _of_target(
+    entry: str | Mapping[str, Any], place: ConfigKey
+) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
     from graphpass.engine.pipeline import format_target, parse_target
 
     own = {"target": entry} if isinstance(entry, str) else entry
@@ -88,7 +90,7 @@ def _of_target(entry: str | Mapping[str, Any], place: Place) -> tuple[str, str |
 
 
 def _of_pipeline(
-    config: Config, own: Mapping[str, Any], place: Place
+    config: Config, own: Mapping[str, Any], place: ConfigKey
 ) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
     from graphpass.engine.pipeline import format_passes, load_toml, parse
 
@@ -113,7 +115,7 @@ def _settings(*levels: Mapping[str, Any]) -> Settings:
     return Settings(**chosen | {"budgets": Budgets(**limits)})
 
 
-def _sources(config: Config, model: Mapping[str, Any], place: Place) -> list[tuple[str, str]]:
+def _sources(config: Config, model: Mapping[str, Any], place: ConfigKey) -> list[tuple[str, str]]:
     """Return names and paths of the models that a path or pattern means."""
     pattern: str = model["path"]
     if not glob.has_magic(pattern):

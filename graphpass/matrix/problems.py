@@ -10,7 +10,7 @@ from graphpass.errors import GraphpassError
 from .cells import Level, Problem
 
 if TYPE_CHECKING:
-    from graphpass.engine.findings import Report
+    from graphpass.engine.findings import ContractReport
     from graphpass.reports.outcome import Outcome
 
 
@@ -51,7 +51,7 @@ def problems_of_outcome(outcome: Outcome) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-def _of_contract(report: Report, level: Level, hint: str) -> tuple[Problem, ...]:
+def _of_contract(report: ContractReport, level: Level, hint: str) -> tuple[Problem, ...]:
     from graphpass.reports.contract import flaw_of
 
     problems = []

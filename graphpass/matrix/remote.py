@@ -14,8 +14,8 @@ from graphpass.errors import GraphpassError, ReadError
 from graphpass.storage.addresses import StoredFile, StoredFolder, is_address
 from graphpass.storage.documents import read_json
 
+from .cell_memory import earlier_result, result_of, write_result
 from .cells import Cell, CellResult, Problem
-from .remembering import earlier_result, result_of, write_result
 
 #: Largest file that is fetched although no graph refers to it: tokenizers have up to 40 MB.
 _COMPANION = 64 * 2**20

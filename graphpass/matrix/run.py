@@ -10,11 +10,11 @@ from typing import Literal
 
 from graphpass.errors import GraphpassError
 
+from .cell_memory import remembered_cell
 from .cells import Cell, CellResult, Problem, hold_to_expectation, internal_error
 from .config import FailOn
 from .execution import Executor
 from .progress import Progress
-from .remembering import remembered
 from .tidying import tidy
 
 _INTERNAL, _INTERRUPTED = 70, 130
@@ -23,7 +23,7 @@ Verdict = Literal["ok", "warning", "known", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CellFinding:
     """Locates a problem in a run.
 
     Attributes:
@@ -62,10 +62,10 @@ class Run:
     strict_baseline: bool = False
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[CellFinding, ...]:
         """Return all problems, errors first."""
         findings = [
-            Finding(result, problem, fingerprint, self.is_known(result, problem, fingerprint))
+            CellFinding(result, problem, fingerprint, self.is_known(result, problem, fingerprint))
             for result in self.results
             for problem, fingerprint in zip(result.problems, result.fingerprints, strict=True)
         ]
@@ -167,7 +167,7 @@ def _missing(cell: Cell, failure: CellResult | None) -> CellResult:
 def _results(cells: Sequence[Cell], executor: Executor, progress: Progress) -> Iterator[CellResult]:
     waiting = []
     for cell in cells:
-        if (result := remembered(cell)) is not None:
+        if (result := remembered_cell(cell)) is not None:
             yield result
         else:
             waiting.append(cell)

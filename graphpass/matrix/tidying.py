@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graphpass.storage import memory
 from graphpass.storage.addresses import is_address
-from graphpass.storage.scratch_folder import sweep
+from graphpass.storage.scratch_folder import sweep_scratch
 from graphpass.storage.staging import remove_leftovers
 
 from .cells import Cell
@@ -25,8 +25,8 @@ def tidy(cells: Iterable[Cell]) -> None:
 
     Folders that a living process holds stay.
     """
-    sweep(Path(tempfile.gettempdir()), RUN_PREFIX)
-    memory.sweep()
+    sweep_scratch(Path(tempfile.gettempdir()), RUN_PREFIX)
+    memory.sweep_memory()
     places: set[Path] = set()
     for cell in cells:
         tidy_output(cell)
@@ -34,7 +34,7 @@ def tidy(cells: Iterable[Cell]) -> None:
             source = Path(cell.source)
             places.add(source if source.is_dir() else source.parent)
     for place in places:
-        sweep(place, _BESIDE_WEIGHTS)
+        sweep_scratch(place, _BESIDE_WEIGHTS)
 
 
 def tidy_output(cell: Cell) -> None:

@@ -16,9 +16,9 @@ from graphpass.progress import peak_memory
 from graphpass.storage.addresses import is_address
 from graphpass.storage.locking import sole_worker
 
+from .cell_memory import draw, earlier_result, remember_cell, remembered_cell, write_pictures, write_result
 from .cells import Cell, CellResult, Problem, internal_error
 from .problems import problems_of_error, problems_of_outcome
-from .remembering import draw, earlier_result, remember, remembered, write_pictures, write_result
 from .remote import Surroundings, has_address, run_remote, why_unpublished
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def run_cell(cell: Cell) -> CellResult:
         else:
             with _alone(Path(cell.output)):
                 result, outcome = _convert(cell, start, Surroundings(lambda _: Path(cell.published), write_result))
-                remember(cell, outcome)
+                remember_cell(cell, outcome)
     except GraphpassError as error:
         result = _failed(cell, error)
     except MemoryError as error:
@@ -92,7 +92,7 @@ def why_stale(cell: Cell) -> str | None:
     from graphpass.engine.pipeline import parse, parse_target
     from graphpass.jobs import convert, run
 
-    if remembered(cell) is not None:
+    if remembered_cell(cell) is not None:
         return None
     try:
         if has_address(cell):
@@ -211,7 +211,7 @@ def _changes(published: Path, folder: Path, outcome: Outcome) -> tuple[str, ...]
     """Return differences of a result to the published one; ``None`` if there is none."""
     from graphpass.io import load
     from graphpass.reports.diff import diff_models
-    from graphpass.reports.difference import in_short
+    from graphpass.reports.difference import difference_in_short
 
     if folder == published:
         return ()
@@ -221,7 +221,7 @@ def _changes(published: Path, folder: Path, outcome: Outcome) -> tuple[str, ...]
         if not before.is_file():
             return None
         try:
-            changes += in_short(diff_models(load(before), load(folder / graph.name)))
+            changes += difference_in_short(diff_models(load(before), load(folder / graph.name)))
         except GraphpassError as error:
             changes.append(f"the published {graph.name} cannot be compared: {error.message}")
     return tuple(changes)

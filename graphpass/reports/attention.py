@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.attention.mask import AttentionMask
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.text import expression_text
 from graphpass.ir.cache import AttentionBlock, Inventory
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
@@ -71,9 +71,9 @@ def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
 
 def mask_in_words(mask: AttentionMask) -> list[str]:
     """Return the mask of row ``b``, head ``h``, query ``q`` and key ``k`` in lines."""
-    lines = [f"attends to k if {text(mask.visible)}"]
+    lines = [f"attends to k if {expression_text(mask.visible)}"]
     if mask.bias.as_number != 0:
-        lines.append(f"adds {text(mask.bias)}")
+        lines.append(f"adds {expression_text(mask.bias)}")
     return [*lines, *(f"unknown: {miss}" for miss in mask.misses)]
 
 

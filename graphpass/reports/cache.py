@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from graphpass.analysis.attention.reads import attention_reads
-from graphpass.analysis.caches.classify import RULES, Case
+from graphpass.analysis.caches.classify import RULES, CacheCase
 from graphpass.analysis.caches.pairs import Pair, find_pairs
 from graphpass.errors import UsageError
 from graphpass.ir.bodies import inlined
@@ -178,14 +178,14 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
             readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
-    return Reasoning(cache, tuple(_attempts(Case(whole, pair, reads))), path, tuple(readers))
+    return Reasoning(cache, tuple(_attempts(CacheCase(whole, pair, reads))), path, tuple(readers))
 
 
 def _known(misses: Mapping[str, Miss | None]) -> dict[str, Miss]:
     return {name: miss for name, miss in misses.items() if miss is not None}
 
 
-def _attempts(case: Case) -> Iterator[Attempt]:
+def _attempts(case: CacheCase) -> Iterator[Attempt]:
     for rule in RULES:
         judgement = rule.judge(case)
         if isinstance(judgement, str):

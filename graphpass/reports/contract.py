@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from graphpass.engine.findings import Confirmation, Finding, Report as Findings
+from graphpass.engine.findings import Confirmation, ContractReport as Findings, Finding
 from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
@@ -127,7 +127,7 @@ def hold_to_contract(
     return report
 
 
-def summarize(report: Findings) -> list[str]:
+def summarize_contract(report: Findings) -> list[str]:
     """Return lines about a contract for the report on a conversion."""
     tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
     if report.holds:

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from graphpass.ir.model import Model
-from graphpass.reports.diff import Change, Difference
+from graphpass.reports.diff import Change, ModelDifference
 from graphpass.reports.page import data_element, framed, picture_element
 from graphpass.reports.picture import picture_of
 from graphpass.reports.report import Report
@@ -38,7 +38,7 @@ class Diff(Report):
 
     before: Model
     after: Model
-    difference: Difference
+    difference: ModelDifference
 
     @property
     def same(self) -> bool:
@@ -89,7 +89,7 @@ class Diff(Report):
         return framed("differences", f"{before} \u2192 {after}", parts)
 
 
-def in_short(difference: Difference) -> tuple[str, ...]:
+def difference_in_short(difference: ModelDifference) -> tuple[str, ...]:
     """Return a line for each kind of difference; none if the models are the same."""
     if difference.same:
         return ()
@@ -98,7 +98,7 @@ def in_short(difference: Difference) -> tuple[str, ...]:
     return tuple(lines) or (_OTHER,)
 
 
-def page_parts(titles: Sequence[str], before: Model, after: Model, difference: Difference) -> list[str]:
+def page_parts(titles: Sequence[str], before: Model, after: Model, difference: ModelDifference) -> list[str]:
     """Return the contents of `Diff.to_html`, for a page of several pairs."""
     parts = [f"<p>{escape(_unchanged(difference))}</p>"]
     if difference.same:
@@ -109,12 +109,12 @@ def page_parts(titles: Sequence[str], before: Model, after: Model, difference: D
     return parts + [_details(name, changes) for name, changes in sections.items()]
 
 
-def _sections(difference: Difference) -> dict[str, tuple[Change, ...]]:
+def _sections(difference: ModelDifference) -> dict[str, tuple[Change, ...]]:
     sections = {name: getattr(difference, name) for name in ("inputs", "outputs", "caches", "operators", "metadata")}
     return {name: changes for name, changes in (sections | {"weights": difference.weights.changes}).items() if changes}
 
 
-def _unchanged(difference: Difference) -> str:
+def _unchanged(difference: ModelDifference) -> str:
     """Return ``unchanged weights: 99.98 % (1,234 of 1,235 bytes)``."""
     weights = difference.weights
     total = weights.unchanged_bytes + weights.changed_bytes
@@ -133,7 +133,7 @@ def _lines(change: Change) -> list[str]:
     return [f"  ~ {change.name}", *(f"      {row}" for row in rows)]
 
 
-def _kinds(difference: Difference) -> str:
+def _kinds(difference: ModelDifference) -> str:
     if not difference.kinds:
         return ""
     rows = [

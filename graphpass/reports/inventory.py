@@ -147,7 +147,7 @@ def _numbers(owner: Cache | Port) -> list[int | None] | None:
     return None if owner.shape is None else [size if isinstance(size, int) else None for size in owner.shape]
 
 
-def in_short(model: Model, inventory: Inventory) -> str:
+def inventory_in_short(model: Model, inventory: Inventory) -> str:
     """Describe a model in one line."""
     kinds = Counter(cache.kind for cache in inventory.caches)
     caches = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no"

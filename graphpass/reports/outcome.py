@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.findings import Report as Findings
+from graphpass.engine.findings import ContractReport as Findings
 from graphpass.engine.manager import PassRecord
 from graphpass.engine.passes import Pass, Skipped
 from graphpass.engine.pipeline import format_passes
@@ -16,8 +16,8 @@ from graphpass.io import Written
 from graphpass.ir.model import Model
 from graphpass.printable import on_one_line
 from graphpass.progress import Timing
-from graphpass.reports.contract import summarize
-from graphpass.reports.inventory import in_short, runs_with
+from graphpass.reports.contract import summarize_contract
+from graphpass.reports.inventory import inventory_in_short, runs_with
 from graphpass.reports.report import Report
 from graphpass.reports.text import columns, in_bytes, shortened, time_table
 from graphpass.reports.totals import total_bytes
@@ -115,7 +115,7 @@ class Outcome(Report):
             lines += passes_text(report, _PASSES // len(self.models), verbose=verbose)
         lines += ["", *files_text(self.output, self.files, self.written, self.notes, verbose=verbose)]
         if self.contract is not None:
-            contract, *flaws = summarize(self.contract)
+            contract, *flaws = summarize_contract(self.contract)
             lines += ["", contract, *shortened(flaws, _REMARKS, verbose=verbose)]
         if self.comparison is not None:
             *details, verdict = proof_text(self.comparison, verbose=verbose)
@@ -240,7 +240,7 @@ def _pass(record: PassRecord) -> dict[str, Any]:
 def _summary(model: Model) -> dict[str, Any]:
     inventory = analyze_caches(model)
     return {
-        "summary": in_short(model, inventory),
+        "summary": inventory_in_short(model, inventory),
         "operators": sum(1 for _ in model.graph.nodes),
         "bytes_per_token": total_bytes(inventory).bytes_per_token,
     }
@@ -250,8 +250,8 @@ def _before_and_after(report: ModelReport) -> list[str]:
     name, indent = (f"{report.name}   ", " " * (len(report.name) + 3)) if report.name else ("", "")
     width = 8 if report.name else 10
     return [
-        f"{name}{'before':<{width}}{in_short(report.before, analyze_caches(report.before))}",
-        f"{indent}{'after':<{width}}{in_short(report.after, analyze_caches(report.after))}",
+        f"{name}{'before':<{width}}{inventory_in_short(report.before, analyze_caches(report.before))}",
+        f"{indent}{'after':<{width}}{inventory_in_short(report.after, analyze_caches(report.after))}",
         *runs_with(report.after),
     ]
 

@@ -70,7 +70,7 @@ def _opened(
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.backends.stateless import StatelessStore
     from graphpass.runtime.pair.phases import open_pair
-    from graphpass.runtime.sessions.cache_store import caches_of
+    from graphpass.runtime.sessions.cache_store import stored_caches
     from graphpass.runtime.sessions.session import DecodeSession
 
     where = Device(device, exact, properties)
@@ -88,7 +88,7 @@ def _opened(
 
         model = model.analysis(without_bf16)
         assert isinstance(model, OnnxModel)
-        inventory = model.analysis(caches_of)
+        inventory = model.analysis(stored_caches)
         if Phase.find(model) is not None:
             return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
@@ -96,7 +96,7 @@ def _opened(
         if device == "CPU" and (capacity is not None or has_open_capacity(model, inventory)):
             return DecodeSession(OnnxRuntimeInPlaceStore(model, inventory, capacity, exact))
         return DecodeSession(StatelessStore(model, inventory, where))
-    inventory = model.analysis(caches_of)
+    inventory = model.analysis(stored_caches)
     if not device.startswith("GPU"):
         check_trim(model, f"device {device}")
     if model.dialect == "openvino" and Phase.find(model) is not None:

@@ -15,7 +15,7 @@ from graphpass.errors import UsageError
 from graphpass.progress import BYTES, expect
 from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
 from graphpass.storage.locking import lock
-from graphpass.storage.weight_file import Place, WeightFile, link_weights
+from graphpass.storage.weight_file import FileRange, WeightFile, link_weights
 
 #: New constants start at multiples of this, so that they can be used where they are mapped.
 _ALIGNMENT = 64
@@ -52,7 +52,7 @@ class Extent:
 class BinFile:
     """Plans a ``.bin`` file, which fixes offsets, and then writes it."""
 
-    def __init__(self, used: Iterable[Place], *, share: bool) -> None:
+    def __init__(self, used: Iterable[FileRange], *, share: bool) -> None:
         """Plan a file.
 
         Args:
@@ -78,7 +78,7 @@ class BinFile:
         """Return the weight files that bytes come from."""
         return tuple(dict.fromkeys(extent.file for extent in self._extents))
 
-    def offset_of(self, place: Place) -> int:
+    def offset_of(self, place: FileRange) -> int:
         """Return the future offset of bytes of a weight file."""
         for extent in self._extents:
             if extent.file == place.file and extent.start <= place.offset < max(extent.end, extent.start + 1):
@@ -181,7 +181,7 @@ def _end(extent: Extent) -> int:
     return extent.target + extent.end - extent.start
 
 
-def _whole_file(used: Iterable[Place]) -> list[Extent]:
+def _whole_file(used: Iterable[FileRange]) -> list[Extent]:
     files = list(dict.fromkeys(place.file for place in used))
     if len(files) != 1:
         where = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
@@ -190,7 +190,7 @@ def _whole_file(used: Iterable[Place]) -> list[Extent]:
     return [Extent(files[0], 0, files[0].size, 0)]
 
 
-def _extents(used: Iterable[Place]) -> list[Extent]:
+def _extents(used: Iterable[FileRange]) -> list[Extent]:
     ranges: dict[WeightFile, list[tuple[int, int]]] = {}
     for place in used:
         ranges.setdefault(place.file, []).append((place.offset, place.offset + place.length))

@@ -19,7 +19,7 @@ from graphpass.machine import usable_cores
 from graphpass.progress import BYTES, advance, expect
 from graphpass.storage.documents import read_json, regular
 from graphpass.storage.memory import is_settled, memory_folder, remember
-from graphpass.storage.weight_file import Place, WeightFile, check_unchanged
+from graphpass.storage.weight_file import FileRange, WeightFile, check_unchanged
 
 _CHUNK = 2**20
 
@@ -40,16 +40,16 @@ def digest_of_file(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def digests_of(places: Iterable[Place]) -> dict[Place, str]:
+def digests_of(places: Iterable[FileRange]) -> dict[FileRange, str]:
     """Return the SHA-256 of bytes in weight files, remembered for unchanged files.
 
     Raises:
         ReadError: GP110 a file is not as it was when the model was read; GP111 it cannot be read.
     """
-    wanted: dict[WeightFile, list[Place]] = {}
+    wanted: dict[WeightFile, list[FileRange]] = {}
     for place in dict.fromkeys(places):
         wanted.setdefault(place.file, []).append(place)
-    digests: dict[Place, str] = {}
+    digests: dict[FileRange, str] = {}
     for file, inside in wanted.items():
         known = _remembered(file)
         digests |= {place: known[_key(place)] for place in inside if _key(place) in known}
@@ -74,12 +74,12 @@ def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
         OSError: The file system's words.
         ReadError: GP110 and GP111, as `digests_of`.
     """
-    places = {name: Place(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
+    places = {name: FileRange(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
     digests = digests_of(places.values())
     return {name: digests[place] for name, place in places.items()}
 
 
-def _computed(file: WeightFile, places: list[Place]) -> list[str]:
+def _computed(file: WeightFile, places: list[FileRange]) -> list[str]:
     try:
         with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, usable_cores())) as threads:
             expect(sum(place.length for place in places), BYTES)
@@ -93,7 +93,7 @@ def _computed(file: WeightFile, places: list[Place]) -> list[str]:
         raise ReadError("GP111", f"{file.path} cannot be read: {error.strerror}") from error
 
 
-def _digest(descriptor: int, place: Place) -> str:
+def _digest(descriptor: int, place: FileRange) -> str:
     hasher = hashlib.sha256()
     offset, end = place.offset, place.offset + place.length
     while offset < end:
@@ -105,7 +105,7 @@ def _digest(descriptor: int, place: Place) -> str:
     return hasher.hexdigest()
 
 
-def _key(place: Place) -> str:
+def _key(place: FileRange) -> str:
     return f"{place.offset}+{place.length}"
 
 

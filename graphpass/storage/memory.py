@@ -32,7 +32,7 @@ def is_settled(*times: int) -> bool:
     return time.time_ns() - max(times) >= _SETTLED
 
 
-def sweep() -> None:
+def sweep_memory() -> None:
     """Remove memories that killed processes left half written."""
     for name in ("cells", "digests", "runs", "weights"):
         for file in memory_folder(name).glob(f"*{_HALF}"):

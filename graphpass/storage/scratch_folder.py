@@ -17,7 +17,7 @@ def scratch_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
     """Yield a new folder, which is removed with the context.
 
     Args:
-        prefix: First letters of its name, for `sweep`.
+        prefix: First letters of its name, for `sweep_scratch`.
         place: The folder that it is made in; the system's for temporary files by default.
 
     Raises:
@@ -39,7 +39,7 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(place: Path, prefix: str) -> None:
+def sweep_scratch(place: Path, prefix: str) -> None:
     """Remove folders of `scratch_folder` whose processes have ended."""
     for folder in sorted(place.glob(f"{prefix}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):

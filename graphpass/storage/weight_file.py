@@ -106,7 +106,7 @@ def link_weights(file: WeightFile, path: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileRange:
     """Places bytes in a weight file.
 
     Attributes:
@@ -170,14 +170,14 @@ class MappedWeights:
         files = tuple(files)
         self._windows = _windows(files) if files and _MAPS.exists() else []
 
-    def find(self, address: int, length: int) -> Place | None:
+    def find(self, address: int, length: int) -> FileRange | None:
         """Return the place of ``length`` bytes of memory; ``None`` if not from a file."""
         for window in self._windows:
             if window.start <= address and address + length <= window.end:
                 offset = window.offset + address - window.start
                 # The last page of a map reaches beyond the end of the file.
                 if offset + length <= window.file.size:
-                    return Place(window.file, offset, length)
+                    return FileRange(window.file, offset, length)
         return None
 
 

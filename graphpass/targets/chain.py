@@ -40,7 +40,7 @@ _OPERAND = look_through(APPENDED, _LAYOUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class OperandChain:
     """Names the operators between a variable and attention that reads it.
 
     Attributes:
@@ -60,7 +60,7 @@ class Chain:
     converts: tuple[Node, ...]
 
 
-def trace(graph: Graph, operand: Value) -> Chain:
+def trace_operand(graph: Graph, operand: Value) -> OperandChain:
     """Return the chain that ends in ``operand``, which attention reads as key or value.
 
     Raises:
@@ -69,7 +69,7 @@ def trace(graph: Graph, operand: Value) -> Chain:
     match = _OPERAND.require(graph, operand)
     read, gather, concat = (match.nodes[name] for name in ("read", "gather", "concat"))
     converts = _between(graph, gather.source(), read)
-    return Chain(read, gather, match["index"], concat, _between(graph, operand, concat), converts)
+    return OperandChain(read, gather, match["index"], concat, _between(graph, operand, concat), converts)
 
 
 def _between(graph: Graph, value: Value, end: Node) -> tuple[Node, ...]:

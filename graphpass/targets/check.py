@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.engine.findings import Confirmation, Finding, Observation, Report, compare
+from graphpass.engine.findings import Confirmation, ContractReport, Finding, Observation, confirmation_of
 from graphpass.engine.pipeline import format_target, parse_target
 from graphpass.engine.target import Target
 from graphpass.ir.model import Model
@@ -18,7 +18,9 @@ _TAKES = {
 }
 
 
-def check_model(model: Model, target: Target | str, *, confirm: bool = True, encoder: Model | None = None) -> Report:
+def check_model(
+    model: Model, target: Target | str, *, confirm: bool = True, encoder: Model | None = None
+) -> ContractReport:
     """Predict the treatment of ``model`` by a target's runtime.
 
     Args:
@@ -37,20 +39,22 @@ def check_model(model: Model, target: Target | str, *, confirm: bool = True, enc
     if chosen.has_rules and model.dialect != chosen.dialect:
         reason = f"{chosen.name} {_TAKES[chosen.dialect]}"
         refused = Finding.of_model(model, "refused", reason)
-        return Report(name, (refused,), Confirmation("impossible", reason) if confirm else None)
+        return ContractReport(name, (refused,), Confirmation("impossible", reason) if confirm else None)
     with stage("predicting"):
         inventory = analyze_caches(model)
         findings = (
             chosen.predict(model, inventory) if encoder is None else chosen.predict_beside(encoder, model, inventory)
         )
     if not confirm:
-        return Report(name, findings)
+        return ContractReport(name, findings)
     observed: Observation | str = _too_large(model, encoder)
     if not observed:
         with stage("trying the runtime"):
             observed = chosen.observe(model) if encoder is None else chosen.observe_beside(encoder, model)
-    confirmation = Confirmation("impossible", observed) if isinstance(observed, str) else compare(findings, observed)
-    return Report(name, findings, confirmation)
+    confirmation = (
+        Confirmation("impossible", observed) if isinstance(observed, str) else confirmation_of(findings, observed)
+    )
+    return ContractReport(name, findings, confirmation)
 
 
 def _too_large(*models: Model | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
-from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
+from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.dialects.openvino.frontend import LOWERED
 from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.passes import Pass
@@ -173,7 +173,7 @@ def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
     """Return whether linear layers read other columns of attention_mask than the last."""
     from graphpass.analysis.equations.token_weights import find_weighing
 
-    return find_stepping(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
+    return find_step_tokens(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
 
 
 def _shares(inventory: Inventory) -> bool:

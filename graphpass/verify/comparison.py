@@ -133,7 +133,7 @@ class Reach:
     """Records the lengths that masks and angles were cut out and compared at.
 
     Attributes:
-        turns: Lengths at which either graph changes what it does.
+        thresholds: Lengths at which either graph changes what it does.
         steps: Numbers of positions before and in each step that masks and angles were computed at, if some are open.
         masks: Number of attention whose masks were compared as expressions, or at all steps.
         angles: Number of attention whose query and keys positions turn, compared likewise.
@@ -141,7 +141,7 @@ class Reach:
         proofs: The masks, and the angles, that are equal at all steps there are.
     """
 
-    turns: tuple[int, ...]
+    thresholds: tuple[int, ...]
     steps: tuple[tuple[int, int], ...]
     masks: int
     angles: int

@@ -13,9 +13,9 @@ from graphpass.analysis.attention.mask import LENGTH, AttentionMask
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.angles import Angles, find_angles, find_learned_positions
+from graphpass.analysis.equations.mask_operands import MaskOperands, find_mask_operands
 from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
-from graphpass.analysis.equations.sight import Sight, find_sights
-from graphpass.analysis.equations.steps import Step
+from graphpass.analysis.equations.sampled_step import SampledStep
 from graphpass.dialects.rounding import MOVES_BY
 from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import MissError
@@ -27,7 +27,7 @@ from graphpass.verify.numbers import unlike_numbers
 
 if TYPE_CHECKING:
     from graphpass.analysis.equations.evaluation import Evaluation
-    from graphpass.analysis.lengths.turns import Turn
+    from graphpass.analysis.lengths.thresholds import Threshold
     from graphpass.analysis.symbolic.rounding import Array
     from graphpass.ir.model import Model
     from graphpass.verify.comparison import Comparison
@@ -52,7 +52,7 @@ _BEYOND = "beyond the lengths of whole models"
 
 
 def compare_cut_outs(
-    reference: Model, candidate: Model, turns: Iterable[Turn], tolerance: Tolerance, comparison: Comparison
+    reference: Model, candidate: Model, thresholds: Iterable[Threshold], tolerance: Tolerance, comparison: Comparison
 ) -> Comparison:
     """Compare the positions that each attention sees, and the angles of its query and keys.
 
@@ -62,14 +62,14 @@ def compare_cut_outs(
     Args:
         reference: The model that is right.
         candidate: The model in question.
-        turns: Lengths at which either changes.
+        thresholds: Lengths at which either changes.
         tolerance: Differences that count as equal.
         comparison: The comparison of both as whole models.
 
     Returns:
         ``comparison`` with its reach, or with the first difference.
     """
-    turns = list(turns)
+    thresholds = list(thresholds)
     models = inlined(reference), inlined(candidate)
     if (unlike := unlike_numbers(*models, tolerance)) is not None:
         return comparison.diverging(*unlike)
@@ -87,7 +87,7 @@ def compare_cut_outs(
     # A model without caches computes the whole square of each length.
     longest = None if all(pasts) else _LONGEST_PROMPT
     open_pairs = [pair for pair in pairs if pair.is_open]
-    steps = _steps(turns, len(comparison.sequences[0].prompt_ids), longest) if open_pairs else []
+    steps = _steps(thresholds, len(comparison.sequences[0].prompt_ids), longest) if open_pairs else []
     expect(len(steps), "lengths")
     for step in steps:
         sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
@@ -99,7 +99,7 @@ def compare_cut_outs(
     skipped += [words for pair in pairs for words in pair.skipped()]
     turned = [pair.turned for pair in pairs if isinstance(pair.turned, EqualAngles | OpenAngles)]
     reach = Reach(
-        tuple(sorted({turn.length for turn in turns})),
+        tuple(sorted({threshold.length for threshold in thresholds})),
         tuple((step.past, step.length) for step in steps),
         sum(pair.count for pair in pairs if pair.seen is not None and pair.mask_miss is None),
         sum(pair.count for pair in pairs if pair.seen is not None and pair.has_angles),
@@ -109,7 +109,7 @@ def compare_cut_outs(
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
 
 
-def _place(step: Step, called: str) -> str:
+def _place(step: SampledStep, called: str) -> str:
     return f"{step.length} new positions after {step.past}, {called}"
 
 
@@ -131,7 +131,7 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
             of_prompts = grows and any(view.mask.scope.key.args[1] is LENGTH for view in (left, right))
             seen = _OF_PROMPTS if of_prompts else compare_masks(left.mask, right.mask, padded=padded)
             turned = compare_angles(left.angles, right.angles, tolerance)
-            alike[key] = _Pair(left.angles, right.angles, turned, (left.sight, right.sight), seen)
+            alike[key] = _Pair(left.angles, right.angles, turned, (left.mask_operands, right.mask_operands), seen)
         alike[key].count += 1
     pairs = list(alike.values())
     for first, second in zip(*learned, strict=True) if len(learned[0]) == len(learned[1]) else ():
@@ -143,7 +143,7 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
 class _View:
     """One attention of a model."""
 
-    sight: Sight
+    mask_operands: MaskOperands
     mask: AttentionMask
     angles: Angles
 
@@ -154,7 +154,7 @@ class _View:
 
 
 def _views(model: Model) -> list[_View]:
-    analyses = (model.analysis(find) for find in (find_sights, find_masks, find_angles))
+    analyses = (model.analysis(find) for find in (find_mask_operands, find_masks, find_angles))
     return [_View(*parts) for parts in zip(*analyses, strict=True)]
 
 
@@ -176,8 +176,8 @@ def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
 class _Side:
     """One model at one step; a model without caches is given all positions at once."""
 
-    def __init__(self, model: Model, step: Step, *, has_past: bool) -> None:
-        self.step = step if has_past else Step(step.batch, 0, step.total)
+    def __init__(self, model: Model, step: SampledStep, *, has_past: bool) -> None:
+        self.step = step if has_past else SampledStep(step.batch, 0, step.total)
         self.evaluation: Evaluation = step_at(model, self.step)
 
 
@@ -188,7 +188,7 @@ class _Pair:
     reference: Angles
     candidate: Angles
     turned: EqualAngles | UnlikeAngles | OpenAngles | None
-    sights: tuple[Sight, Sight] | None = None
+    mask_operands: tuple[MaskOperands, MaskOperands] | None = None
     seen: EqualMasks | UnlikeMasks | OpenMasks | None = None
     count: int = 0
     mask_miss: str | None = None
@@ -196,7 +196,7 @@ class _Pair:
 
     @property
     def called(self) -> str:
-        return f"{'attention' if self.sights else 'sum'} {self.reference.node.name}"
+        return f"{'attention' if self.mask_operands else 'sum'} {self.reference.node.name}"
 
     @property
     def has_angles(self) -> bool:
@@ -214,14 +214,14 @@ class _Pair:
     def _turns_open(self) -> bool:
         return isinstance(self.turned, OpenAngles | UnlikeAngles) and self.angle_miss is None
 
-    def examples(self) -> Iterator[Step]:
+    def examples(self) -> Iterator[SampledStep]:
         """Yield steps at which expressions differ."""
         if isinstance(self.seen, UnlikeMasks):
             yield self.seen.step
         if isinstance(self.turned, UnlikeAngles):
-            yield Step(1, self.turned.first, self.turned.count)
+            yield SampledStep(1, self.turned.first, self.turned.count)
 
-    def confirm(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
+    def confirm(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
         """Return how the two differ at an example, by expressions if numbers are too many."""
         if isinstance(self.seen, UnlikeMasks) and step == self.seen.step:
             if step.batch * step.length * step.total > _MOST_SCORES:
@@ -230,24 +230,27 @@ class _Pair:
         assert isinstance(self.turned, UnlikeAngles)
         return self.turned.reason if self._compare_angles(left, right, step, tolerance) is not None else None
 
-    def compare(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
+    def compare(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
         """Return the difference at one step, if expressions do not decide it."""
         words = self._compare_masks(left, right, step, tolerance) if self._sees_open else None
         return words or (self._compare_angles(left, right, step, tolerance) if self._turns_open else None)
 
-    def _compare_masks(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
-        assert self.sights is not None
-        sides = zip(self.sights, (left, right), strict=True)
+    def _compare_masks(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
+        assert self.mask_operands is not None
+        sides = zip(self.mask_operands, (left, right), strict=True)
         try:
-            seen = [visible_at(sight, side.step, side.evaluation)[..., -step.length :, :] for sight, side in sides]
+            seen = [
+                visible_at(mask_operands, side.step, side.evaluation)[..., -step.length :, :]
+                for mask_operands, side in sides
+            ]
         except MissError as error:
             self.mask_miss = f"{_at(step)}: {error.miss}"
             return None
-        kinds = {mask.value.element_type for sight in self.sights for mask in sight.masks}
+        kinds = {mask.value.element_type for mask_operands in self.mask_operands for mask in mask_operands.masks}
         rounding = max((2.0**exponent for kind, exponent in MOVES_BY.items() if kind in kinds), default=0.0)
         return _unlike_masks(seen[0], seen[1], step, tolerance, rounding)
 
-    def _compare_angles(self, left: _Side, right: _Side, step: Step, tolerance: Tolerance) -> str | None:
+    def _compare_angles(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
         sides = ((self.reference, left), (self.candidate, right))
         try:
             columns = [columns_at(angles, side.step, side.evaluation)[-step.length :] for angles, side in sides]
@@ -269,25 +272,27 @@ class _Pair:
             yield f"angles of {self.called}{more} {_BEYOND}, {self.angle_miss}"
 
 
-def _at(step: Step) -> str:
+def _at(step: SampledStep) -> str:
     return f"from {step.total} positions on"
 
 
-def _steps(turns: list[Turn], batch: int, longest: int | None) -> list[Step]:
-    """Return steps of all small lengths, around each turn, and sampled beyond, shortest first."""
-    ends = [turn.length for turn in turns if turn.ends] + ([] if longest is None else [longest])
+def _steps(thresholds: list[Threshold], batch: int, longest: int | None) -> list[SampledStep]:
+    """Return steps of all small lengths, around each threshold, and sampled beyond, shortest first."""
+    ends = [threshold.length for threshold in thresholds if threshold.ends] + ([] if longest is None else [longest])
     splits = [*((0, length) for length in _PROMPTS), (_SMALL - 3, 1), (_SMALL - 5, 5)]
-    for number in sorted({turn.length for turn in turns}):
+    for number in sorted({threshold.length for threshold in thresholds}):
         splits += [(number - 1, 1), (max(number - 2, 0), 4), (2 * number - 2, 4)]
         splits += [(0, length) for length in (number + 1, 2 * number) if length <= _LONGEST_AROUND]
-    largest = max((2 * turn.length for turn in turns if not turn.ends), default=0)
+    largest = max((2 * threshold.length for threshold in thresholds if not threshold.ends), default=0)
     splits += [(past, 5) for past in (*_SAMPLED, *((largest,) if largest > _SAMPLED[-1] else ()))]
     splits += [(end - 4, 4) for end in ends if end > 4]
-    steps = {Step(batch, *split) for split in splits if not ends or sum(split) <= min(ends)}
+    steps = {SampledStep(batch, *split) for split in splits if not ends or sum(split) <= min(ends)}
     return sorted(steps, key=lambda step: (step.total, step.length))
 
 
-def _unlike_masks(reference: Array, candidate: Array, step: Step, tolerance: Tolerance, rounding: float) -> str | None:
+def _unlike_masks(
+    reference: Array, candidate: Array, step: SampledStep, tolerance: Tolerance, rounding: float
+) -> str | None:
     """Return the first query that sees other positions; their type rounds by ``rounding``."""
     try:
         reference, candidate = np.broadcast_arrays(reference, candidate)

@@ -15,7 +15,7 @@ from graphpass.verify.prompts import Vocabulary
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
-    from graphpass.verify.request import Request
+    from graphpass.verify.request import ProofRequest
 
 #: Tokens of the prompt. The CPU plugin (2026.4.1) moves logits of 40 tokens by 0.2 to 0.5, and those of few hardly.
 _PROMPT = 40
@@ -24,7 +24,7 @@ _PROMPT = 40
 _NO_ROOM = ("GP267", "GP322")
 
 
-def with_default_rounding(proven: Comparison, candidate: Model, request: Request) -> Comparison:
+def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRequest) -> Comparison:
     """Warn of rounding that proofs turn off and the plugin turns on.
 
     Comparisons run with activations in f32. Users run models with the plugin's defaults, unless they set its property.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.dialects.text import noise
 from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dimension
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
-from graphpass.runtime.sessions.inputs import InputPlan, Step
+from graphpass.runtime.sessions.inputs import InputPlan, StepInputs
 from graphpass.verify.difference import OutputComparer, Tolerance
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ def step_for(model: Model) -> dict[str, Array]:
         UnsupportedError: GP320, the model is no decoder, or has an input that cannot be fed.
     """
     inventory = analyze_caches(model)
-    plan = InputPlan(model.inputs, inventory, find_stepping(model, inventory))
+    plan = InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
     ids = noise("i64", (_ROWS, _SIZE), "ids")
     past = _SIZE if inventory.caches else 0
     positions = np.tile(np.arange(past, past + _SIZE), (_ROWS, 1))
-    feeds = plan.feeds(Step(ids, np.ones((_ROWS, past + _SIZE), np.int64), positions, past))
+    feeds = plan.feeds(StepInputs(ids, np.ones((_ROWS, past + _SIZE), np.int64), positions, past))
     ports = {port.name: port for port in model.inputs}
     for cache in inventory.caches:
         if cache.read in ports:

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.evaluate import value_at
@@ -22,12 +22,12 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.values import HALVES
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
-from graphpass.runtime.sessions.inputs import InputPlan, Step
+from graphpass.runtime.sessions.inputs import InputPlan, StepInputs
 from graphpass.runtime.sessions.session import gives_one
 from graphpass.verify.comparison import Fed, Region
 from graphpass.verify.evaluate import differing
-from graphpass.verify.structure.cuts import Cut, Member, downstream, find_cuts
-from graphpass.verify.structure.definitions import Weight
+from graphpass.verify.structure.cuts import CutTensor, Member, downstream, find_cuts
+from graphpass.verify.structure.definitions import KnownWeight
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.expressions import Expr
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.verify.structure.caches import Carried
-    from graphpass.verify.structure.proof import Comparer, Result
+    from graphpass.verify.structure.proof import ComparedResult, Comparer
     from graphpass.verify.structure.regions import Unequal
-    from graphpass.verify.structure.tensors import Tensors
+    from graphpass.verify.structure.tensors import DefinedTensors
 
 #: Rows, positions before the step and new tokens.
 _STEPS = ((1, 3, 3), (3, 0, 5), (2, 5, 1), (5, 2, 1))
@@ -53,7 +53,7 @@ class NotFedError(Exception):
     """Reports why unequal operators cannot run alone."""
 
 
-def feed(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed:
+def feed(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal) -> Fed:
     """Run both models on random numbers in place of equal values.
 
     Caches are random, too, and alike in both. Steps have one to five rows, with a past and without, and no padding.
@@ -71,7 +71,7 @@ def feed(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
         return Fed(reason=f"they do not run alone: {error.message}")
 
 
-def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed:
+def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal) -> Fed:
     if (reason := _unlike_weights(comparer, unequal)) is not None:
         raise NotFedError(reason)
     pairs = [(result.reference, result.candidate) for result in results if result.candidate is not None]
@@ -104,7 +104,7 @@ def _run(comparer: Comparer, results: Sequence[Result], unequal: Unequal) -> Fed
     return Fed(names, runs)
 
 
-def _first_reader(cuts: Iterable[Cut], unequal: Unequal) -> Node:
+def _first_reader(cuts: Iterable[CutTensor], unequal: Unequal) -> Node:
     fed = {member.value for cut in cuts for member in cut.members[1]}
     readers = (node for node in unequal.operators if not fed.isdisjoint(node.inputs))
     return min(readers, key=lambda node: node.index)
@@ -124,24 +124,24 @@ def _unlike_weights(comparer: Comparer, unequal: Unequal) -> str | None:
     return None
 
 
-def _weights_in(tensors: Tensors, constants: Iterable[Value]) -> set[Weight]:
-    weights: set[Weight] = set()
+def _weights_in(tensors: DefinedTensors, constants: Iterable[Value]) -> set[KnownWeight]:
+    weights: set[KnownWeight] = set()
     for value in constants:
         try:
             parts = ex.walk(tensors.of(value, tensors.own_index(value)))
         except UnknownError:
             continue
-        weights |= {part.args[0] for part in parts if part.op == "read" and isinstance(part.args[0], Weight)}
+        weights |= {part.args[0] for part in parts if part.op == "read" and isinstance(part.args[0], KnownWeight)}
     return weights
 
 
-def _step(batch: int, past: int, length: int) -> Step:
+def _step(batch: int, past: int, length: int) -> StepInputs:
     positions = np.tile(np.arange(past, past + length), (batch, 1))
     ids = noise("i64", (batch, length), "tokens")
-    return Step(ids, np.ones((batch, past + length), np.int64), positions, past)
+    return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past)
 
 
-def _sizes(sizes: Iterable[Expr], step: Step, name: str) -> tuple[int, ...]:
+def _sizes(sizes: Iterable[Expr], step: StepInputs, name: str) -> tuple[int, ...]:
     lengths = {BATCH: step.batch, PAST: step.past, LENGTH: step.length}
 
     def unknown(*_: object) -> int:
@@ -153,7 +153,7 @@ def _sizes(sizes: Iterable[Expr], step: Step, name: str) -> tuple[int, ...]:
         raise NotFedError(f"sizes of {name} are not known") from error
 
 
-def _carried(pairs: Sequence[Carried], step: Step, scale: float) -> list[Array]:
+def _carried(pairs: Sequence[Carried], step: StepInputs, scale: float) -> list[Array]:
     """Return the content of each cache before the step, axes in the common order."""
     carried = []
     for pair in pairs:
@@ -179,10 +179,10 @@ class _Part:
     """Computes the results of one model from cuts, caches and inputs."""
 
     def __init__(
-        self, model: Model, side: int, pairs: Iterable[Carried], cuts: Iterable[Cut], ends: Sequence[Value]
+        self, model: Model, side: int, pairs: Iterable[Carried], cuts: Iterable[CutTensor], ends: Sequence[Value]
     ) -> None:
         inventory = analyze_caches(model)
-        self.plan = InputPlan(model.inputs, inventory, find_stepping(model, inventory))
+        self.plan = InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
         graph = model.graph
         self._cuts = {member.value: (place, member) for place, cut in enumerate(cuts) for member in cut.members[side]}
         self._caches: dict[Value, tuple[int, tuple[int, ...]]] = {}
@@ -211,7 +211,7 @@ class _Part:
         self._inputs = {port.name for port in copy.inputs}
         self._request = open_request(copy, Device())
 
-    def run(self, step: Step, numbers: Sequence[Array], carried: Sequence[Array]) -> list[Array]:
+    def run(self, step: StepInputs, numbers: Sequence[Array], carried: Sequence[Array]) -> list[Array]:
         """Return the ends after one step."""
         feeds = self.plan.feeds(step)
         for value, name in self._names.items():
@@ -225,7 +225,7 @@ class _Part:
         return [results[name].copy() for name in self._outputs]
 
 
-def _laid_out(numbers: Array, member: Member, step: Step) -> Array:
+def _laid_out(numbers: Array, member: Member, step: StepInputs) -> Array:
     """Return the common form of a cut as one of its tensors."""
     sizes = _sizes(member.sizes, step, member.value.name)
     ordered = numbers.transpose(np.argsort(member.axes))

@@ -25,7 +25,7 @@ def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int
     Returns:
         A copy of the reference, and the number of weights that were rounded; ``None`` if there are none.
     """
-    from graphpass.dialects.onnx.four_bits import FourBits, packed_weights, product_of
+    from graphpass.dialects.onnx.four_bits import FourBits, four_bit_product, packed_weights
     from graphpass.dialects.onnx.precision import in_f32, is_in_f16
 
     outputs = {row.tobytes() for packed in packed_weights(candidate.graph) for row in packed}
@@ -35,7 +35,9 @@ def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int
     copy = (reference if candidate.analysis(is_in_f16) else reference.analysis(in_f32)).clone()
     rewriter, count = copy.rewriter(), 0
     for node in list(copy.graph.of_op("MatMul")):
-        made = None if (product := product_of(copy.graph, node)) is None else FourBits.of(product.read(copy.graph))
+        made = (
+            None if (product := four_bit_product(copy.graph, node)) is None else FourBits.of(product.read(copy.graph))
+        )
         if made is not None and all(row.tobytes() in outputs for row in made.packed):
             wide = made.widened().astype(np.float16 if node.source().element_type == "f16" else np.float32)
             rewriter.redirect(node, 1, rewriter.under(node.name).constant(wide, "rounded"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.lengths.turns import Turn, find_turns
+from graphpass.analysis.lengths.thresholds import Threshold, find_thresholds
 from graphpass.dialects.onnx.precision import in_f32, is_in_f16, without_bf16
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.values import weight_bytes
@@ -26,10 +26,10 @@ from graphpass.verify.edits import Editor, Round
 from graphpass.verify.four_bit_weights import rounded_to_four_bits
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
-from graphpass.verify.request import Request
+from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import ROUNDED, after_proof, too_much, widened, with_rounding
 from graphpass.verify.rounded_weights import rounded_alike
-from graphpass.verify.rows import (
+from graphpass.verify.row_by_row import (
     RowByRow,
     is_undefined_behind_padding,
     misreads_left_padding,
@@ -104,7 +104,7 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
     Args:
         reference: The model that is right.
         candidate: The model in question.
-        settings: Attributes of `Request`.
+        settings: Attributes of `ProofRequest`.
 
     Raises:
         UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325 the size
@@ -113,10 +113,10 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
         UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
             no room for them.
     """
-    return compare_by(Request(**settings), reference, candidate)
+    return compare_by(ProofRequest(**settings), reference, candidate)
 
 
-def compare_by(request: Request, reference: Model, candidate: Model) -> Comparison:
+def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Comparison:
     """Run two models as `compare`, by settings in one object."""
     run, opened = partial(_compare, request), request.opened
     wide = widened(reference), widened(candidate)
@@ -156,7 +156,12 @@ def compare_by(request: Request, reference: Model, candidate: Model) -> Comparis
 
 
 def _compare(
-    request: Request, reference: Model, candidate: Model, *, pooled: PooledComparer | None = None, exactly: bool = False
+    request: ProofRequest,
+    reference: Model,
+    candidate: Model,
+    *,
+    pooled: PooledComparer | None = None,
+    exactly: bool = False,
 ) -> Comparison:
     steps, padding, opened = request.steps, request.padding, request.opened
     usual = Tolerance.for_models(reference, candidate, device=request.device)
@@ -191,7 +196,9 @@ def _compare(
     lockstep = paired(*sessions, outputs)
 
     def followed(lockstep: _Lockstep) -> Comparison:
-        return lockstep.run(steps, request.prompt_ids, kinds if request.edits else [], turns, _limit(request, both))
+        return lockstep.run(
+            steps, request.prompt_ids, kinds if request.edits else [], thresholds, _limit(request, both)
+        )
 
     def against_itself(copy: Model) -> Comparison:
         return followed(paired(sessions[0], opened(copy), OutputComparer(tolerance)))
@@ -202,7 +209,7 @@ def _compare(
         return comparison, max(compared.shares.values(), default=0.0)
 
     try:
-        turns = [turn for model in both for turn in model.analysis(find_turns)] if steps else []
+        thresholds = [threshold for model in both for threshold in model.analysis(find_thresholds)] if steps else []
         comparison = followed(lockstep)
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:
@@ -211,9 +218,9 @@ def _compare(
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             # No runtime is needed, so that types stay; a reference may compute in f32, too.
-            result = compare_cut_outs(*models, turns, tolerance, comparison)
+            result = compare_cut_outs(*models, thresholds, tolerance, comparison)
             if not result.passed and reference is not models[0]:
-                result = compare_cut_outs(reference, models[1], turns, tolerance, comparison)
+                result = compare_cut_outs(reference, models[1], thresholds, tolerance, comparison)
             comparison = result
         if reference is not models[0]:
             comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))
@@ -229,7 +236,7 @@ def _compare(
         ) from error
 
 
-def _limit(request: Request, models: Iterable[Model]) -> Limit:
+def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
     """Return the longest sequence of a certain length."""
     largest = max(weight_bytes(model.graph) for model in models)
     tokens = min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
@@ -288,12 +295,12 @@ class _Lockstep:
         steps: int,
         prompt_ids: tuple[int, ...] | None,
         edited: list[ModelKind],
-        turns: Sequence[Turn],
+        thresholds: Sequence[Threshold],
         limit: Limit,
     ) -> Comparison:
         runs: list[SequenceRun] = []
         divergence = None
-        trajectories = self._planner.plan(steps, prompt_ids, edited, turns, limit)
+        trajectories = self._planner.plan(steps, prompt_ids, edited, thresholds, limit)
         expect(sum(1 + len(trajectory.rounds) for trajectory in trajectories), "steps")
         for trajectory in trajectories:
             advance(0, trajectory.prompt.description.removesuffix(", prompts"))

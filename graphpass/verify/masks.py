@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.alibi import alibi_slopes
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask, Scope, unpadded
-from graphpass.analysis.equations.steps import Step
+from graphpass.analysis.equations.sampled_step import SampledStep
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of, never
@@ -44,7 +44,7 @@ class UnlikeMasks:
     """
 
     attention: str
-    step: Step
+    step: SampledStep
     reason: str
     needs_padding: bool
 
@@ -150,7 +150,7 @@ def _are_alike(left: _Line, right: _Line) -> bool:
 def _unlike(reference: AttentionMask, example: Example, *, needs_padding: bool) -> UnlikeMasks:
     values = {BATCH: 1, PAST: 0, LENGTH: 1} | dict(example.values)
     scope = reference.scope
-    step = Step(values[BATCH], values[PAST], values[LENGTH])
+    step = SampledStep(values[BATCH], values[PAST], values[LENGTH])
     query = values.get(scope.query, 0) + step.past
     words = f"the query at position {query} sees the key at {values.get(scope.key, 0)} in one model alone"
     if step.batch > 1:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProofRequest:
     """Describes how two models are compared.
 
     Attributes:

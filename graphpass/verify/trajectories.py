@@ -13,7 +13,7 @@ from graphpass.verify.prompts import pictured, rectangular
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from graphpass.analysis.lengths.turns import Turn
+    from graphpass.analysis.lengths.thresholds import Threshold
     from graphpass.ir.cache import ModelKind
     from graphpass.runtime.sessions.session import DecodeSession
     from graphpass.verify.prompts import Prompt, Vocabulary
@@ -106,7 +106,7 @@ class Planner:
         steps: int,
         prompt_ids: tuple[int, ...] | None,
         edited: Sequence[ModelKind],
-        turns: Sequence[Turn],
+        thresholds: Sequence[Threshold],
         limit: Limit,
     ) -> list[Trajectory]:
         """Return the sequences, in order.
@@ -115,7 +115,7 @@ class Planner:
             steps: Greedy steps after prompts.
             prompt_ids: The first prompt; any by default.
             edited: Kinds of both models if caches are edited as well.
-            turns: Lengths at which either model changes.
+            thresholds: Lengths at which either model changes.
             limit: Longest sequence of a certain length.
 
         Raises:
@@ -129,7 +129,7 @@ class Planner:
         if edited:
             trajectories += self._edited(length, edited)
         if steps:
-            trajectories += [*self._around(turns, limit), *self._treated_apart(limit)]
+            trajectories += [*self._around(thresholds, limit), *self._treated_apart(limit)]
         return trajectories
 
     def _prompts(self, prompt_ids: tuple[int, ...] | None) -> list[Prompt]:
@@ -199,12 +199,12 @@ class Planner:
         prompt = rectangular(f"rows, batch of {len(rows)}, prompts", rows)
         return [Trajectory(prompt, row_rounds(len(rows), fixed=bool(self.batch), drafts=self.drafts))]
 
-    def _around(self, turns: Sequence[Turn], limit: Limit) -> list[Trajectory]:
-        """Return sequences around the turns of either model."""
-        end = min((turn.length for turn in turns if turn.ends), default=None)
+    def _around(self, thresholds: Sequence[Threshold], limit: Limit) -> list[Trajectory]:
+        """Return sequences around the thresholds of either model."""
+        end = min((threshold.length for threshold in thresholds if threshold.ends), default=None)
         rows = self.batch or 1
         trajectories = []
-        for length in sorted({turn.length for turn in turns if turn.changes}):
+        for length in sorted({threshold.length for threshold in thresholds if threshold.changes}):
             if end is not None and length > end:
                 self.skipped[f"lengths around {length}: nothing is defined beyond {end} positions"] = None
                 continue

@@ -16,7 +16,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import REALS, fixed_size, is_wider
-from graphpass.passes.attention.mask_sums import MaskSums, product_of
+from graphpass.passes.attention.mask_sums import MaskSums, write_product
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _fused(rewriter: Rewriter, block: Attention, masks: MaskSums) -> Handle:
         value,
         # If masks merge the heads with the batch, the heads are known, and more than one follows from an operand.
         masks.of(block.masks, kind, _heads(block) or 1, f"{block.node.name}/mask"),
-        product_of(rewriter.graph, write, block.scales, kind),
+        write_product(rewriter.graph, write, block.scales, kind),
     ]
     if block.sink is not None:
         heads = _heads(block)

@@ -10,7 +10,7 @@ from graphpass.ir.rewriter import NO_STOP, Handle, Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED
 
 
-def product_of(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
+def write_product(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
     """Write the product of ``factors``, a scalar of type ``kind``."""
     known, computed = _known_product(graph, factors)
     return _times(write, write.number(known, kind, "scale"), computed, kind)

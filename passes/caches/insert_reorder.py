@@ -16,7 +16,7 @@ from graphpass.ir.inputs import NEW_SLOTS, SOURCE_SLOTS
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.passes.attention.step_builder import StepBuilder
-from graphpass.passes.caches.slots import Trim, conversions, growing_caches, past_of, redirect_to_cut, trimmed
+from graphpass.passes.caches.slots import Trim, conversions, growing_caches, past_with_uses, redirect_to_cut, trimmed
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _cut(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
     if model.dialect == "openvino":
         _require(model, STATEFUL)
     graph, rewriter = model.graph, model.rewriter()
-    pasts = [past_of(graph, cache) for cache in caches]
+    pasts = [past_with_uses(graph, cache) for cache in caches]
     length = StepBuilder(model, rewriter, adds_input=True).of("past")
     for cache, (past, uses) in zip(caches, pasts, strict=True):
         axis = cache.axes.sequence or 0
@@ -158,7 +158,7 @@ def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Do
 def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
     graph, rewriter = model.graph, model.rewriter()
     write = rewriter.under("slots")
-    pasts = [past_of(graph, cache) for cache in caches]
+    pasts = [past_with_uses(graph, cache) for cache in caches]
     length = StepBuilder(model, rewriter, adds_input=True).of("past")
     source, destination = (rewriter.input(name, "i32", ["moved"]) for name in (SOURCE_SLOTS, NEW_SLOTS))
     first = caches[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.packed import beam_gather
+from graphpass.analysis.caches.packed import only_beam_gather
 from graphpass.analysis.caches.pairs import find_pairs, history_of
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
@@ -120,7 +120,7 @@ class _State:
 
     def __init__(self, graph: Graph, cache: Cache, read: Node, write: Node) -> None:
         self.name, self.read, self.write = cache.name, read, write
-        self.gather = beam_gather(graph, read)
+        self.gather = only_beam_gather(graph, read)
         shape = cache.shape or ()
         self.sizes = tuple(size for size in shape[1:] if isinstance(size, int))
         if cache.axes.batch != 0 or len(self.sizes) != len(shape) - 1:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.quantized import rounded, top_of
+from graphpass.analysis.caches.quantized import round_cache, top_of
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rounded_caches import Scales, round_caches
 from graphpass.engine.passes import Done, Pass
@@ -119,7 +119,7 @@ class _Kept:
         pairs = _rotated_pairs(graph, self.node)
         contents = sample.contents[self.key.name], sample.contents[self.value.name]
         keys, values = (
-            scale_of(content, bits, paired) for content, paired in zip(contents, (pairs, None), strict=True)
+            cache_scale_of(content, bits, paired) for content, paired in zip(contents, (pairs, None), strict=True)
         )
         return keys[None], values[None]
 
@@ -240,7 +240,7 @@ def _rotated_pairs(graph: Graph, node: Node) -> Pairs | None:
     return Pairs(count, is_interleaved) if count is not None else None
 
 
-def scale_of(content: NDArray[numpy.float32], bits: int, pairs: Pairs | None) -> NDArray[numpy.float32]:
+def cache_scale_of(content: NDArray[numpy.float32], bits: int, pairs: Pairs | None) -> NDArray[numpy.float32]:
     """Return a scale for each channel, f32 ``[heads, 1, head_dim]``.
 
     Args:
@@ -255,6 +255,6 @@ def scale_of(content: NDArray[numpy.float32], bits: int, pairs: Pairs | None) ->
     if bits == 8:
         return numpy.asarray(largest * _ROOM / top, numpy.float32)
     scales = [largest * cut / top for cut in _CUTS]
-    errors = [numpy.square(rounded(wide, scale, bits) - wide).mean(axis=1, keepdims=True) for scale in scales]
+    errors = [numpy.square(round_cache(wide, scale, bits) - wide).mean(axis=1, keepdims=True) for scale in scales]
     best = numpy.argmin(errors, axis=0)
     return numpy.asarray(numpy.choose(best, scales), numpy.float32)

@@ -77,7 +77,7 @@ def redirect_to_cut(
         rewriter.redirect_uses(use.node.outputs[0], shape)
 
 
-def past_of(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
+def past_with_uses(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
     """Return a cache's positions after its beam Gather, and all their users.
 
     Raises:

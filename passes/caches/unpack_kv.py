@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import scores_product, weighted_value
-from graphpass.analysis.caches.packed import Parts, Range, find_parts, follow, taken
+from graphpass.analysis.caches.packed import Range, StateParts, find_state_parts, follow, taken
 from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.declaration import Declaration
 from graphpass.ir.graph import Graph, Node, Value
@@ -35,7 +35,7 @@ def unpack_keys_with_values(
     unpacking = _Unpacking(rewriter)
     for cache in caches:
         read = graph.reads.get(cache.read)
-        parts = find_parts(graph, read.outputs[0]) if read is not None else None
+        parts = find_state_parts(graph, read.outputs[0]) if read is not None else None
         first = _first_is_key(model, parts) if parts is not None else None
         if read is None or parts is None or first is None:
             notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
@@ -47,7 +47,7 @@ def unpack_keys_with_values(
     return made, notes
 
 
-def _first_is_key(model: Model, parts: Parts) -> bool | None:
+def _first_is_key(model: Model, parts: StateParts) -> bool | None:
     """Return whether the first part is the key, if an attention distinguishes them."""
     graph = model.graph
     places = [set(parts.places(index)) for index in (0, 1)]
@@ -77,7 +77,7 @@ def _reached(graph: Graph, operand: Value | None, places: list[set[Value]], earl
     return [index for index, part in enumerate(places) if part & seen]
 
 
-def _declared(cache: Cache, parts: Parts, names: list[str]) -> list[Declaration]:
+def _declared(cache: Cache, parts: StateParts, names: list[str]) -> list[Declaration]:
     gone = parts.axis if parts.axis != cache.axes.head_dim else None
 
     def place(axis: int | None) -> int | None:
@@ -123,7 +123,7 @@ class _Unpacking:
         self._replaced: dict[Value, Handle] = {}
         self._writes: list[tuple[Node, Node, Sequence[str]]] = []
 
-    def add(self, read: Node, write: Node, parts: Parts, names: Sequence[tuple[str, str]]) -> None:
+    def add(self, read: Node, write: Node, parts: StateParts, names: Sequence[tuple[str, str]]) -> None:
         """Carry a tensor in parts; ``names`` has input and output, or a variable twice."""
         drops = all(part.stop - part.start == 1 for part in parts.ranges) and any(
             not part.keeps_axis or any(use.node.op == "Squeeze" for use in self._graph.uses(value))

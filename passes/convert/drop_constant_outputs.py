@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from graphpass.analysis.caches.stepping import constant_outputs
+from graphpass.analysis.caches.step_tokens import constant_outputs
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.model import Model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.dialects.onnx.four_bits import BLOCK, FourBits, Product, product_of
+from graphpass.dialects.onnx.four_bits import BLOCK, FourBitProduct, FourBits, four_bit_product
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.engine.passes import Done, Pass
@@ -42,7 +42,7 @@ class QuantizeWeights(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done:
         graph = model.graph
         in_f32 = [node for node in graph.of_op("MatMul") if node.outputs[0].element_type == "f32"]
-        readers = [(node, product_of(graph, node)) for node in in_f32]
+        readers = [(node, four_bit_product(graph, node)) for node in in_f32]
         products = [(node, product) for node, product in readers if product is not None]
         if not products:
             reason = "no weight can be stored in 4 bits: no MatMul in f32 has one"
@@ -52,7 +52,7 @@ class QuantizeWeights(Pass[OnnxModel]):
         del session
         rewriter = model.rewriter()
         assert isinstance(rewriter, OnnxRewriter)
-        stored: dict[Product, tuple[Handle, ...]] = {}
+        stored: dict[FourBitProduct, tuple[Handle, ...]] = {}
         for node, product in products:
             if product not in stored:
                 made, name = FourBits.of(product.read(graph)), product.weight.name

@@ -5,12 +5,12 @@ from __future__ import annotations
 from graphpass.analysis.equations.row_lengths import only_summed_mask
 from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle
-from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _WEIGHT, _BIAS, _PAST = range(4)
 
 
-def lower_causal_conv(call: Call) -> None:
+def lower_causal_conv(operator: LoweredOperator) -> None:
     """Write CausalConvWithState, of ONNX or of com.microsoft, as Concat, Conv and Slice.
 
     OpenVINO's frontend has no rule for the operator (2026.4.1). Bias, activation, dilation and the layout with channels
@@ -33,44 +33,46 @@ def lower_causal_conv(call: Call) -> None:
         UnsupportedError: GP341, more than one spatial axis, a window of states, or a weight of unknown shape.
     """
     for name, usual in (("ndim", 1), ("state_window", 0)):
-        if call.attribute(name, usual) != usual:
-            raise call.refusal(f"it has {name} = {call.attribute(name)}")
-    activation = call.attribute("activation", "none")
+        if operator.attribute(name, usual) != usual:
+            raise operator.refusal(f"it has {name} = {operator.attribute(name)}")
+    activation = operator.attribute("activation", "none")
     if activation not in {"none", "silu", "swish"}:
-        raise call.refusal(f"its activation is {activation}")
-    weight, value = call.value(_WEIGHT), call.value(_INPUT)
+        raise operator.refusal(f"its activation is {activation}")
+    weight, value = operator.value(_WEIGHT), operator.value(_INPUT)
     channels, kernel = (
-        call.size(_WEIGHT, axis) if weight is not None and weight.rank == 3 else None for axis in (0, 2)
+        operator.size(_WEIGHT, axis) if weight is not None and weight.rank == 3 else None for axis in (0, 2)
     )
     if weight is None or not isinstance(channels, int) or not isinstance(kernel, int):
-        raise call.refusal("the shape of its weight is not known")
-    swaps = bool(call.attribute("channels_last", 0))
+        raise operator.refusal("the shape of its weight is not known")
+    swaps = bool(operator.attribute("channels_last", 0))
     if swaps and (value is None or value.rank != 3):
-        raise call.refusal("its channels are last, and on more than one axis")
-    dilation = call.attribute("dilation", 1)
+        raise operator.refusal("its channels are last, and on more than one axis")
+    dilation = operator.attribute("dilation", 1)
     state = (kernel - 1) * dilation
 
     def swapped(tensor: Handle) -> Handle:
-        return call.write.op("Transpose", tensor, order=[0, 2, 1]) if swaps else tensor
+        return operator.write.op("Transpose", tensor, order=[0, 2, 1]) if swaps else tensor
 
-    new = _unpadded(call, weight.element_type, axis=1 if swaps else 2)
-    past = call.read(_PAST)
+    new = _unpadded(operator, weight.element_type, axis=1 if swaps else 2)
+    past = operator.read(_PAST)
     if past is None:
-        whole = call.write.op("Pad", swapped(new), [0, 0, state], [0, 0, 0])
+        whole = operator.write.op("Pad", swapped(new), [0, 0, state], [0, 0, 0])
     else:
-        whole = call.write.op("Concat", swapped(past), swapped(new), axis=2)
-    operands = [operand for operand in (whole, call.read(_WEIGHT), call.read(_BIAS)) if operand is not None]
-    result = call.write.op("Conv", *operands, group=channels, kernel_shape=[kernel], dilations=[dilation], pads=[0, 0])
+        whole = operator.write.op("Concat", swapped(past), swapped(new), axis=2)
+    operands = [operand for operand in (whole, operator.read(_WEIGHT), operator.read(_BIAS)) if operand is not None]
+    result = operator.write.op(
+        "Conv", *operands, group=channels, kernel_shape=[kernel], dilations=[dilation], pads=[0, 0]
+    )
     if activation != "none":
-        result = call.write.op("Multiply", result, call.write.op("Sigmoid", result))
-    call.replace(0, swapped(result))
+        result = operator.write.op("Multiply", result, operator.write.op("Sigmoid", result))
+    operator.replace(0, swapped(result))
     # A start of -0 would keep all columns.
-    call.replace(1, swapped(call.write.slice(whole, -state if state else 2**63 - 1, None, 2)))
+    operator.replace(1, swapped(operator.write.slice(whole, -state if state else 2**63 - 1, None, 2)))
 
 
-def _unpadded(call: Call, element_type: str, axis: int) -> Handle:
-    new, write = call.read(_INPUT), call.write
-    mask: Value | None = call.once("mask", lambda: only_summed_mask(call.rewriter.graph))
+def _unpadded(operator: LoweredOperator, element_type: str, axis: int) -> Handle:
+    new, write = operator.read(_INPUT), operator.write
+    mask: Value | None = operator.once("mask", lambda: only_summed_mask(operator.rewriter.graph))
     if mask is None:
         return new
     kept = write.slice(mask, write.op("Negative", write.size(new, axis)), None, 1)

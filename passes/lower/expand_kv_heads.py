@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from graphpass.ir.rewriter import Handle
-from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _QUERY, _KEY, _VALUE, _PAST_KEY = 0, 1, 2, 4
 
 
-def has_unknown_heads(call: Call) -> bool:
+def has_unknown_heads(operator: LoweredOperator) -> bool:
     """Return whether an Attention without caches has unknown numbers of heads."""
-    if len(call.native.outputs) != 1 or call.read(_PAST_KEY) is not None or "q_num_heads" in call.native.attrs:
+    if (
+        len(operator.native.outputs) != 1
+        or operator.read(_PAST_KEY) is not None
+        or "q_num_heads" in operator.native.attrs
+    ):
         return False
-    known = all(isinstance(call.size(port, 1), int) for port in (_QUERY, _KEY))
-    return not known and not _is_expanded(call.read(_KEY))
+    known = all(isinstance(operator.size(port, 1), int) for port in (_QUERY, _KEY))
+    return not known and not _is_expanded(operator.read(_KEY))
 
 
 def _is_expanded(key: Handle) -> bool:
@@ -24,7 +28,7 @@ def _is_expanded(key: Handle) -> bool:
     return True
 
 
-def expand_kv_heads(call: Call) -> None:
+def expand_kv_heads(operator: LoweredOperator) -> None:
     """Repeat keys and values for each head of the query.
 
     OpenVINO's frontend (2026.4.1) repeats shared heads only if it knows both numbers of heads when it reads the
@@ -39,12 +43,12 @@ def expand_kv_heads(call: Call) -> None:
     After:
         Attention(query, Reshape(Expand(Unsqueeze(key))), Reshape(Expand(Unsqueeze(value))), ..)
     """
-    write = call.write
-    heads = write.size(call.read(_QUERY), 1)
+    write = operator.write
+    heads = write.size(operator.read(_QUERY), 1)
     for port in (_KEY, _VALUE):
-        value = call.read(port)
+        value = operator.read(port)
         times = write.op("Divide", heads, write.size(value, 1))
         wide = write.op("Unsqueeze", value, axes=[2])
         wide = write.op("Broadcast", wide, write.op("Concat", [1], [1], times, [1], [1], axis=0))
         sizes = write.op("Concat", [0], heads, [-1], write.size(value, 3), axis=0)
-        call.native.inputs[port] = write.op("Reshape", wide, sizes, label="expanded")
+        operator.native.inputs[port] = write.op("Reshape", wide, sizes, label="expanded")

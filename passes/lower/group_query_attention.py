@@ -7,8 +7,8 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NORM_WEIGHTS
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import MASKED
-from graphpass.passes.lower.call import Call
-from graphpass.passes.lower.rotary_embedding import angles, rotated
+from graphpass.passes.lower.lowered_operator import LoweredOperator
+from graphpass.passes.lower.rotary_embedding import angles, lower_rotation
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
 
@@ -16,7 +16,7 @@ _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, 
 _REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache"}
 
 
-def lower_group_query_attention(call: Call) -> None:
+def lower_group_query_attention(operator: LoweredOperator) -> None:
     """Write com.microsoft GroupQueryAttention as rotary embedding, a growing cache and plain attention.
 
     OpenVINO's frontend reads the operator, but in a form that the CPU plugin does not fuse, and a batch is wrong.
@@ -45,65 +45,65 @@ def lower_group_query_attention(call: Call) -> None:
         UnsupportedError: GP341, an attribute or input that cannot be lowered, an unknown size, or lengths that are not
             the sum of an attention mask.
     """
-    _Block(call).write_all()
+    _Block(operator).write_all()
 
 
 class _Block:
-    def __init__(self, call: Call) -> None:
-        self._call, self._write, self._once = call, call.write, call.once
-        self._heads: int = call.attribute("num_heads")
-        self._kv_heads: int = call.attribute("kv_num_heads")
+    def __init__(self, operator: LoweredOperator) -> None:
+        self._operator, self._write, self._once = operator, operator.write, operator.once
+        self._heads: int = operator.attribute("num_heads")
+        self._kv_heads: int = operator.attribute("kv_num_heads")
         self._check()
         self._head_dim = self._find_head_dim()
         self._type = self._element_type()
 
     def _check(self) -> None:
-        call = self._call
+        operator = self._operator
         for port, reason in _REFUSED_INPUTS.items():
-            if call.read(port) is not None:
-                raise call.refusal(f"it has {reason}, {call.read(port).name}")
+            if operator.read(port) is not None:
+                raise operator.refusal(f"it has {reason}, {operator.read(port).name}")
         for name in ("qk_output", "kv_cache_bit_width"):
-            if call.attribute(name, 0):
-                raise call.refusal(f"it has {name} = {call.attribute(name)}")
-        if len(call.native.outputs) > 3 and call.native.outputs[3].name:
-            raise call.refusal("it gives its scores back, too")
+            if operator.attribute(name, 0):
+                raise operator.refusal(f"it has {name} = {operator.attribute(name)}")
+        if len(operator.native.outputs) > 3 and operator.native.outputs[3].name:
+            raise operator.refusal("it gives its scores back, too")
         for key, value, past in ((_KEY, _VALUE, ""), (_PAST_KEY, _PAST_VALUE, "past ")):
-            if (call.read(key) is None) != (call.read(value) is None):
-                raise call.refusal(f"it has a {past}key without a {past}value, or the reverse")
+            if (operator.read(key) is None) != (operator.read(value) is None):
+                raise operator.refusal(f"it has a {past}key without a {past}value, or the reverse")
 
     def _find_head_dim(self) -> int:
-        size = self._call.size(0, -1)
-        heads = self._heads + (2 * self._kv_heads if self._call.read(_KEY) is None else 0)
+        size = self._operator.size(0, -1)
+        heads = self._heads + (2 * self._kv_heads if self._operator.read(_KEY) is None else 0)
         if not isinstance(size, int) or size % heads:
-            raise self._call.refusal(f"the size of its heads is not known: its query has a last axis of {size}")
+            raise self._operator.refusal(f"the size of its heads is not known: its query has a last axis of {size}")
         return size // heads
 
     def _element_type(self) -> str:
-        values = [self._call.value(port) for port in (0, _KEY, _PAST_KEY, _COS)]
+        values = [self._operator.value(port) for port in (0, _KEY, _PAST_KEY, _COS)]
         types = [value.element_type for value in values if value is not None and value.element_type != "dynamic"]
         if not types:
-            raise self._call.refusal("its element type is not known")
+            raise self._operator.refusal("its element type is not known")
         return types[0]
 
     def write_all(self) -> None:
-        call, write = self._call, self._write
+        operator, write = self._operator, self._write
         self._declare_ports()
         query, key, value = self._operands()
-        if call.attribute("do_rotary", 0):
+        if operator.attribute("do_rotary", 0):
             query, key = self._rotated(query, key)
         key, value = self._appended(_PAST_KEY, key), self._appended(_PAST_VALUE, value)
         keys = write.op("Transpose", self._expanded(key), order=[0, 1, 3, 2])
-        scale = write.number(call.attribute("scale", 0.0) or self._head_dim**-0.5, self._type)
+        scale = write.number(operator.attribute("scale", 0.0) or self._head_dim**-0.5, self._type)
         scores = write.op("Multiply", write.op("MatMul", query, keys), scale, label="Scale")
         result = write.op("MatMul", self._weights(self._masked(scores)), self._expanded(value))
         rows = write.op("Transpose", result, order=[0, 2, 1, 3])
-        call.replace(0, write.op("Reshape", rows, [0, 0, self._heads * self._head_dim]))
-        call.replace(1, key)
-        call.replace(2, value)
+        operator.replace(0, write.op("Reshape", rows, [0, 0, self._heads * self._head_dim]))
+        operator.replace(1, key)
+        operator.replace(2, value)
 
     def _declare_ports(self) -> None:
         """Declare the size of heads and growing caches on the model's ports."""
-        native, graph = self._call.native, self._call.rewriter.surgery.graph
+        native, graph = self._operator.native, self._operator.rewriter.surgery.graph
         ports = self._once("ports", lambda: {id(port) for port in (*graph.inputs, *graph.outputs)})
         for tensor in (*native.inputs[_PAST_KEY:_LENGTHS], *native.outputs[1:3]):
             if id(tensor) not in ports or tensor.shape is None or len(tensor.shape) != 4:
@@ -117,7 +117,7 @@ class _Block:
         """Return query, key and value as ``[batch, heads, length, head_dim]``."""
         write, size = self._write, self._head_dim
         heads = [self._heads, self._kv_heads, self._kv_heads]
-        parts = [self._call.read(port) for port in (0, _KEY, _VALUE)]
+        parts = [self._operator.read(port) for port in (0, _KEY, _VALUE)]
         if parts[1] is None:
             parts = write.split(parts[0], 2, [number * size for number in heads])
         split = [write.op("Reshape", part, [0, 0, number, size]) for part, number in zip(parts, heads, strict=True)]
@@ -127,39 +127,39 @@ class _Block:
 
     def _normed(self, part: Handle, port: int, letter: str) -> Handle:
         """Apply the norm of each head that the operator has inside, if any."""
-        gamma = self._call.read(port)
+        gamma = self._operator.read(port)
         if gamma is None:
             return part
-        both = self._call.attribute("qk_norm_epsilon", 1e-6)
-        epsilon = self._call.attribute(f"{letter}_norm_epsilon", both)
+        both = self._operator.attribute("qk_norm_epsilon", 1e-6)
+        epsilon = self._operator.attribute(f"{letter}_norm_epsilon", both)
         name = "SimplifiedLayerNormalization"
         return self._write.op(name, part, gamma, label=f"{letter}_norm", domain="", axis=-1, epsilon=epsilon)
 
     def _rotated(self, query: Handle, key: Handle) -> list[Handle]:
-        call, write = self._call, self._write
-        half = call.size(_COS, -1)
-        if not isinstance(half, int) or half != call.size(_SIN, -1):
-            raise call.refusal("the size of its cos_cache or sin_cache is not known")
-        interleaved = bool(call.attribute("rotary_interleaved", 0))
+        operator, write = self._operator, self._write
+        half = operator.size(_COS, -1)
+        if not isinstance(half, int) or half != operator.size(_SIN, -1):
+            raise operator.refusal("the size of its cos_cache or sin_cache is not known")
+        interleaved = bool(operator.attribute("rotary_interleaved", 0))
         positions = self._positions()
 
         def table(port: int) -> Handle:
-            key = ("angles", call.value(port), positions.name, interleaved)
-            return self._once(key, lambda: angles(write, call.read(port), positions, interleaved=interleaved))
+            key = ("angles", operator.value(port), positions.name, interleaved)
+            return self._once(key, lambda: angles(write, operator.read(port), positions, interleaved=interleaved))
 
         cos, sin = table(_COS), table(_SIN)
         sizes = (self._head_dim, 2 * half)
-        return [rotated(write, part, cos, sin, sizes, interleaved=interleaved) for part in (query, key)]
+        return [lower_rotation(write, part, cos, sin, sizes, interleaved=interleaved) for part in (query, key)]
 
     def _positions(self) -> Handle:
         """Return the positions of the new tokens, ``[batch, length]``."""
-        positions = self._call.read(_POSITIONS)
+        positions = self._operator.read(_POSITIONS)
         if positions is not None:
             return positions
         mask = self._mask()
         if mask is not None:
             return self._positions_in_mask(mask)
-        key = ("row", self._call.value(_TOTAL))
+        key = ("row", self._operator.value(_TOTAL))
         return self._once(key, lambda: self._write.op("Unsqueeze", self._new_positions(), axes=[0]))
 
     def _positions_in_mask(self, mask: Value) -> Handle:
@@ -181,12 +181,12 @@ class _Block:
 
     def _length(self) -> Handle:
         """Return the number of new tokens, i64 [1]."""
-        return self._once("length", lambda: self._write.size(self._call.read(0), 1))
+        return self._once("length", lambda: self._write.size(self._operator.read(0), 1))
 
     def _columns(self) -> Handle:
         """Return the number of positions with the new ones, i64 scalar."""
-        write, total = self._write, self._call.read(_TOTAL)
-        key = ("columns", self._call.value(_TOTAL))
+        write, total = self._write, self._operator.read(_TOTAL)
+        key = ("columns", self._operator.value(_TOTAL))
         return self._once(key, lambda: write.op("Reshape", write.op("Convert", total, to="i64"), []))
 
     def _new_positions(self) -> Handle:
@@ -197,24 +197,24 @@ class _Block:
             start = write.op("Subtract", self._columns(), write.op("Squeeze", self._length(), axes=[0]))
             return write.op("Range", start, self._columns(), 1)
 
-        return self._once(("new", self._call.value(_TOTAL)), make)
+        return self._once(("new", self._operator.value(_TOTAL)), make)
 
     def _mask(self) -> Value | None:
         """Return the mask that ``seqlens_k`` sums up; ``None`` if no row has padding."""
-        call = self._call
-        mask = summed_mask(call.rewriter.graph, call.value(_LENGTHS))
-        if mask is not None or call.size(0, 0) == 1 or self._rows_are_full():
+        operator = self._operator
+        mask = summed_mask(operator.rewriter.graph, operator.value(_LENGTHS))
+        if mask is not None or operator.size(0, 0) == 1 or self._rows_are_full():
             return mask
-        raise call.refusal(
-            f"{call.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding cannot "
-            "be told from tokens",
+        raise operator.refusal(
+            f"{operator.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding "
+            "cannot be told from tokens",
             "export the model with an attention mask, or with a batch of 1",
         )
 
     def _rows_are_full(self) -> bool:
         """Return whether ``seqlens_k`` is the number of all positions, less 1, in each row."""
-        call, graph = self._call, self._call.rewriter.graph
-        lengths, total = call.value(_LENGTHS), call.value(_TOTAL)
+        operator, graph = self._operator, self._operator.rewriter.graph
+        lengths, total = operator.value(_LENGTHS), operator.value(_TOTAL)
         if lengths is None or total is None:
             return False
 
@@ -223,9 +223,9 @@ class _Block:
 
     def _additive_mask(self) -> Handle:
         """Return 0 for visible keys, `MASKED` elsewhere: ``[batch, 1, length, sequence]``."""
-        call, write, mask = self._call, self._write, self._mask()
-        window = call.attribute("local_window_size", -1)
-        causal = bool(call.attribute("causal", 1))
+        operator, write, mask = self._operator, self._write, self._mask()
+        window = operator.attribute("local_window_size", -1)
+        causal = bool(operator.attribute("causal", 1))
 
         def make() -> Handle:
             keys = write.op("Unsqueeze", write.op("Range", 0, self._columns(), 1), axes=[0, 1, 2])
@@ -241,7 +241,7 @@ class _Block:
             numbers = (write.number(value, self._type) for value in (0.0, MASKED))
             return write.op("Select", condition, *numbers, label="Mask")
 
-        return self._once(("mask", mask, call.value(_TOTAL), window, causal, self._type), make)
+        return self._once(("mask", mask, operator.value(_TOTAL), window, causal, self._type), make)
 
     def _in_window(self, keys: Handle, queries: Handle, mask: Value | None, window: int) -> Handle:
         """Compare positions, not columns: padding between tokens has no position."""
@@ -253,7 +253,7 @@ class _Block:
 
     def _masked(self, scores: Handle) -> Handle:
         write = self._write
-        cap, bias = self._call.attribute("softcap", 0.0), self._call.read(_BIAS)
+        cap, bias = self._operator.attribute("softcap", 0.0), self._operator.read(_BIAS)
         if cap:
             limit = write.number(cap, self._type)
             scores = write.op("Multiply", write.op("Tanh", write.op("Divide", scores, limit)), limit)
@@ -263,9 +263,9 @@ class _Block:
 
     def _weights(self, scores: Handle) -> Handle:
         """Return the probabilities; a sink takes its share of them and is dropped."""
-        write, sink = self._write, self._call.read(_SINK)
+        write, sink = self._write, self._operator.read(_SINK)
         if sink is None:
-            if self._call.attribute("smooth_softmax", 0) <= 0:
+            if self._operator.attribute("smooth_softmax", 0) <= 0:
                 return write.op("Softmax", scores, axis=-1)
             sink = write.op("Broadcast", write.number(0.0, self._type), [self._heads])
         column = write.op("Reshape", sink, [1, self._heads, 1, 1])
@@ -275,7 +275,7 @@ class _Block:
         return write.slice(weights, 0, -1, 3)
 
     def _appended(self, past: int, new: Handle) -> Handle:
-        cache = self._call.read(past)
+        cache = self._operator.read(past)
         return new if cache is None else self._write.op("Concat", cache, new, axis=2)
 
     def _expanded(self, value: Handle) -> Handle:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.ir.rewriter import Handle
-from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)
 
@@ -11,7 +11,7 @@ _QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)
 _DECAYS, _CORRECTS = frozenset({"gated", "gated_delta"}), frozenset({"delta", "gated_delta"})
 
 
-def lower_linear_attention(call: Call) -> None:
+def lower_linear_attention(operator: LoweredOperator) -> None:
     """Write LinearAttention, of ONNX or of com.microsoft, as a Scan over the tokens.
 
     OpenVINO's frontend has no rule for the operator (2026.4.1). All four update rules are kept, decay for a head or for
@@ -29,23 +29,23 @@ def lower_linear_attention(call: Call) -> None:
     Raises:
         UnsupportedError: GP341, a window of states, a state of another type than the rest, or unknown sizes.
     """
-    _Layer(call).write_all()
+    _Layer(operator).write_all()
 
 
 class _Layer:
-    def __init__(self, call: Call) -> None:
-        self._call, self._write = call, call.write
-        if call.attribute("state_window", 0):
-            raise call.refusal(f"it has state_window = {call.attribute('state_window')}")
-        rule = call.attribute("update_rule", "gated_delta")
+    def __init__(self, operator: LoweredOperator) -> None:
+        self._operator, self._write = operator, operator.write
+        if operator.attribute("state_window", 0):
+            raise operator.refusal(f"it has state_window = {operator.attribute('state_window')}")
+        rule = operator.attribute("update_rule", "gated_delta")
         if rule not in _DECAYS | _CORRECTS | {"linear"}:
-            raise call.refusal(f"its update_rule is {rule}")
+            raise operator.refusal(f"its update_rule is {rule}")
         for port, rules in ((_DECAY, _DECAYS), (_BETA, _CORRECTS)):
-            if rule in rules and call.read(port) is None:
-                raise call.refusal(f"its update_rule is {rule}, and input {port} is left out")
+            if rule in rules and operator.read(port) is None:
+                raise operator.refusal(f"its update_rule is {rule}, and input {port} is left out")
         self._decays, self._corrects = rule in _DECAYS, rule in _CORRECTS
-        self._heads: int = call.attribute("q_num_heads")
-        self._kv_heads: int = call.attribute("kv_num_heads")
+        self._heads: int = operator.attribute("q_num_heads")
+        self._kv_heads: int = operator.attribute("kv_num_heads")
         # Heads of keys are as many as those of the state, or fewer: the query alone gives their size.
         self._key_dim = self._width(_QUERY) // self._heads
         self._key_heads = self._width(_KEY) // self._key_dim
@@ -53,20 +53,22 @@ class _Layer:
         self._type = self._element_type()
 
     def _width(self, port: int) -> int:
-        last: object = self._call.size(port, -1)
+        last: object = self._operator.size(port, -1)
         if not isinstance(last, int):
-            raise self._call.refusal(f"the shape of its input {self._call.read(port).name} is not known")
+            raise self._operator.refusal(f"the shape of its input {self._operator.read(port).name} is not known")
         return last
 
     def _element_type(self) -> str:
-        operands = [self._call.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
+        operands = [self._operator.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
         types = {value.element_type for value in operands if value is not None} - {"dynamic"}
         if len(types) != 1:
-            raise self._call.refusal(f"its operands are of types {', '.join(sorted(types)) or 'that are not known'}")
+            raise self._operator.refusal(
+                f"its operands are of types {', '.join(sorted(types)) or 'that are not known'}"
+            )
         return types.pop()
 
     def write_all(self) -> None:
-        call, write = self._call, self._write
+        operator, write = self._operator, self._write
         groups = max(self._heads // self._kv_heads, 1)
         query = self._repeated(self._split(_QUERY, [self._heads, self._key_dim]), self._heads)
         scanned = {"query": write.op("Reshape", query, [0, 0, self._kv_heads, groups, self._key_dim])}
@@ -74,11 +76,11 @@ class _Layer:
         scanned["key"] = write.op("Reshape", key, [0, 0, self._kv_heads, self._key_dim, 1])
         scanned["value"] = self._split(_VALUE, [self._kv_heads, 1, self._value_dim])
         if self._decays:
-            rows = 1 if call.size(_DECAY, -1) in {None, self._kv_heads} else self._key_dim
+            rows = 1 if operator.size(_DECAY, -1) in {None, self._kv_heads} else self._key_dim
             scanned["decay"] = write.op("Exp", self._split(_DECAY, [self._kv_heads, rows, 1]))
         if self._corrects:
-            scanned["beta"] = self._split(_BETA, [1 if call.size(_BETA, -1) == 1 else self._kv_heads, 1, 1])
-        with call.rewriter.body(f"{call.name}/token", ["past", *scanned], self._type) as body:
+            scanned["beta"] = self._split(_BETA, [1 if operator.size(_BETA, -1) == 1 else self._kv_heads, 1, 1])
+        with operator.rewriter.body(f"{operator.name}/token", ["past", *scanned], self._type) as body:
             body.outputs = self._token(dict(zip(["past", *scanned], body.inputs, strict=True)))
         state, rows = write.outputs(
             "Scan",
@@ -90,10 +92,10 @@ class _Layer:
             scan_input_axes=[1] * len(scanned),
             scan_output_axes=[1],
         )
-        scale = write.number(call.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
+        scale = write.number(operator.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
         width = self._kv_heads * groups * self._value_dim
-        call.replace(0, write.op("Reshape", write.op("Multiply", rows, scale), [0, 0, width]))
-        call.replace(1, state)
+        operator.replace(0, write.op("Reshape", write.op("Multiply", rows, scale), [0, 0, width]))
+        operator.replace(1, state)
 
     def _repeated(self, split: Handle, heads: int) -> Handle:
         """Repeat each of ``heads``, if the state has more, for those that it serves."""
@@ -103,14 +105,14 @@ class _Layer:
         return self._write.op("Broadcast", split, [1, 1, 1, self._kv_heads // heads, 1])
 
     def _split(self, port: int, shape: list[int]) -> Handle:
-        return self._write.op("Reshape", self._call.read(port), [0, 0, *shape])
+        return self._write.op("Reshape", self._operator.read(port), [0, 0, *shape])
 
     def _past(self) -> Handle:
-        past, write = self._call.read(_PAST), self._write
+        past, write = self._operator.read(_PAST), self._write
         if past is not None:
             return past
         sizes = [self._kv_heads, self._key_dim, self._value_dim]
-        shape = write.op("Concat", write.size(self._call.read(_QUERY), 0), sizes, axis=0)
+        shape = write.op("Concat", write.size(self._operator.read(_QUERY), 0), sizes, axis=0)
         return write.op("Broadcast", write.number(0.0, self._type), shape)
 
     def _token(self, values: dict[str, Handle]) -> list[Handle]:

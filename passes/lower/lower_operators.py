@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.engine.passes import Done, Pass
-from graphpass.passes.lower.call import Call
 from graphpass.passes.lower.causal_conv import lower_causal_conv
 from graphpass.passes.lower.expand_kv_heads import expand_kv_heads, has_unknown_heads
 from graphpass.passes.lower.group_query_attention import lower_group_query_attention
 from graphpass.passes.lower.linear_attention import lower_linear_attention
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 from graphpass.passes.lower.mixture_of_experts import lower_mixture_of_experts
 from graphpass.passes.lower.quantized_mixture_of_experts import lower_quantized_mixture_of_experts
 from graphpass.passes.lower.reshape_weights import reads_reshaped_weights, reshape_weights
@@ -52,9 +52,9 @@ class Lowering(NamedTuple):
 
     operator: str
     counted: str
-    lower: Callable[[Call], None]
+    lower: Callable[[LoweredOperator], None]
     domains: frozenset[str] = _MICROSOFT
-    wanted: Callable[[Call], bool] = lambda _: True
+    wanted: Callable[[LoweredOperator], bool] = lambda _: True
     in_bodies: bool = False
 
 
@@ -155,13 +155,13 @@ class LowerOperators(Pass[OnnxModel]):
         for native in rewriter.every(*wanted):
             lowering = wanted[native.op]
             prefix = native.name or native.outputs[0].name
-            call = Call(rewriter, native, known.get(id(native)), rewriter.under(prefix), shared)
+            operator = LoweredOperator(rewriter, native, known.get(id(native)), rewriter.under(prefix), shared)
             wanted_norm = self.f32_norms and lowering is LOWERINGS["skip-norm"]
-            if (native.domain or "") not in lowering.domains or not (wanted_norm or lowering.wanted(call)):
+            if (native.domain or "") not in lowering.domains or not (wanted_norm or lowering.wanted(operator)):
                 continue
-            if call.node is None and not lowering.in_bodies:
-                raise call.refusal("it is inside a body or a function")
-            lowering.lower(call)
+            if operator.node is None and not lowering.in_bodies:
+                raise operator.refusal("it is inside a body or a function")
+            lowering.lower(operator)
             counts[lowering.counted] += 1
         rewriter.finish()
         return Done(dict(counts))

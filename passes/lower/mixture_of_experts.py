@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from graphpass.ir.rewriter import Handle
-from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _ROUTER = 0, 1
 
@@ -17,7 +17,7 @@ Product = tuple["Handle", "Handle | None"]
 """Weight ``[experts, outputs, inputs]`` and bias of a product."""
 
 
-def lower_mixture_of_experts(call: Call) -> None:
+def lower_mixture_of_experts(operator: LoweredOperator) -> None:
     """Write com.microsoft MoE as batched products over all experts, weighted by the router.
 
     OpenVINO's frontend has no rule for the operator (2026.4.1). Every expert computes every token, and those that the
@@ -36,12 +36,14 @@ def lower_mixture_of_experts(call: Call) -> None:
     Raises:
         UnsupportedError: GP341, the sparse mixer, an unknown activation or unknown sizes.
     """
-    weight = call.value(_PRODUCTS[0][0])
+    weight = operator.value(_PRODUCTS[0][0])
     sizes = [size for size in weight.shape or () if isinstance(size, int)] if weight is not None else []
     if weight is None or len(sizes) != 3:
-        raise call.refusal("the shape of its weights is not known")
-    products = [None if call.read(port) is None else (call.read(port), call.read(bias)) for port, bias in _PRODUCTS]
-    Experts(call, products, sizes[0], sizes[2], weight.element_type).write_all()
+        raise operator.refusal("the shape of its weights is not known")
+    products = [
+        None if operator.read(port) is None else (operator.read(port), operator.read(bias)) for port, bias in _PRODUCTS
+    ]
+    Experts(operator, products, sizes[0], sizes[2], weight.element_type).write_all()
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,14 @@ class Experts:
     """The experts of one MoE or QMoE.
 
     Attributes:
-        call: The operator.
+        operator: The operator.
         products: The three products; the third may be missing.
         count: Number of experts.
         hidden: Size of a token.
         type: Element type of tokens.
     """
 
-    call: Call
+    operator: LoweredOperator
     products: list[Product | None]
     count: int
     hidden: int
@@ -64,19 +66,19 @@ class Experts:
 
     def write_all(self) -> None:
         """Replace the operator's output."""
-        call, write = self.call, self.call.write
-        if call.attribute("use_sparse_mixer", 0):
-            raise call.refusal("it has use_sparse_mixer = 1")
-        tokens = write.op("Reshape", call.read(_INPUT), [1, -1, self.hidden])
+        operator, write = self.operator, self.operator.write
+        if operator.attribute("use_sparse_mixer", 0):
+            raise operator.refusal("it has use_sparse_mixer = 1")
+        tokens = write.op("Reshape", operator.read(_INPUT), [1, -1, self.hidden])
         # The CPU plugin (2026.4.1) fails on a product that copies tokens for each expert by broadcasting.
         tokens = write.op("Broadcast", tokens, [self.count, 1, 1])
         weighted = write.op("Multiply", self._product(self._activated(tokens), 1), self._gates())
         total = write.op("ReduceSum", weighted, axes=[0], keep=False)
-        call.replace(0, write.op("Reshape", total, write.op("ShapeOf", call.read(_INPUT))))
+        operator.replace(0, write.op("Reshape", total, write.op("ShapeOf", operator.read(_INPUT))))
 
     def _product(self, value: Handle, number: int) -> Handle:
         """Return ``[experts, tokens, outputs]``; ``None`` if there is no such product."""
-        product, write = self.products[number], self.call.write
+        product, write = self.products[number], self.operator.write
         if product is None:
             return None
         weight, bias = product
@@ -85,17 +87,17 @@ class Experts:
 
     def _gates(self) -> Handle:
         """Return the experts' weights for each token, ``[experts, tokens, 1]``."""
-        call, write, router = self.call, self.call.write, self.call.read(_ROUTER)
+        operator, write, router = self.operator, self.operator.write, self.operator.read(_ROUTER)
         probabilities = write.op("Softmax", router, axis=-1)
-        top, experts = write.outputs("TopK", probabilities, [call.attribute("k", 1)], count=2, axis=-1)
-        if call.attribute("normalize_routing_weights", 0):
+        top, experts = write.outputs("TopK", probabilities, [operator.attribute("k", 1)], count=2, axis=-1)
+        if operator.attribute("normalize_routing_weights", 0):
             top = write.op("Divide", top, write.op("ReduceSum", top, axes=[1], keep=True))
         none = write.op("Broadcast", self._number(0.0), write.op("ShapeOf", router))
         gates = write.op("ScatterElementsUpdate", none, experts, top, axis=1)
         return write.op("Unsqueeze", write.op("Transpose", gates, order=[1, 0]), axes=[2])
 
     def _activated(self, tokens: Handle) -> Handle:
-        write, kind = self.call.write, self.call.attribute("activation_type", "relu")
+        write, kind = self.operator.write, self.operator.attribute("activation_type", "relu")
         first, third = (self._product(tokens, number) for number in (0, 2))
         if kind == "swiglu":
             return self._swiglu(first, third)
@@ -108,21 +110,21 @@ class Experts:
         elif kind == "identity":
             result = first
         else:
-            raise self.call.refusal(f"its activation is {kind}")
+            raise self.operator.refusal(f"its activation is {kind}")
         return result if third is None else write.op("Multiply", result, third)
 
     def _gelu(self, value: Handle) -> Handle:
         """Return the approximation by a hyperbolic tangent, as the operator has it."""
-        write = self.call.write
+        write = self.operator.write
         half, one, factor, root = (self._number(number) for number in (0.5, 1.0, 0.044715, math.sqrt(2 / math.pi)))
         cube = write.op("Multiply", write.op("Multiply", value, value), value)
         bent = write.op("Multiply", write.op("Add", value, write.op("Multiply", cube, factor)), root)
         return write.op("Multiply", write.op("Multiply", value, half), write.op("Add", write.op("Tanh", bent), one))
 
     def _swiglu(self, first: Handle, third: Handle) -> Handle:
-        call, write = self.call, self.call.write
+        operator, write = self.operator, self.operator.write
         gate, linear = first, third
-        fusion = call.attribute("swiglu_fusion", 0)
+        fusion = operator.attribute("swiglu_fusion", 0)
         if fusion:
             # Gate and linear part stand in pairs (1) or one after the other (2).
             shape, axis = ([0, 0, -1, 2], 3) if fusion == 1 else ([0, 0, 2, -1], 2)
@@ -130,17 +132,17 @@ class Experts:
             parts = [write.slice(both, place, place + 1, axis) for place in (0, 1)]
             gate, linear = (write.op("Squeeze", part, axes=[axis]) for part in parts)
         elif third is None:
-            raise call.refusal("it is SwiGLU without a third weight")
-        limit = call.attribute("swiglu_limit")
+            raise operator.refusal("it is SwiGLU without a third weight")
+        limit = operator.attribute("swiglu_limit")
         if limit is not None:
             high, low = self._number(limit), self._number(-limit)
             gate, linear = write.op("Minimum", gate, high), write.op("Clip", linear, low, high)
-        alpha, beta = (self._number(call.attribute(f"activation_{name}", usual)) for name, usual in _USUAL)
+        alpha, beta = (self._number(operator.attribute(f"activation_{name}", usual)) for name, usual in _USUAL)
         turned = write.op("Multiply", gate, write.op("Sigmoid", write.op("Multiply", gate, alpha)))
         return write.op("Multiply", turned, write.op("Add", linear, beta))
 
     def _number(self, value: float) -> Handle:
-        return self.call.write.number(value, self.type)
+        return self.operator.write.number(value, self.type)
 
 
 #: Defaults of SwiGLU's parameters.

@@ -11,9 +11,9 @@ from graphpass.passes.lower.mixture_of_experts import Experts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphpass.dialects.onnx.graphsurgeon import Weights
+    from graphpass.dialects.onnx.graphsurgeon import LazyWeights
     from graphpass.ir.rewriter import Handle
-    from graphpass.passes.lower.call import Call
+    from graphpass.passes.lower.lowered_operator import LoweredOperator
     from graphpass.passes.lower.mixture_of_experts import Product
 
 
@@ -25,7 +25,7 @@ _ROUTER_WEIGHTS = 14
 _BLOCKS = 21
 
 
-def lower_quantized_mixture_of_experts(call: Call) -> None:
+def lower_quantized_mixture_of_experts(operator: LoweredOperator) -> None:
     """Write com.microsoft QMoE as batched products over all experts, on weights after DequantizeLinear.
 
     OpenVINO's frontend has no rule for the operator (2026.4.1). Weights keep their bytes, declared as ``[experts,
@@ -44,72 +44,72 @@ def lower_quantized_mixture_of_experts(call: Call) -> None:
         UnsupportedError: GP341, weights that are not whole numbers of 4 or 8 bits or no initializers, routing weights
             that are not normalized or have an input of their own, or an opset before 21.
     """
-    kind, opset = call.attribute("quant_type", "int"), call.rewriter.opset
+    kind, opset = operator.attribute("quant_type", "int"), operator.rewriter.opset
     if kind != "int":
-        raise call.refusal(f"its quant_type is {kind}")
-    if not call.attribute("normalize_routing_weights", 0):
+        raise operator.refusal(f"its quant_type is {kind}")
+    if not operator.attribute("normalize_routing_weights", 0):
         # ONNX Runtime's CPU kernel (1.31) normalizes them all the same.
-        raise call.refusal("its runtimes disagree about routing weights that are not normalized")
+        raise operator.refusal("its runtimes disagree about routing weights that are not normalized")
     if opset < _BLOCKS:
-        raise call.refusal(f"the model is of opset {opset}, and DequantizeLinear has blocks from {_BLOCKS} on")
-    if call.attribute("weights_prepacked", 0) == 1:
-        raise call.refusal("its weights are packed for one device")
-    if any(call.read(port) is not None for port in range(_ROUTER_WEIGHTS, len(call.native.inputs))):
-        raise call.refusal("it has inputs after the zero points: routing weights or further scales")
-    products = [_product(call, number) for number in range(len(_PRODUCTS))]
-    first = _stored(call, _PRODUCTS[0][0])
-    hidden = first.shape[2] * 8 // _bits(call, 0)
-    scales = call.rewriter.type_of(call.read(_PRODUCTS[0][1]))
-    Experts(call, products, first.shape[0], hidden, scales).write_all()
+        raise operator.refusal(f"the model is of opset {opset}, and DequantizeLinear has blocks from {_BLOCKS} on")
+    if operator.attribute("weights_prepacked", 0) == 1:
+        raise operator.refusal("its weights are packed for one device")
+    if any(operator.read(port) is not None for port in range(_ROUTER_WEIGHTS, len(operator.native.inputs))):
+        raise operator.refusal("it has inputs after the zero points: routing weights or further scales")
+    products = [_product(operator, number) for number in range(len(_PRODUCTS))]
+    first = _stored(operator, _PRODUCTS[0][0])
+    hidden = first.shape[2] * 8 // _bits(operator, 0)
+    scales = operator.rewriter.type_of(operator.read(_PRODUCTS[0][1]))
+    Experts(operator, products, first.shape[0], hidden, scales).write_all()
 
 
-def _product(call: Call, number: int) -> Product | None:
+def _product(operator: LoweredOperator, number: int) -> Product | None:
     weights, scales, bias, zeros = _PRODUCTS[number]
-    if call.read(weights) is None:
+    if operator.read(weights) is None:
         return None
-    bits = _bits(call, number)
+    bits = _bits(operator, number)
     if bits not in {4, 8}:
-        raise call.refusal(f"its weights have {bits} bits")
-    key = *(call.read(port).name for port in (weights, scales)), call.value(zeros), bits
-    return call.once(key, lambda: _dequantized(call, weights, scales, zeros, bits)), call.read(bias)
+        raise operator.refusal(f"its weights have {bits} bits")
+    key = *(operator.read(port).name for port in (weights, scales)), operator.value(zeros), bits
+    return operator.once(key, lambda: _dequantized(operator, weights, scales, zeros, bits)), operator.read(bias)
 
 
-def _bits(call: Call, number: int) -> int:
-    bits: int = call.attribute(f"fc{number + 1}_expert_weight_bits", call.attribute("expert_weight_bits", 4))
+def _bits(operator: LoweredOperator, number: int) -> int:
+    bits: int = operator.attribute(f"fc{number + 1}_expert_weight_bits", operator.attribute("expert_weight_bits", 4))
     return bits
 
 
-def _dequantized(call: Call, weights: int, scales: int, zeros: int, bits: int) -> Handle:
-    weight, scale, declared = _stored(call, weights), _stored(call, scales), call.rewriter.declared
-    name = call.read(weights).name
+def _dequantized(operator: LoweredOperator, weights: int, scales: int, zeros: int, bits: int) -> Handle:
+    weight, scale, declared = _stored(operator, weights), _stored(operator, scales), operator.rewriter.declared
+    name = operator.read(weights).name
     experts, outputs, inputs = weight.shape[0], weight.shape[1], weight.shape[2] * 8 // bits
-    block = call.attribute("block_size", 0)
+    block = operator.attribute("block_size", 0)
     shape = [experts, outputs, inputs // (block or inputs)]
-    if call.read(zeros) is None:
+    if operator.read(zeros) is None:
         points = numpy.full(shape, 1 << (bits - 1), numpy.uint8)
     else:
-        points = _unpacked(_stored(call, zeros), shape, shape[2] if block else outputs, bits)
-    return call.write.op(
+        points = _unpacked(_stored(operator, zeros), shape, shape[2] if block else outputs, bits)
+    return operator.write.op(
         "DequantizeLinear",
         declared(weight, [experts, outputs, inputs], f"{name}/u{bits}", f"u{bits}"),
-        declared(scale, shape, f"{call.read(scales).name}/blocks"),
+        declared(scale, shape, f"{operator.read(scales).name}/blocks"),
         declared(_packed(points, bits), shape, f"{name}/zero_points", f"u{bits}"),
         axis=2,
         block_size=block or inputs,
     )
 
 
-def _stored(call: Call, port: int) -> Weights:
-    tensor = call.read(port)
-    stored = None if tensor is None else call.rewriter.weights(tensor)
+def _stored(operator: LoweredOperator, port: int) -> LazyWeights:
+    tensor = operator.read(port)
+    stored = None if tensor is None else operator.rewriter.weights(tensor)
     if stored is None:
-        raise call.refusal(
+        raise operator.refusal(
             f"input {port} is {tensor.name if tensor is not None else 'left out'}, which is no initializer"
         )
     return stored
 
 
-def _unpacked(stored: Weights, shape: list[int], length: int, bits: int) -> NDArray[numpy.uint8]:
+def _unpacked(stored: LazyWeights, shape: list[int], length: int, bits: int) -> NDArray[numpy.uint8]:
     """Return zero points one a byte; in the model each row has whole bytes."""
     points: NDArray[numpy.uint8] = stored.load().view(numpy.uint8)
     if bits == 4:

@@ -6,28 +6,28 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graphpass.dialects.onnx.graphsurgeon import Weights
-    from graphpass.passes.lower.call import Call
+    from graphpass.dialects.onnx.graphsurgeon import LazyWeights
+    from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 
-def reads_reshaped_weights(call: Call) -> bool:
+def reads_reshaped_weights(operator: LoweredOperator) -> bool:
     """Return whether the operator reads an initializer through a Reshape to a known shape."""
-    stored = _reshaped(call)
-    return stored is not None and math.prod(stored.shape) == math.prod(_shape(call))
+    stored = _reshaped(operator)
+    return stored is not None and math.prod(stored.shape) == math.prod(_shape(operator))
 
 
-def _reshaped(call: Call) -> Weights | None:
-    reshapes = call.read(0).inputs
-    return call.rewriter.weights(reshapes[0].inputs[0]) if reshapes and reshapes[0].op == "Reshape" else None
+def _reshaped(operator: LoweredOperator) -> LazyWeights | None:
+    reshapes = operator.read(0).inputs
+    return operator.rewriter.weights(reshapes[0].inputs[0]) if reshapes and reshapes[0].op == "Reshape" else None
 
 
-def _shape(call: Call) -> list[int]:
+def _shape(operator: LoweredOperator) -> list[int]:
     """Return the shape that is read; no size is 0 unless it is unknown."""
-    value = call.value(0)
+    value = operator.value(0)
     return [size if isinstance(size, int) else 0 for size in value.shape or (0,)] if value is not None else [0]
 
 
-def reshape_weights(call: Call) -> None:
+def reshape_weights(operator: LoweredOperator) -> None:
     """Declare the bytes of a weight a second time.
 
     The builder of onnxruntime-genai ties quantized embeddings to the head by a Reshape of its weights, and OpenVINO's
@@ -42,7 +42,7 @@ def reshape_weights(call: Call) -> None:
     After:
         weights of the new shape -> GatherBlockQuantized
     """
-    stored, value = _reshaped(call), call.value(0)
+    stored, value = _reshaped(operator), operator.value(0)
     assert stored is not None
     assert value is not None
-    call.rewriter.replace(value, call.rewriter.declared(stored, _shape(call), f"{value.name}/declared"))
+    operator.rewriter.replace(value, operator.rewriter.declared(stored, _shape(operator), f"{value.name}/declared"))

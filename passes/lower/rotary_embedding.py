@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from graphpass.ir.rewriter import Handle, Operand, Writer
-from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _POSITIONS, _COS, _SIN = range(4)
 
 
-def lower_rotary_embedding(call: Call) -> None:
+def lower_rotary_embedding(operator: LoweredOperator) -> None:
     """Write com.microsoft RotaryEmbedding in plain operators.
 
     OpenVINO's frontend (2026.4.1) reads the operator, but wrongly if it rotates a part of each head or gets one
@@ -26,36 +26,36 @@ def lower_rotary_embedding(call: Call) -> None:
     Raises:
         UnsupportedError: GP341, packed batches, or sizes that are not known.
     """
-    if call.attribute("is_packed_batching", 0):
-        raise call.refusal("it has is_packed_batching = 1")
-    value, half, last = call.value(_INPUT), call.size(_COS, -1), call.size(_INPUT, -1)
+    if operator.attribute("is_packed_batching", 0):
+        raise operator.refusal("it has is_packed_batching = 1")
+    value, half, last = operator.value(_INPUT), operator.size(_COS, -1), operator.size(_INPUT, -1)
     if value is None or value.rank not in {3, 4} or not isinstance(last, int) or not isinstance(half, int):
-        raise call.refusal("the shape of its input or of its cos_cache is not known")
-    turning = call.attribute("rotary_embedding_dim", 0) or 2 * half
+        raise operator.refusal("the shape of its input or of its cos_cache is not known")
+    turning = operator.attribute("rotary_embedding_dim", 0) or 2 * half
     # If a part is rotated, the caches do not have the size of a head, but num_heads is given.
-    count = call.attribute("num_heads", 0)
+    count = operator.attribute("num_heads", 0)
     size = last if value.rank == 4 else last // count if count else turning
-    heads, write = call.read(_INPUT), call.write
+    heads, write = operator.read(_INPUT), operator.write
     if value.rank == 3:
         heads = write.op("Transpose", write.op("Reshape", heads, [0, 0, last // size, size]), order=[0, 2, 1, 3])
-    interleaved = bool(call.attribute("interleaved", 0))
-    positions = _positions(call, heads)
-    cos, sin = (angles(write, call.read(port), positions, interleaved=interleaved) for port in (_COS, _SIN))
-    result = rotated(write, heads, cos, sin, (size, turning), interleaved=interleaved)
+    interleaved = bool(operator.attribute("interleaved", 0))
+    positions = _positions(operator, heads)
+    cos, sin = (angles(write, operator.read(port), positions, interleaved=interleaved) for port in (_COS, _SIN))
+    result = lower_rotation(write, heads, cos, sin, (size, turning), interleaved=interleaved)
     if value.rank == 3:
         result = write.op("Reshape", write.op("Transpose", result, order=[0, 2, 1, 3]), [0, 0, last])
-    call.replace(0, result)
+    operator.replace(0, result)
 
 
-def _positions(call: Call, heads: Handle) -> Handle:
+def _positions(operator: LoweredOperator, heads: Handle) -> Handle:
     """Return positions ``[batch, length]``; a single one is the position of the first token."""
-    positions, write = call.value(_POSITIONS), call.write
+    positions, write = operator.value(_POSITIONS), operator.write
     if positions is None or positions.rank not in {1, 2}:
-        raise call.refusal("the shape of its position_ids is not known")
+        raise operator.refusal("the shape of its position_ids is not known")
     if positions.rank == 2:
-        return call.read(_POSITIONS)
+        return operator.read(_POSITIONS)
     steps = write.op("Range", 0, write.op("Squeeze", write.size(heads, 2), axes=[0]), 1)
-    return write.op("Unsqueeze", write.op("Add", steps, call.read(_POSITIONS)), axes=[0])
+    return write.op("Unsqueeze", write.op("Add", steps, operator.read(_POSITIONS)), axes=[0])
 
 
 def angles(write: Writer, cache: Operand, positions: Operand, *, interleaved: bool) -> Handle:
@@ -71,7 +71,7 @@ def angles(write: Writer, cache: Operand, positions: Operand, *, interleaved: bo
     return write.op("Reshape", write.op("Concat", pairs, pairs, axis=4), [0, 0, 0, -1])
 
 
-def rotated(
+def lower_rotation(
     write: Writer, value: Handle, cos: Handle, sin: Handle, sizes: tuple[int, int], *, interleaved: bool
 ) -> Handle:
     """Write ``value`` rotated by its positions.

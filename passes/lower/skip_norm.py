@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from graphpass.ir.values import HALVES
-from graphpass.passes.lower.call import Call
+from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _SKIP, _GAMMA, _BIAS = range(4)
 _RESULT, _MEAN, _DEVIATION, _SUM = range(4)
 
 
-def is_narrow(call: Call) -> bool:
+def is_narrow(operator: LoweredOperator) -> bool:
     """Return whether its hidden states are of 16 bits."""
-    value = call.value(_INPUT)
+    value = operator.value(_INPUT)
     return value is not None and value.element_type in HALVES
 
 
-def lower_skip_norm(call: Call) -> None:
+def lower_skip_norm(operator: LoweredOperator) -> None:
     """Write com.microsoft SkipSimplifiedLayerNormalization as a sum and a norm.
 
     OpenVINO's frontend (2026.4.1) rounds its epsilon to the type of hidden states, where 1e-6 of f16 is 1.3 % more and
@@ -32,16 +32,16 @@ def lower_skip_norm(call: Call) -> None:
     Raises:
         UnsupportedError: GP341, its mean or inverse deviation is read.
     """
-    outputs = () if call.node is None else call.node.outputs[_MEAN : _DEVIATION + 1]
-    if any(call.rewriter.graph.uses(value) for value in outputs):
-        raise call.refusal("its mean or inverse deviation is read")
-    write = call.write
-    total = write.op("Add", call.read(_INPUT), call.read(_SKIP), label="sum")
-    if (bias := call.read(_BIAS)) is not None:
+    outputs = () if operator.node is None else operator.node.outputs[_MEAN : _DEVIATION + 1]
+    if any(operator.rewriter.graph.uses(value) for value in outputs):
+        raise operator.refusal("its mean or inverse deviation is read")
+    write = operator.write
+    total = write.op("Add", operator.read(_INPUT), operator.read(_SKIP), label="sum")
+    if (bias := operator.read(_BIAS)) is not None:
         total = write.op("Add", total, bias, label="sum_with_bias")
-    epsilon = call.attribute("epsilon", 1e-5)
+    epsilon = operator.attribute("epsilon", 1e-5)
     norm = write.op(
-        "SimplifiedLayerNormalization", total, call.read(_GAMMA), label="norm", domain="", axis=-1, epsilon=epsilon
+        "SimplifiedLayerNormalization", total, operator.read(_GAMMA), label="norm", domain="", axis=-1, epsilon=epsilon
     )
-    call.replace(_SUM, total)
-    call.replace(_RESULT, norm)
+    operator.replace(_SUM, total)
+    operator.replace(_RESULT, norm)

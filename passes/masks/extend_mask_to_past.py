@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.caches.stepping import weighs_new_tokens
+from graphpass.analysis.caches.step_tokens import weighs_new_tokens
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass, Skipped

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import absorbs_padding, find_stepping
+from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
@@ -87,8 +87,8 @@ class MakeStatic(Pass[Model]):
                 if model.dialect == "onnx"
                 else "run fuse-attention, expose-position-ids and window-from-positions before",
             )
-        stepping = find_stepping(model, inventory)
-        if stepping.one_by_one and 1 < self.length < self.past:
+        step_tokens = find_step_tokens(model, inventory)
+        if step_tokens.one_by_one and 1 < self.length < self.past:
             raise UnsupportedError(
                 "GP392",
                 f"after a past the model takes one token, not {self.length}: a window rolls by one column",
@@ -102,7 +102,7 @@ class MakeStatic(Pass[Model]):
         outputs = [port.name for port in model.outputs]
         _keep_last(rewriter, model.graph.writes["logits" if "logits" in outputs else outputs[0]])
         caches = {cache.read: cache for cache in inventory.caches}
-        masks_new = inventory.kind == "linear" or stepping.masks_new_tokens
+        masks_new = inventory.kind == "linear" or step_tokens.masks_new_tokens
         for name, read in model.graph.reads.items():
             rewriter.resize_port(read, self._sizes(read, caches.get(name), 0 if masks_new else self.past))
         rewriter.forget_shapes()

@@ -20,7 +20,7 @@ from graphpass.engine.pipeline import parse
 from graphpass.errors import GraphpassError, PassFailedError
 from graphpass.io import load
 from graphpass.ir.model import Model
-from graphpass.verify.each import VerifyEach
+from graphpass.verify.verify_each import VerifyEach
 
 GELU = """
 %x = Parameter : f32[n, 4]

@@ -20,7 +20,7 @@ from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.text import expression_text
 from graphpass.ir.bodies import inlined
 
 RESULTS = HERE / "masks.json"
@@ -34,7 +34,8 @@ def row(path: Path) -> dict[str, object] | None:
     masks = inlined(graphpass.load(path)).analysis(find_masks)
     known = [mask for mask in masks if not mask.misses]
     shown = dict.fromkeys(
-        text(mask.visible) + ("" if mask.parts is None or not {"alibi", "bias"} & set(mask.parts) else ", and a bias")
+        expression_text(mask.visible)
+        + ("" if mask.parts is None or not {"alibi", "bias"} & set(mask.parts) else ", and a bias")
         for mask in known
     )
     misses = dict.fromkeys(f"{miss.node.op}: {miss.reason}"[:_LONGEST] for mask in masks for miss in mask.misses)

@@ -14,7 +14,7 @@ from graphpass.jobs.reduce.failing import Failing
 from graphpass.passes.attention import fuse_attention
 from graphpass.passes.devices import fuse_functions
 from graphpass.testing import assert_text, parse, tiny_model
-from graphpass.verify.each import VerifyEach
+from graphpass.verify.verify_each import VerifyEach
 
 GELU = """
 %x = Parameter : f32[n, 12]

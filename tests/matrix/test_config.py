@@ -9,9 +9,9 @@ import pytest
 from graphpass.errors import GraphpassError, UsageError
 from graphpass.matrix.cells import Budgets, Settings
 from graphpass.matrix.config import find_config, load_config, schema, size_of
-from graphpass.matrix.locating import line_of
 from graphpass.matrix.plan import cells_of
 from graphpass.matrix.selection import selected
+from graphpass.matrix.toml_lines import line_of
 
 GOOD = """\
 output = "out/{model}/{target}"

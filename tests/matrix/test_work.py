@@ -12,8 +12,8 @@ from support.models import export
 from support.scale import scaled
 
 from graphpass.artifacts.manifest import RESULT_FILE
+from graphpass.matrix.cell_memory import pictures_of
 from graphpass.matrix.cells import Budgets, Cell, Settings
-from graphpass.matrix.remembering import pictures_of
 from graphpass.matrix.work import run_cell
 
 

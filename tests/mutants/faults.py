@@ -20,9 +20,9 @@ from graphpass.analysis.attention.softmax import weighing_product
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.angles import find_angles
+from graphpass.analysis.equations.mask_operands import find_mask_operands
 from graphpass.analysis.equations.rotation import find_activations
-from graphpass.analysis.equations.sight import find_sights
-from graphpass.analysis.lengths.turns import find_turns
+from graphpass.analysis.lengths.thresholds import find_thresholds
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.analysis.symbolic.folding import fold, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
@@ -193,11 +193,11 @@ def _(model: Model) -> Found:
 def _mask_readers(model: Model) -> Iterator[tuple[str, Node, int, Value]]:
     """Yield readers of each attention's masks."""
     graph = model.graph
-    for sight in model.analysis(find_sights):
-        for mask in sight.masks:
+    for operands in model.analysis(find_mask_operands):
+        for mask in operands.masks:
             for use in graph.uses(mask.value):
-                if use.node is sight.node or _leads_to(graph, use.node, sight.node):
-                    yield sight.node.name, use.node, use.port, mask.value
+                if use.node is operands.node or _leads_to(graph, use.node, operands.node):
+                    yield operands.node.name, use.node, use.port, mask.value
                     break
 
 
@@ -242,7 +242,7 @@ def _(model: Model) -> Found:
 
 def _compared(model: Model) -> Iterator[Node]:
     graph = model.graph
-    masks = [mask.value for sight in model.analysis(find_sights) for mask in sight.masks]
+    masks = [mask.value for operands in model.analysis(find_mask_operands) for mask in operands.masks]
     for node in graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs):
         counts = all(value is not None and value.element_type not in REALS for value in node.inputs)
         if node.op in COMPARISONS and counts and node.index not in model.analysis(find_activations):
@@ -274,7 +274,7 @@ fault("scale attribute by 0.1 %")(_attribute("scale", lambda number: 1.001 * num
 def _by_one(sign: int) -> Callable[[Model], Found]:
     def find(model: Model) -> Found:
         graph = model.graph
-        names = {turn.node: turn.length for turn in find_turns(model) if not turn.ends}
+        names = {threshold.node: threshold.length for threshold in find_thresholds(model) if not threshold.ends}
         for node in graph.nodes:
             for port, value in enumerate(node.inputs if node.name in names else ()):
                 number = None if value is None else fold_scalar(graph, value)
@@ -318,7 +318,7 @@ def _(model: Model) -> Found:
 
 def _ends_before(model: Model, count: int) -> bool:
     """Return whether a table of positions ends first, so that a fault from ``count`` on is none."""
-    ends = [turn.length for turn in find_turns(model) if turn.ends]
+    ends = [threshold.length for threshold in find_thresholds(model) if threshold.ends]
     ends += [angles.rows for angles in model.analysis(find_angles) if angles.rows is not None]
     return any(end <= count for end in ends)
 
@@ -687,8 +687,8 @@ def _(model: Model) -> Found:
 @fault("a soft cap by 10 %")
 def _(model: Model) -> Found:
     graph = model.graph
-    for sight in model.analysis(find_sights):
-        scores = read_scores(graph, sight.node) if sight.node.op == "Softmax" else None
+    for operands in model.analysis(find_mask_operands):
+        scores = read_scores(graph, operands.node) if operands.node.op == "Softmax" else None
         if isinstance(scores, Scores) and scores.cap is not None:
             yield scores.cap.name, _changed((scores.cap, 0), _times(1.1))
 

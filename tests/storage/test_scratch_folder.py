@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from graphpass.storage.scratch_folder import scratch_folder, sweep
+from graphpass.storage.scratch_folder import scratch_folder, sweep_scratch
 
 
 def test_a_folder_goes_with_its_context(tmp_path):
     with scratch_folder("some-", tmp_path) as folder:
         (folder / "file").touch()
-        sweep(tmp_path, "some-")
+        sweep_scratch(tmp_path, "some-")
         assert [path.name for path in folder.iterdir()] == ["file"]
     assert list(tmp_path.iterdir()) == []
 
@@ -44,5 +44,5 @@ def test_a_forked_child_does_not_remove_it(tmp_path):
 def test_those_of_dead_processes_are_swept_up(tmp_path):
     (tmp_path / "some-dead" / "inner").mkdir(parents=True)
     (tmp_path / "other").mkdir()
-    sweep(tmp_path, "some-")
+    sweep_scratch(tmp_path, "some-")
     assert [path.name for path in tmp_path.iterdir()] == ["other"]

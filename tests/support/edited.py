@@ -10,7 +10,7 @@ import numpy as np
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.runtime import DecodeSession, open_session
-from graphpass.verify.rows import misreads_left_padding
+from graphpass.verify.row_by_row import misreads_left_padding
 from support.edit_machine import Subject
 from support.loaded import converted, exported, ran
 from support.models import fixtures

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["generates", "greedy"]
 
 
-class Stepping(Protocol):
+class DecodesGreedily(Protocol):
     """A session that takes one step after another."""
 
     def step(self, ids: list[int]) -> NDArray[Any]:
@@ -39,7 +39,7 @@ def generates(model: Model, name: str, *, one_by_one: bool = False) -> bool:
     return greedy(session, logits, len(wanted["greedy_ids"])) == list(wanted["greedy_ids"])
 
 
-def greedy(session: Stepping, logits: NDArray[Any], count: int) -> list[int]:
+def greedy(session: DecodesGreedily, logits: NDArray[Any], count: int) -> list[int]:
     """``count`` tokens, each the likeliest, from those of the prompt's ``logits`` on."""
     chosen = [int(logits[0, -1].argmax())]
     while len(chosen) < count:

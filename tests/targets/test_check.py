@@ -12,7 +12,7 @@ from openvino import opset13 as ops
 from support.loaded import onnx_model, openvino_model
 from support.scale import SIZES, scaled
 
-from graphpass.engine.findings import Finding, Observation, compare
+from graphpass.engine.findings import Finding, Observation, confirmation_of
 from graphpass.errors import UsageError
 from graphpass.io import load
 from graphpass.ir.values import MASKED
@@ -101,7 +101,7 @@ REFUSED, WRONG = Finding("model", "m", "refused"), Finding("cache", "c", "wrong"
     ],
 )
 def test_what_does_not_come_true_contradicts(findings, observed):
-    confirmation = compare(findings, observed)
+    confirmation = confirmation_of(findings, observed)
     assert confirmation.outcome == "contradicted"
     assert len(confirmation.contradictions) == 1
 
@@ -116,7 +116,7 @@ def test_what_does_not_come_true_contradicts(findings, observed):
     ],
 )
 def test_what_comes_true_is_confirmed(findings, observed):
-    assert compare(findings, observed).outcome == "confirmed"
+    assert confirmation_of(findings, observed).outcome == "confirmed"
 
 
 def test_models_that_do_not_fit_the_memory_are_not_tried(tmp_path):

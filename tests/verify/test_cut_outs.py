@@ -33,7 +33,7 @@ def test_windows_beyond_the_lengths_of_whole_models(target, layers, tmp_path):
     passed = compare(model, converted(model, target), steps=2)
     assert passed.passed, passed.summary()
     assert passed.reach is not None
-    assert (passed.reach.turns, passed.reach.masks, passed.reach.angles) == ((4096,), layers, layers)
+    assert (passed.reach.thresholds, passed.reach.masks, passed.reach.angles) == ((4096,), layers, layers)
     for proof in passed.reach.proofs:
         assert (proof.equal + proof.unpadded, proof.sampled) == (layers, ())
     assert passed.reach.steps == (), "expressions decide, and no length is sampled"

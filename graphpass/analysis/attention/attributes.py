@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, Step, before
+from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, TraceStep, before
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operands import scores_product, weighted_value
@@ -126,7 +126,7 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
     return heads
 
 
-def _is_of_one_head(step: Step) -> bool:
+def _is_of_one_head(step: TraceStep) -> bool:
     return "heads" in step.labels and fixed_size(step.value, step.labels.index("heads")) == 1
 
 

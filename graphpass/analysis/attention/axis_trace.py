@@ -70,7 +70,7 @@ class PathStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """An input of an operator, the labels of its axes, and the operator ``passed``."""
 
     value: Value
@@ -79,7 +79,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TracedValue:
     """A value that a trace reached, the labels of its axes, and its path."""
 
     value: Value
@@ -91,7 +91,7 @@ class Place:
         return any(step.kind == kind for step in self.path)
 
 
-def trace(start: Place, follow: Callable[[Place], Iterable[Step]]) -> Iterator[Place]:
+def trace_axes(start: TracedValue, follow: Callable[[TracedValue], Iterable[TraceStep]]) -> Iterator[TracedValue]:
     """Yield places upstream of ``start``, nearest first, each value once per labels."""
     pending, seen = deque([start]), set()
     while pending:
@@ -101,10 +101,10 @@ def trace(start: Place, follow: Callable[[Place], Iterable[Step]]) -> Iterator[P
             yield place
             for step in follow(place):
                 path = place.path if step.passed is None else (*place.path, step.passed)
-                pending.append(Place(step.value, step.labels, path))
+                pending.append(TracedValue(step.value, step.labels, path))
 
 
-def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = None) -> list[Step]:
+def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = None) -> list[TraceStep]:
     """Return the inputs that hold the content of ``value``; none if it is unknown.
 
     Args:
@@ -218,7 +218,7 @@ def _taken_apart(shape: tuple[Dimension, ...], axes: list[int], label: Label) ->
     return [label if place == 0 and label == "heads" else None for place in range(len(axes))]
 
 
-def _around_loop(node: Node, source: Value, labels: Labels) -> list[Step]:
+def _around_loop(node: Node, source: Value, labels: Labels) -> list[TraceStep]:
     effect, passed = axis_effect(node, len(labels)), PathStep("loop", node)
     if effect is None:
         return []
@@ -232,13 +232,13 @@ def _around_loop(node: Node, source: Value, labels: Labels) -> list[Step]:
     return _step(source, inside, passed)
 
 
-def _step(source: Value | None, labels: Labels | None, passed: PathStep | None = None) -> list[Step]:
+def _step(source: Value | None, labels: Labels | None, passed: PathStep | None = None) -> list[TraceStep]:
     if source is None or labels is None or source.rank not in {None, len(labels)}:
         return []
-    return [Step(source, labels, passed)]
+    return [TraceStep(source, labels, passed)]
 
 
-def _overwriting(node: Node, labels: Labels) -> list[Step]:
+def _overwriting(node: Node, labels: Labels) -> list[TraceStep]:
     """Return the updates of a ScatterND: perhaps a changed part of the cache itself."""
     if node.op != "ScatterNDUpdate" or len(node.inputs) < 3:
         return []
@@ -268,7 +268,7 @@ def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Label
     return (*labels[:head], "heads", None, *labels[copies + 1 :])
 
 
-def _operands(graph: Graph, node: Node, labels: Labels) -> list[Step]:
+def _operands(graph: Graph, node: Node, labels: Labels) -> list[TraceStep]:
     # The condition of a Select is no content, and a vector or a number is no cache.
     sources = [
         (port, source)

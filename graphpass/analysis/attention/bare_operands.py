@@ -17,7 +17,7 @@ _SWAPS = ((0, 1, 3, 2), (0, 2, 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class BareOperand:
     """An operand of a product, stripped.
 
     Attributes:
@@ -31,15 +31,15 @@ class Operand:
     swapped: bool = False
     forms: tuple[Value, ...] = ()
 
-    def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> Operand:
+    def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> BareOperand:
         """Return the operand as ``source``, upstream of ``value``."""
         scales = (*self.scales, scale) if scale is not None else self.scales
-        return Operand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
+        return BareOperand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 
 
 def bare_operands(
     graph: Graph, product: Node, weighing: Node, *, loosely: bool = False
-) -> tuple[Operand, Operand, Operand]:
+) -> tuple[BareOperand, BareOperand, BareOperand]:
     """Return query, key and value, each of four axes.
 
     Args:
@@ -53,9 +53,9 @@ def bare_operands(
     """
     query, key, value = _of_one_type(
         graph,
-        _bare(graph, Operand(product.source(0), "query")),
-        _bare(graph, Operand(product.source(1), "key")),
-        _bare(graph, Operand(weighing.source(1), "value")),
+        _bare(graph, BareOperand(product.source(0), "query")),
+        _bare(graph, BareOperand(product.source(1), "key")),
+        _bare(graph, BareOperand(weighing.source(1), "value")),
     )
     if 3 in {query.value.rank, key.value.rank, value.value.rank}:
         query, key, value = (_with_heads(graph, operand) for operand in (query, key, value))
@@ -69,7 +69,7 @@ def bare_operands(
     return query, key, value
 
 
-def _with_heads(graph: Graph, operand: Operand) -> Operand:
+def _with_heads(graph: Graph, operand: BareOperand) -> BareOperand:
     """Return ``[batch, heads, length, size]`` of an operand ``[batch * heads, length, size]``."""
     value, node = operand.value, graph.producer(operand.value)
     if value.rank != 3:
@@ -84,7 +84,7 @@ def _with_heads(graph: Graph, operand: Operand) -> Operand:
     return _bare(graph, operand.before(source))
 
 
-def _bare(graph: Graph, operand: Operand) -> Operand:
+def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
     """Strip scales (not of the value), swaps (of the key) and idle conversions."""
     while True:
         node = graph.producer(operand.value)
@@ -121,7 +121,9 @@ def _keeps_heads(match: Match) -> bool:
     return is_known and (split[1], split[2], rows[2]) == (heads, size, size)
 
 
-def _of_one_type(graph: Graph, query: Operand, key: Operand, value: Operand) -> tuple[Operand, Operand, Operand]:
+def _of_one_type(
+    graph: Graph, query: BareOperand, key: BareOperand, value: BareOperand
+) -> tuple[BareOperand, BareOperand, BareOperand]:
     """Look through widening Converts if that makes the types of the operands agree.
 
     Exports in f16 compute the Softmax, often the scores, in f32. A Convert between cache and operator keeps the CPU
@@ -134,7 +136,7 @@ def _of_one_type(graph: Graph, query: Operand, key: Operand, value: Operand) -> 
     return (narrow_query if narrow_query.value.element_type == key.value.element_type else query), key, value
 
 
-def _narrow(graph: Graph, operand: Operand) -> Operand:
+def _narrow(graph: Graph, operand: BareOperand) -> BareOperand:
     node = graph.producer(operand.value)
     source = node.inputs[0] if node.op == "Convert" else None
     if source is None or not is_wider(operand.value.element_type, source.element_type):

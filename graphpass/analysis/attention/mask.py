@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import Elements, UnknownError, aligned
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.text import expression_text
 from graphpass.ir.cache import MaskPart
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
@@ -114,7 +114,7 @@ def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
     if mask.chunk is not None:
         return Miss(mask.node, f"its mask shows chunks of {mask.chunk} positions")
     if mask.residue:
-        return Miss(mask.node, f"its mask hides other positions, unless {text(mask.residue[0])}")
+        return Miss(mask.node, f"its mask hides other positions, unless {expression_text(mask.residue[0])}")
     return mask if mask.is_causal else Miss(mask.node, "its mask is not causal")
 
 

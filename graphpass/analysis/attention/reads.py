@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.analysis.attention.axis_trace import BHDL, BHLD, Labels, PathStep, Place, Step, before, trace
+from graphpass.analysis.attention.axis_trace import (
+    BHDL,
+    BHLD,
+    Labels,
+    PathStep,
+    TracedValue,
+    TraceStep,
+    before,
+    trace_axes,
+)
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.operands import Operand, attention_operands
 from graphpass.analysis.attention.softmax import score_products
@@ -107,7 +116,7 @@ def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
 def _follow(graph: Graph, sizes: Sizes, start: Start) -> Iterator[tuple[Node, Read]]:
     attention, role, value, labels = start
 
-    def steps(place: Place) -> Iterable[Step]:
+    def steps(place: TracedValue) -> Iterable[TraceStep]:
         node = graph.producer(place.value)
         if node.op in SOURCES or _is_far(node, place):
             return ()
@@ -115,13 +124,13 @@ def _follow(graph: Graph, sizes: Sizes, start: Start) -> Iterator[tuple[Node, Re
         is_weighted = place.passed("weights")
         return (step for step in upstream if not is_weighted or step.passed is None or step.passed.kind != "weights")
 
-    for place in trace(Place(value, labels), steps):
+    for place in trace_axes(TracedValue(value, labels), steps):
         node = graph.producer(place.value)
         if node.op in SOURCES:
             yield node, Read(attention, role, place.labels, place.path)
 
 
-def _is_far(node: Node, place: Place) -> bool:
+def _is_far(node: Node, place: TracedValue) -> bool:
     """Return whether ``node`` belongs to new keys and values, or to another layer.
 
     A latent cache is multiplied with weights once after its Concat. A sum before a product with weights is a residual

@@ -27,7 +27,7 @@ LARGEST_PARAMETER = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class LayerChain:
     """Holds the values of one model through which all computation from tokens to logits passes.
 
     Attributes:
@@ -109,7 +109,7 @@ class Pieces:
         return indices or {bisect_left(self._ends, index) + 1 for index in makers}
 
 
-def find_chain(model: Model) -> Chain | str:
+def find_chain(model: Model) -> LayerChain | str:
     """Return the values that all computation passes, or the reason if there are none."""
     graph = model.graph
     inventory = model.analysis(analyze_caches)
@@ -129,7 +129,7 @@ def find_chain(model: Model) -> Chain | str:
     touched = (between.touched(cache) for cache in inventory.caches)
     inside = {place for pieces in touched if pieces for place in range(min(pieces), max(pieces))}
     cuts = tuple(value for place, value in enumerate(values) if place not in inside)
-    return Chain(model, tokens, logits, inventory.caches, deep, tuple(values), cuts, Pieces(graph, deep, cuts))
+    return LayerChain(model, tokens, logits, inventory.caches, deep, tuple(values), cuts, Pieces(graph, deep, cuts))
 
 
 def is_weight(node: Node) -> bool:

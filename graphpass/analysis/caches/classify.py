@@ -49,7 +49,7 @@ class Classification:
 
 
 @dataclass(frozen=True)
-class Case:
+class CacheCase:
     """A carried tensor to classify in a ``model`` without bodies, with its reads."""
 
     model: Model
@@ -92,10 +92,10 @@ class Rule:
     """A rule, whose ``claim`` holds unless ``judge`` returns a missing fact."""
 
     claim: str
-    judge: Callable[[Case], Classification | str]
+    judge: Callable[[CacheCase], Classification | str]
 
 
-def classify(case: Case) -> Classification:
+def classify(case: CacheCase) -> Classification:
     """Return the claim of the first rule that applies."""
     for rule in RULES:
         judgement = rule.judge(case)
@@ -104,11 +104,11 @@ def classify(case: Case) -> Classification:
     raise AssertionError("the last rule always claims something")
 
 
-def _other(case: Case, role: CacheRole, facts: tuple[str, ...] | str) -> Classification | str:
+def _other(case: CacheCase, role: CacheRole, facts: tuple[str, ...] | str) -> Classification | str:
     return facts if isinstance(facts, str) else case.claim(case.pair.read.index, *facts, kind="other", role=role)
 
 
-def _constant(case: Case) -> Classification | str:
+def _constant(case: CacheCase) -> Classification | str:
     graph, present, read = case.graph, case.pair.present, case.pair.read
     if present is not None and look_through_moves(graph, present) != case.pair.past:
         return f"the present is made by {case.maker.called}"
@@ -125,7 +125,7 @@ def _constant(case: Case) -> Classification | str:
     return case.claim(read.index, *facts, kind="cross", role="encoder_hidden", axes=Axes(batch=0))
 
 
-def _inside(case: Case) -> Classification | str:
+def _inside(case: CacheCase) -> Classification | str:
     inner = inside_operator(case.graph, case.cache, case.pair)
     if inner is None:
         return f"the present is made by {case.maker.called}, which does not hold this past inside"
@@ -133,7 +133,7 @@ def _inside(case: Case) -> Classification | str:
     return Classification(cache, case.graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
 
 
-def _kept(case: Case) -> Classification | str:
+def _kept(case: CacheCase) -> Classification | str:
     """Classify a cache that is updated along the axis of positions that attention reads."""
     graph, reads = case.graph, tuple(read for read in case.reads if "sequence" in read.labels)
     if not case.updates:
@@ -186,7 +186,7 @@ def axes_of(labels: Labels) -> Axes:
     return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim", merged))
 
 
-def _growing(case: Case) -> Classification | str:
+def _growing(case: CacheCase) -> Classification | str:
     """Classify a tensor that grows along an axis that no attention is known to read."""
     concat = appended(case.graph, case.pair)
     if concat is None:
@@ -227,32 +227,32 @@ def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> 
     return free[0] if len(free) == 1 else None
 
 
-def _read_as_given(case: Case) -> tuple[Read, ...]:
+def _read_as_given(case: CacheCase) -> tuple[Read, ...]:
     changes = ("weights", "arithmetic", "join", "write", "scale", "zero_point")
     return tuple(read for read in case.reads if "sequence" in read.labels and not read.has(*changes))
 
 
-def read_only(case: Case) -> Classification | None:
+def read_only(case: CacheCase) -> Classification | None:
     """Classify an input that attention reads as given; ``None`` if none does."""
     direct = _read_as_given(case)
     return _cross(case, direct, "given from outside, never written") if direct else None
 
 
-def _cross(case: Case, reads: tuple[Read, ...], evidence: str) -> Classification:
+def _cross(case: CacheCase, reads: tuple[Read, ...], evidence: str) -> Classification:
     readers = tuple(sorted({read.attention.node.index for read in reads}))
     role, axes = _CROSS_ROLES.get(_role(reads), "unknown"), axes_of(reads[0].labels)
     facts = (evidence, *read_by(reads, "read as the"))
     return case.claim(readers[0], *facts, readers=readers, kind="cross", role=role, axes=axes)
 
 
-def _state(case: Case) -> Classification | str:
+def _state(case: CacheCase) -> Classification | str:
     entered = entered_state(case.graph, case.cache, case.pair)
     if entered is None or case.pair.present is None:
         return "no operator with a recurrent state reads it"
     return Classification(entered, case.graph.depths[case.pair.present.node])
 
 
-def _replaced(case: Case) -> Classification:
+def _replaced(case: CacheCase) -> Classification:
     graph, model, pair = case.graph, case.model, case.pair
     assert pair.present is not None
     producer = graph.producer(pair.present)

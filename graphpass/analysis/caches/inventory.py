@@ -7,7 +7,7 @@ from dataclasses import replace
 from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.reads import Read, attention_reads
 from graphpass.analysis.caches.blocks import attention_blocks, beyond_reach, with_windows
-from graphpass.analysis.caches.classify import Case, Classification, classify, read_only
+from graphpass.analysis.caches.classify import CacheCase, Classification, classify, read_only
 from graphpass.analysis.caches.declared import apply_declarations
 from graphpass.analysis.caches.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past, unpaired_ports
 from graphpass.ir.bodies import inlined
@@ -55,7 +55,7 @@ def _analyze(model: Model) -> Inventory:
     paired = {pair.read.index for pair in pairs}
     for node in graph.of_op("Parameter"):
         if node.index not in paired and may_be_past(past := node.outputs[0]):
-            entry = read_only(Case(whole, Pair(past, None, node, None), reads.get(node.index, ())))
+            entry = read_only(CacheCase(whole, Pair(past, None, node, None), reads.get(node.index, ())))
             classified += [entry] if entry is not None else []
     caches = _with_layers(classified, _regions(whole, kinds))
     linear = {cache.read for cache in caches if cache.kind == "linear"}
@@ -72,7 +72,7 @@ def _analyze(model: Model) -> Inventory:
 
 
 def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classification:
-    classification = classify(Case(model, pair, reads))
+    classification = classify(CacheCase(model, pair, reads))
     state = history_of(model.graph, pair)
     if state is None:
         return classification

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.chain import SKIP_NORMS, Chain, Pieces, find_chain
+from graphpass.analysis.caches.chain import SKIP_NORMS, LayerChain, Pieces, find_chain
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value
@@ -52,7 +52,7 @@ def find_layer_states(model: Model) -> tuple[LayerState, ...] | str:
     return "no sum of two activations ends the last layer" if last is None else (*ends, last)
 
 
-def _last_sum(chain: Chain, start: int) -> LayerState | None:
+def _last_sum(chain: LayerChain, start: int) -> LayerState | None:
     for value in reversed(chain.values[start:]):
         node = chain.graph.producer(value)
         total, _ = SKIP_NORMS.get(node.op, (0, ()))

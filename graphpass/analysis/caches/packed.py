@@ -46,7 +46,7 @@ class Flat:
     takers: tuple[Node, ...]
 
 
-def beam_gather(graph: Graph, read: Node) -> Node | None:
+def only_beam_gather(graph: Graph, read: Node) -> Node | None:
     """Return the Gather on axis 0 that alone reads the state, except for its shape."""
     readers = [use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"]
     if len(readers) != 1 or readers[0].op != "Gather" or readers[0].attributes.get("axis") != 0:
@@ -65,7 +65,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
     if joined.op != "Concat" or read.outputs[0].rank is None:
         return None
     axis: int = joined.attributes["axis"]
-    gather = beam_gather(graph, read)
+    gather = only_beam_gather(graph, read)
     whole = gather.outputs[0] if gather is not None else read.outputs[0]
     uses = graph.uses(whole)
     cuts = [(use.node, taken(graph, use.node, axis)) for use in uses if use.port == 0]
@@ -157,7 +157,7 @@ def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class StateParts:
     """Way in which a tensor is split, with the values that are parts."""
 
     axis: int
@@ -170,7 +170,7 @@ class Parts:
         return [value for value, part in self.takers if (part.start, part.stop) == wanted]
 
 
-def find_parts(graph: Graph, past: Value) -> Parts | None:
+def find_state_parts(graph: Graph, past: Value) -> StateParts | None:
     """Return the way to split layouts of ``past`` into two; ``None`` unless unique."""
     parts: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
@@ -191,7 +191,7 @@ def find_parts(graph: Graph, past: Value) -> Parts | None:
         bounds = sorted({(part.start, part.stop) for _, part in takers})
         size = fixed_size(past, axis)
         if axis not in appended and len(bounds) == 2 and bounds[0] == (0, bounds[1][0]) and bounds[1][1] == size:
-            fitting.append(Parts(axis, tuple(Range(*bound) for bound in bounds), tuple(takers)))
+            fitting.append(StateParts(axis, tuple(Range(*bound) for bound in bounds), tuple(takers)))
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -208,7 +208,7 @@ def packed_layout(model: Model, cache: Cache) -> KVLayout:
         UnsupportedError: GP381, it is not known.
     """
     read = model.graph.reads.get(cache.read)
-    parts = find_parts(model.graph, read.outputs[0]) if read is not None else None
+    parts = find_state_parts(model.graph, read.outputs[0]) if read is not None else None
     if parts is None:
         return layout_of(cache)
     if parts.axis == cache.axes.head_dim:

@@ -49,7 +49,7 @@ class CacheScale:
     def rounded(self, content: NDArray[Any]) -> NDArray[numpy.float32]:
         """Return what a cache gives back of ``content``, ``[.., heads, positions, head_dim]``."""
         assert self.scale is not None
-        return rounded(content, self.scale, self.bits)
+        return round_cache(content, self.scale, self.bits)
 
 
 def top_of(bits: int) -> int:
@@ -57,7 +57,7 @@ def top_of(bits: int) -> int:
     return (1 << (bits - 1)) - 1
 
 
-def rounded(content: NDArray[Any], scale: NDArray[numpy.float32], bits: int) -> NDArray[numpy.float32]:
+def round_cache(content: NDArray[Any], scale: NDArray[numpy.float32], bits: int) -> NDArray[numpy.float32]:
     """Return numbers after a way through ``bits`` bits."""
     top = top_of(bits)
     levels = numpy.rint(content.astype(numpy.float32) / scale).clip(-top - 1, top)

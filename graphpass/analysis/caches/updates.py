@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from graphpass.analysis.attention.axis_trace import PART, Labels, PathStep, Place, Step, before, trace
+from graphpass.analysis.attention.axis_trace import PART, Labels, PathStep, TracedValue, TraceStep, before, trace_axes
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.symbolic.folding import fold_cuts
@@ -75,20 +75,22 @@ def _entered(path: Path) -> Node | None:
 
 def _ways(graph: Graph, present: Value, past: Value) -> list[Path]:
     """Return each way back to the past on which every axis keeps its meaning."""
-    start = Place(present, tuple(range(present.rank or 0)))
+    start = TracedValue(present, tuple(range(present.rank or 0)))
     ends = [start] if present == past else []
 
-    def steps(place: Place) -> Iterator[Step]:
+    def steps(place: TracedValue) -> Iterator[TraceStep]:
         if place in ends or inner_state(graph.producer(place.value), present=place.value) is not None:
             return
         for step in before(graph, place.value, place.labels):
             kind = None if step.passed is None else step.passed.kind
             if step.value == past:
-                ends.append(Place(past, step.labels, (*place.path, *([] if step.passed is None else [step.passed]))))
+                ends.append(
+                    TracedValue(past, step.labels, (*place.path, *([] if step.passed is None else [step.passed])))
+                )
             elif kind not in {"weights", "scale", "zero_point"}:
                 yield step
 
-    for _ in islice(trace(start, steps), _LIMIT):
+    for _ in islice(trace_axes(start, steps), _LIMIT):
         pass
     return [end.path for end in ends if all(label in {axis, PART, None} for axis, label in enumerate(end.labels))]
 

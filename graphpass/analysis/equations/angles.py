@@ -12,8 +12,8 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.equations.mask_operands import find_mask_operands, operator_lengths
 from graphpass.analysis.equations.rotation import QUERY, ROW, find_activations
-from graphpass.analysis.equations.sight import find_sights, operator_lengths
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
@@ -102,7 +102,7 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
     """Return the numbers that are added to hidden states by position, in order, for `Model.analysis`."""
     graph, data = model.graph, model.analysis(find_activations)
     elements = model.analysis(find_elements)
-    masks = {mask.value for sight in model.analysis(find_sights) for mask in sight.masks}
+    masks = {mask.value for operands in model.analysis(find_mask_operands) for mask in operands.masks}
     learned = []
     for node in graph.of_op("Add"):
         for value in node.inputs if node.index in data else ():

@@ -16,7 +16,7 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.analysis.equations.steps import Step, evaluation_at
+from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at
@@ -321,7 +321,7 @@ def _run(model: Model, rotation: Rotation, data: Array, places: Array) -> Array 
 
 def _run_heads(model: Model, rotation: Rotation, data: Array, places: Array) -> Array:
     positions = model.graph.parameters.get(POSITIONS)
-    step = Step(len(data), int(places[0]), len(places))
+    step = SampledStep(len(data), int(places[0]), len(places))
     feeds = {rotation.source: data}
     if positions is not None:
         feeds[positions] = numpy.broadcast_to(places[None], (step.batch, step.length))

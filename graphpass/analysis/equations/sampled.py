@@ -12,8 +12,8 @@ from graphpass.analysis.attention.types import OPERATORS, Mask
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.angles import Angles, PositionTable
 from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.equations.sight import Sight, operator_lengths
-from graphpass.analysis.equations.steps import Step, evaluation_at
+from graphpass.analysis.equations.mask_operands import MaskOperands, operator_lengths
+from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic.rounding import DTYPES, Array
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import PAST_LENGTH
@@ -23,7 +23,7 @@ from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.values import MASKED_BELOW
 
 
-def step_at(model: Model, step: Step) -> Evaluation:
+def step_at(model: Model, step: SampledStep) -> Evaluation:
     """Return the tensors of one step without padding."""
     inputs = model.graph.parameters
     # Text has the same position along each axis, if tokens have several.
@@ -43,11 +43,11 @@ def step_at(model: Model, step: Step) -> Evaluation:
     return evaluation_at(model, step, known)
 
 
-def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
+def visible_at(operands: MaskOperands, step: SampledStep, evaluation: Evaluation) -> Array:
     """Compute the numbers added to scores, -inf for hidden positions.
 
     Args:
-        sight: The attention.
+        operands: The attention.
         step: The lengths of ``evaluation``.
         evaluation: Computes tensors of the step.
 
@@ -57,20 +57,22 @@ def visible_at(sight: Sight, step: Step, evaluation: Evaluation) -> Array:
     Raises:
         MissError: A mask cannot be computed, or holds other positions than those of the step.
     """
-    if sight.miss is not None:
-        raise MissError(sight.miss.node, sight.miss.reason)
-    added = _by_attributes(sight.node, step, evaluation)
-    for mask in sight.masks:
+    if operands.miss is not None:
+        raise MissError(operands.miss.node, operands.miss.reason)
+    added = _by_attributes(operands.node, step, evaluation)
+    for mask in operands.masks:
         term = _added(mask, step, evaluation)
         if term.ndim > 4 or any(
             size not in {1, full} for size, full in zip(term.shape[::-1], (step.total, step.length), strict=False)
         ):
-            raise MissError(sight.node, f"its mask is {list(term.shape)} for {step.length} of {step.total} positions")
+            raise MissError(
+                operands.node, f"its mask is {list(term.shape)} for {step.length} of {step.total} positions"
+            )
         added = added + term
     return numpy.where(added < MASKED_BELOW, -numpy.inf, added)
 
 
-def columns_at(angles: Angles, step: Step, evaluation: Evaluation) -> Array:
+def columns_at(angles: Angles, step: SampledStep, evaluation: Evaluation) -> Array:
     """Compute the numbers that positions give query and keys, ``[length, numbers]``.
 
     Raises:
@@ -80,7 +82,7 @@ def columns_at(angles: Angles, step: Step, evaluation: Evaluation) -> Array:
     return numpy.concatenate([numpy.zeros((step.length, 0)), *columns], axis=1)
 
 
-def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
+def _by_attributes(node: Node, step: SampledStep, evaluation: Evaluation) -> Array:
     """Return 0 at positions that an operator sees by itself, -inf at others, ``[batch or 1, 1, length, total]``."""
     keys: Array = numpy.arange(step.total)
     queries: Array = numpy.arange(step.past, step.total)[:, None]
@@ -104,13 +106,13 @@ def _by_attributes(node: Node, step: Step, evaluation: Evaluation) -> Array:
     return numpy.where(seen, 0.0, -numpy.inf)
 
 
-def _new_tokens(node: Node, step: Step, evaluation: Evaluation) -> Array | int:
+def _new_tokens(node: Node, step: SampledStep, evaluation: Evaluation) -> Array | int:
     """Return the number of new tokens of each row, ``[batch, 1, 1, 1]`` if they differ."""
     told = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
     return step.length if told is None else evaluation.of(told).reshape(-1, 1, 1, 1)
 
 
-def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:
+def _added(mask: Mask, step: SampledStep, evaluation: Evaluation) -> Array:
     array = evaluation.of(mask.value)
     if mask.merges_heads:
         array = array.reshape(step.batch, -1, *array.shape[1:])
@@ -125,7 +127,7 @@ def _added(mask: Mask, step: Step, evaluation: Evaluation) -> Array:
     return added
 
 
-def _rows(table: PositionTable, step: Step, evaluation: Evaluation) -> Array:
+def _rows(table: PositionTable, step: SampledStep, evaluation: Evaluation) -> Array:
     array = evaluation.of(table.value)
     if table.axis is None:
         places = numpy.arange(step.past, step.total) if table.positions is None else evaluation.of(table.positions)

@@ -97,7 +97,7 @@ def _is_activation(graph: Graph, value: Value) -> bool:
 
 
 @dataclass(frozen=True)
-class Run:
+class LoopRun:
     """The numbers of one run of a loop.
 
     Attributes:
@@ -150,7 +150,7 @@ class LoopNumbers:
             raise MissError(self.loop.exits[0], "the number of iterations is not the length of a tensor")
         return count
 
-    def run(self, length: int) -> Run:
+    def run(self, length: int) -> LoopRun:
         """Run over ``length`` tokens.
 
         Raises:
@@ -199,7 +199,7 @@ class LoopNumbers:
             for node in loop.exits
             if node.op == "Stacked"
         }
-        return Run(length, sources, starts, results, tuple(tokens))
+        return LoopRun(length, sources, starts, results, tuple(tokens))
 
 
 def _require_endless(graph: Graph, iteration: Node) -> None:

@@ -13,7 +13,7 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import MASK
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.analysis.equations.rotation import QUERY, ROW
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
@@ -80,7 +80,7 @@ def find_weighing(model: Model) -> Weighing:
     graph, inventory = model.graph, analyze_caches(model)
     mask = graph.parameters.get(MASK)
     # A mask of the new tokens alone has no other columns.
-    if mask is None or inventory.kind != "hybrid" or find_stepping(model, inventory).masks_new_tokens:
+    if mask is None or inventory.kind != "hybrid" or find_step_tokens(model, inventory).masks_new_tokens:
         return Weighing()
     elements = model.analysis(find_elements)
     alike: dict[Expr | Value, list[Value]] = {}

@@ -9,7 +9,7 @@ from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.experts.activation import Activation, name_activation
 from graphpass.analysis.experts.layers import Layer, is_zero
 from graphpass.analysis.experts.products import Product, read_expert
-from graphpass.analysis.experts.quantized import Blocks
+from graphpass.analysis.experts.quantized import QuantizedBlocks
 from graphpass.analysis.experts.routing import Routing, read_routing
 from graphpass.analysis.experts.separate import ONE_HOT
 from graphpass.analysis.experts.sorted import routed_layers
@@ -70,7 +70,7 @@ class Mixture:
         return tuple(expert.products for expert in self.layer.experts)
 
     @property
-    def blocks(self) -> Blocks | None:
+    def blocks(self) -> QuantizedBlocks | None:
         """Return the scales of one weight, whose form all have; ``None`` without."""
         return self.last[0][0].blocks
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from graphpass.analysis.experts.activation import Function
-from graphpass.analysis.experts.quantized import Blocks, dequantized_blocks, packed_blocks
+from graphpass.analysis.experts.quantized import QuantizedBlocks, dequantized_blocks, packed_blocks
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
@@ -39,7 +39,7 @@ class Product:
     bias: Value | None
     columns: tuple[int, int, int]
     inputs: int
-    blocks: Blocks | None = None
+    blocks: QuantizedBlocks | None = None
 
     @property
     def element_type(self) -> str:
@@ -192,7 +192,7 @@ class _Reader:
         graph = self._graph
         return graph.producer(graph.look_through(value, {"Squeeze", "Unsqueeze"}) if self._gathered else value)
 
-    def _weight(self, weight: Value, is_turned: bool) -> tuple[Value, bool, Blocks | None]:
+    def _weight(self, weight: Value, is_turned: bool) -> tuple[Value, bool, QuantizedBlocks | None]:
         """Return the constant, whether outputs come first, and scales of a quantized one."""
         graph = self._graph
         node = graph.producer(weight)

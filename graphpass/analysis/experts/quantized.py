@@ -19,7 +19,7 @@ _ROUNDING_LEVEL = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class QuantizedBlocks:
     """Whole numbers in place of a weight, with a scale for each block of inputs.
 
     Attributes:
@@ -45,7 +45,7 @@ class Blocks:
         return self.bits, self.size, self.scales.element_type
 
 
-def packed_blocks(graph: Graph, product: Node) -> Blocks:
+def packed_blocks(graph: Graph, product: Node) -> QuantizedBlocks:
     """Return the weight of a MatMulNBits.
 
     Raises:
@@ -59,12 +59,12 @@ def packed_blocks(graph: Graph, product: Node) -> Blocks:
     if zeros is not None and zeros.element_type != "u8":
         raise MissError(product, f"its zero points are of type {zeros.element_type}")
     _require_blocks(graph, product, (product.source(1), scales, zeros), inputs, size)
-    return Blocks(
+    return QuantizedBlocks(
         scales, zeros, bits, size, is_packed=True, rounds=attributes.get("accuracy_level", 0) == _ROUNDING_LEVEL
     )
 
 
-def dequantized_blocks(graph: Graph, node: Node, axis: int) -> Blocks:
+def dequantized_blocks(graph: Graph, node: Node, axis: int) -> QuantizedBlocks:
     """Return the weight of a DequantizeLinear.
 
     Args:
@@ -82,7 +82,7 @@ def dequantized_blocks(graph: Graph, node: Node, axis: int) -> Blocks:
     if not size or inputs is None or node.attributes.get("axis", 1) % rank != axis % rank:
         raise MissError(node, "scales are not those of blocks of inputs")
     _require_blocks(graph, node, (data, scales, zeros), inputs, size)
-    return Blocks(scales, zeros, BITS[data.element_type], size, is_packed=False, rounds=False)
+    return QuantizedBlocks(scales, zeros, BITS[data.element_type], size, is_packed=False, rounds=False)
 
 
 def _require_blocks(graph: Graph, node: Node, stored: tuple[Value | None, ...], inputs: int, size: int) -> None:

@@ -16,7 +16,7 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.caches.stepping import weighs_new_tokens
+from graphpass.analysis.caches.step_tokens import weighs_new_tokens
 from graphpass.analysis.lengths.past_users import reached, uses_length
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr

@@ -53,7 +53,7 @@ class UnknownError(Exception):
     """Carries the reason that an operator's element is not known."""
 
 
-class Tensors(Protocol):
+class RuleTensors(Protocol):
     """Tensors that a rule of the table asks about."""
 
     graph: Graph
@@ -80,7 +80,7 @@ class Element:
         index: Place of the element.
     """
 
-    elements: Tensors
+    elements: RuleTensors
     node: Node
     value: Value
     index: Index

@@ -6,7 +6,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided
 from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.text import expression_text
 
 
 def flat_place(index: Index, sizes: Index) -> Expr:
@@ -22,7 +22,9 @@ def index_of(flat: Expr, sizes: Index) -> Index:
     indices: list[Expr] = []
     for size in reversed(sizes[1:]):
         if size.as_number is None and divided(flat, size) is None:
-            raise UnknownError(f"its elements are regrouped: {text(flat)} is not divided by {text(size)}")
+            raise UnknownError(
+                f"its elements are regrouped: {expression_text(flat)} is not divided by {expression_text(size)}"
+            )
         flat, digit = digits(flat, size)
         indices.insert(0, digit)
     return (flat, *indices)

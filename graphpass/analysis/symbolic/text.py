@@ -8,7 +8,7 @@ from typing import Any
 from graphpass.analysis.symbolic.nodes import Expr, walk
 
 
-def text(expr: Expr) -> str:
+def expression_text(expr: Expr) -> str:
     """Return an expression in Python's notation."""
     written: dict[Expr, str] = {}
     for part in walk(expr):
@@ -38,7 +38,7 @@ def _compared(part: Expr, _: list[Any]) -> str:
     sides: dict[bool, list[str]] = {True: [], False: []}
     terms = part.args[0].args if part.args[0].op == "sum" else (((part.args[0],), 1),)
     for monomial, factor in terms:
-        product = " * ".join(map(text, monomial))
+        product = " * ".join(map(expression_text, monomial))
         size = abs(factor)
         sides[factor > 0].append(product if size == 1 and product else f"{size} * {product}" if product else str(size))
     left, right = (" + ".join(sides[side]) or "0" for side in (True, False))

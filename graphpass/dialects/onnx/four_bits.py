@@ -68,7 +68,7 @@ def _unpacked(pairs: NDArray[numpy.uint8]) -> NDArray[numpy.uint8]:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class FourBitProduct:
     """Describes the weight of a product.
 
     Attributes:
@@ -97,7 +97,7 @@ class Product:
         return wide.T if self.is_turned else wide
 
 
-def product_of(graph: Graph, product: Node) -> Product | None:
+def four_bit_product(graph: Graph, product: Node) -> FourBitProduct | None:
     """Return the weight of a MatMul, stored in f32 or f16, if it has one."""
     value, is_turned = product.source(1), False
     while (node := graph.producer(value)).op in {"Transpose", "Convert"}:
@@ -107,7 +107,7 @@ def product_of(graph: Graph, product: Node) -> Product | None:
         value = node.source()
     is_fixed = value.shape is not None and len(value.shape) == 2 and all(isinstance(size, int) for size in value.shape)
     is_weight = node.op == "Constant" and is_fixed and value.element_type in {"f16", "f32"}
-    return Product(value, is_turned) if is_weight else None
+    return FourBitProduct(value, is_turned) if is_weight else None
 
 
 def packed_weights(graph: Graph) -> Iterator[NDArray[numpy.uint8]]:

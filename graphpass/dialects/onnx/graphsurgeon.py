@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from graphpass.dialects.onnx.tensors import Holder
 
 
-class Weights(LazyValues):  # type: ignore[misc]
+class LazyWeights(LazyValues):  # type: ignore[misc]
     """Values of a constant that are not read before something asks for them.
 
     Attributes:
@@ -62,10 +62,12 @@ class SparseWeights(gs.ir.tensor.SparseValues):  # type: ignore[misc]
         self.nbytes = nbytes(tensor.values)
 
 
-class Graph(gs.Graph):  # type: ignore[misc]
+class SurgeonGraph(gs.Graph):  # type: ignore[misc]
     """A graphsurgeon graph that sorts its nodes without recursion, and stably."""
 
-    def toposort(self, recurse_subgraphs: bool = True, recurse_functions: bool = True, mode: str = "full") -> Graph:
+    def toposort(
+        self, recurse_subgraphs: bool = True, recurse_functions: bool = True, mode: str = "full"
+    ) -> SurgeonGraph:
         """Sort the nodes; see `onnx_graphsurgeon.Graph.toposort`."""
         graphs = [self, *(self.functions if recurse_functions else ())] if mode != "functions" else []
         for graph in graphs:
@@ -144,9 +146,9 @@ class Surgery:
         self.graph = self._empty(proto.graph, functions)
         self._fill(_Scope(proto.graph, self.graph, ChainMap()))
 
-    def _empty(self, holder: Holder, functions: list[gs.Function]) -> Graph:
+    def _empty(self, holder: Holder, functions: list[gs.Function]) -> SurgeonGraph:
         proto = self.proto
-        graph = Graph(
+        graph = SurgeonGraph(
             name=holder.name,
             doc_string=holder.doc_string,
             opset=self._opset,
@@ -192,7 +194,7 @@ class Surgery:
         if isinstance(holder, onnx.GraphProto):
             scope.infos = {info.name: info for info in (*holder.value_info, *holder.output, *holder.input)}
             for tensor in holder.initializer:
-                constant = gs.Constant(tensor.name, Weights(tensor, self._path), _location(tensor))
+                constant = gs.Constant(tensor.name, LazyWeights(tensor, self._path), _location(tensor))
                 own[tensor.name] = self._note(constant, tensor)
             for sparse in holder.sparse_initializer:
                 constant = gs.Constant(sparse.values.name, SparseWeights(sparse), _location(sparse.values))
@@ -256,7 +258,7 @@ class Surgery:
             pending.append(_Scope(proto.g, body, scope.tensors.new_child()))
             return body
         if proto.type == proto.TENSOR:
-            return self._note(gs.Constant(proto.t.name, Weights(proto.t, self._path), _location(proto.t)), proto.t)
+            return self._note(gs.Constant(proto.t.name, LazyWeights(proto.t, self._path), _location(proto.t)), proto.t)
         if proto.type in {proto.FLOAT, proto.INT}:
             return onnx.helper.get_attribute_value(proto)
         if proto.type in {proto.FLOATS, proto.INTS}:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from graphpass.dialects.onnx.graphsurgeon import Weights
+from graphpass.dialects.onnx.graphsurgeon import LazyWeights
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import external_data, is_external, nbytes
 from graphpass.dialects.rounding import pieces_of
@@ -46,7 +46,7 @@ class NewWeights:
 
     def declare(self, rewriter: OnnxRewriter, tensor: onnx.TensorProto, name: str) -> Handle:
         """Make a constant of a tensor that this wrote."""
-        made = rewriter.declared(Weights(tensor, None), list(tensor.dims), name)
+        made = rewriter.declared(LazyWeights(tensor, None), list(tensor.dims), name)
         weights = rewriter.weights(made)
         assert weights is not None
         if is_external(weights.tensor):

@@ -12,7 +12,7 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
-from graphpass.dialects.onnx.graphsurgeon import Surgery, TensorOrigin, Weights, inner_graphs
+from graphpass.dialects.onnx.graphsurgeon import LazyWeights, Surgery, TensorOrigin, inner_graphs
 from graphpass.dialects.onnx.operators import LEFT_OUT, check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
@@ -76,7 +76,7 @@ class OnnxRewriter(Rewriter):
         op, domain, sources, attributes = translated(self, self.opset, kind, handles, name, dict(neutral))
         for key, value in attributes.items():
             if isinstance(value, numpy.ndarray):
-                attributes[key] = gs.Constant("", Weights(numpy_helper.from_array(value), None))
+                attributes[key] = gs.Constant("", LazyWeights(numpy_helper.from_array(value), None))
         return self._add(
             op,
             [gs.Variable.empty() if source is None else source for source in sources],
@@ -101,25 +101,25 @@ class OnnxRewriter(Rewriter):
                 tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
         key = (id(self._home), tensor.SerializeToString(deterministic=True))
         if key not in self._constants:
-            constant = gs.Constant("", Weights(tensor, None))
+            constant = gs.Constant("", LazyWeights(tensor, None))
             (self._constants[key],) = self._add("Constant", [], name, 1, {"value": constant}, None)
         return self._constants[key]
 
-    def weights(self, handle: Handle) -> Weights | None:
+    def weights(self, handle: Handle) -> LazyWeights | None:
         """Return the stored values of an initializer; ``None`` for other tensors."""
         values = getattr(handle, "_values", None)
-        return values if isinstance(values, Weights) else None
+        return values if isinstance(values, LazyWeights) else None
 
     def declared(
-        self, content: Weights | numpy.ndarray, shape: Sequence[int], name: str, element_type: str = ""
+        self, content: LazyWeights | numpy.ndarray, shape: Sequence[int], name: str, element_type: str = ""
     ) -> Handle:
         """Declare the bytes of an initializer in another shape or type, unread."""
         tensor = onnx.TensorProto()
-        tensor.CopyFrom(content.tensor if isinstance(content, Weights) else numpy_helper.from_array(content))
+        tensor.CopyFrom(content.tensor if isinstance(content, LazyWeights) else numpy_helper.from_array(content))
         tensor.dims[:] = shape
         if element_type:
             tensor.data_type = element_code(element_type)
-        return gs.Constant(claim_name(self._names, name), Weights(tensor, self._path))
+        return gs.Constant(claim_name(self._names, name), LazyWeights(tensor, self._path))
 
     def declare_type(self, place: Value | Node, element_type: str) -> None:
         """Declare the element type of a value, a Parameter or a Result."""

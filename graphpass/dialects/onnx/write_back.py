@@ -13,7 +13,7 @@ import onnx_graphsurgeon as gs
 from onnx import helper, numpy_helper
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
-from graphpass.dialects.onnx.graphsurgeon import NodeOrigin, Surgery, Weights, inner_graphs, reads, sorted_nodes
+from graphpass.dialects.onnx.graphsurgeon import LazyWeights, NodeOrigin, Surgery, inner_graphs, reads, sorted_nodes
 from graphpass.dialects.onnx.tensors import Holder
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.errors import UnsupportedError
@@ -155,7 +155,7 @@ class WriteBack:
             made = values.tensor
         else:
             made = numpy_helper.from_array(_typed(constant), constant.name)
-            if origin is not None and isinstance(origin.values, Weights) and _same(made, origin.values):
+            if origin is not None and isinstance(origin.values, LazyWeights) and _same(made, origin.values):
                 return
         if isinstance(made, onnx.SparseTensorProto) or isinstance(proto, onnx.SparseTensorProto):
             raise UnsupportedError(
@@ -309,7 +309,7 @@ def _typed(constant: gs.Constant) -> numpy.ndarray:
     return values.astype(helper.tensor_dtype_to_np_dtype(wanted) if isinstance(wanted, int) else wanted)
 
 
-def _same(made: onnx.TensorProto, values: Weights) -> bool:
+def _same(made: onnx.TensorProto, values: LazyWeights) -> bool:
     """Compare values that were only read with those of the file."""
     if (made.data_type, list(made.dims)) != (values.tensor.data_type, list(values.tensor.dims)):
         return False

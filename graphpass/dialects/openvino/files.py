@@ -21,7 +21,7 @@ from graphpass.dialects.openvino.names import all_models
 from graphpass.dialects.openvino.xml import openvino_words, string_constants
 from graphpass.errors import WriteError
 from graphpass.storage.bin_file import BinFile
-from graphpass.storage.weight_file import MappedWeights, Place, WeightFile, check_unchanged
+from graphpass.storage.weight_file import FileRange, MappedWeights, WeightFile, check_unchanged
 
 #: Constants of at most this many bytes stay in the stub: OpenVINO infers shapes from their values.
 _SMALL = 1024
@@ -44,7 +44,7 @@ class _Weight:
 
     described: str
     data: NDArray[numpy.uint8]
-    place: Place | None
+    place: FileRange | None
 
 
 def stage_openvino(
@@ -101,10 +101,10 @@ def stage_openvino(
     return bin_file
 
 
-def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, Place]]:
+def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, FileRange]]:
     """Replace large Constants; return places of the others by content, too."""
     weights: list[_Weight] = []
-    small: dict[bytes, Place] = {}
+    small: dict[bytes, FileRange] = {}
     for graph in all_models(stub):
         variables = []
         for op in graph.get_ordered_ops():
@@ -133,12 +133,12 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
     return weights, small
 
 
-def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, Place]]:
+def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, FileRange]]:
     """Yield bytes and places of string Constants, which memory holds in another form."""
     with file.path.open("rb") as stream:
         for offset, size in string_constants(source):
             stream.seek(offset)
-            yield stream.read(size), Place(file, offset, size)
+            yield stream.read(size), FileRange(file, offset, size)
 
 
 def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
@@ -153,7 +153,7 @@ def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
     return written
 
 
-def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small: dict[bytes, Place]) -> _Weight:
+def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small: dict[bytes, FileRange]) -> _Weight:
     if match["stub"] is not None:
         return weights[int(match["stub"])]
     offset = int(match["offset"])

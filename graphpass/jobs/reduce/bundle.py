@@ -68,7 +68,7 @@ def read_case(path: Path) -> Failing:
         raise ReadError("GP120", f"{path} is neither a bundle nor a case", "graphpass bundle writes bundles") from error
 
 
-def replay(path: Path) -> str | None:
+def replay_bundle(path: Path) -> str | None:
     """Return the failure of a case or bundle; ``None`` if there is none any more.
 
     Raises:

@@ -31,7 +31,7 @@ def live(statements: Iterable[Statement]) -> Statements:
     return tuple(reversed(kept))
 
 
-def computed(statements: Statements) -> list[int]:
+def computing_operators(statements: Statements) -> list[int]:
     """Return the places of operators that compute something."""
     return [
         place
@@ -48,7 +48,7 @@ def ending_at(statements: Statements, place: int) -> Statements:
 
 def starting_at(statements: Statements, place: int, values: Mapping[str, Array]) -> Statements:
     """Return a graph whose inputs are the computed values before a statement."""
-    return cut(statements, {at for at in computed(statements) if at < place}, values)
+    return cut(statements, {at for at in computing_operators(statements) if at < place}, values)
 
 
 def cut(statements: Statements, places: Collection[int], values: Mapping[str, Array]) -> Statements:
@@ -106,7 +106,7 @@ def bypass(statements: Statements, result: str, other: str) -> Statements:
     )
 
 
-def without(statements: Statements, ends: Collection[int], values: Mapping[str, Array]) -> Statements:
+def without_ends(statements: Statements, ends: Collection[int], values: Mapping[str, Array]) -> Statements:
     """Return a graph without some ends; variables that nothing assigns become inputs."""
     gone = {statements[place].attributes.get("variable") for place in ends} - {None}
     kept = tuple(statement for place, statement in enumerate(statements) if place not in ends)

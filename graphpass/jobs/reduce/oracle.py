@@ -53,7 +53,7 @@ class Oracle:
         model = case.model()
         observers: list[Instrumentation] = []
         if case.keeps in _CHECKED:
-            from graphpass.verify.each import VerifyEach
+            from graphpass.verify.verify_each import VerifyEach
 
             observers.append(VerifyEach(lambda _: None))
         start = time.perf_counter()

@@ -76,16 +76,16 @@ class Reducer:
         ends = [place for place, statement in enumerate(self.case.statements) if not statement.results]
         for kept in reversed(ends):
             others = [place for place in ends if place != kept]
-            if others and self._try(candidates.without(self.case.statements, others, self._values)):
+            if others and self._try(candidates.without_ends(self.case.statements, others, self._values)):
                 return
         self._chunks(
             lambda: [place for place, statement in enumerate(self.case.statements) if not statement.results],
-            lambda chunk: candidates.without(self.case.statements, chunk, self._values),
+            lambda chunk: candidates.without_ends(self.case.statements, chunk, self._values),
         )
 
     def _range(self) -> None:
         """Bisect for the first output and the last inputs that fail."""
-        places = candidates.computed(self.case.statements)
+        places = candidates.computing_operators(self.case.statements)
         low, high = 0, len(places) - 1
         statements = self.case.statements
         while low < high:
@@ -95,7 +95,7 @@ class Reducer:
             else:
                 low = middle + 1
         statements = self.case.statements
-        places = candidates.computed(statements)
+        places = candidates.computing_operators(statements)
         low, high = 0, len(places) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -113,7 +113,7 @@ class Reducer:
 
     def _operators(self) -> None:
         self._chunks(
-            lambda: candidates.computed(self.case.statements),
+            lambda: candidates.computing_operators(self.case.statements),
             lambda chunk: candidates.cut(self.case.statements, chunk, self._values),
         )
 

@@ -10,7 +10,7 @@ from graphpass.errors import WriteError
 from graphpass.reports.header import with_header
 from graphpass.storage.staging import write_whole
 
-from ..remembering import pictures_of
+from ..cell_memory import pictures_of
 from ..run import Run
 from .junit import as_junit
 from .markdown import as_markdown

@@ -10,7 +10,7 @@ from graphpass.reports.text import in_bytes
 
 from ..cells import CellResult
 from ..run import Run
-from .plain import grid, in_one_line, new_findings, state_of, unused_lines
+from .plain import grid, new_findings, run_in_one_line, state_of, unused_lines
 from .sarif import short_path
 
 #: Bytes of a job's summary that GitHub takes.
@@ -30,7 +30,7 @@ def as_markdown(run: Run) -> str:
     """Return a table of models and targets, and the findings."""
     labels, rows = grid(run)
     lines = [
-        f"### graphpass: {in_one_line(run)}",
+        f"### graphpass: {run_in_one_line(run)}",
         "",
         _row(["model", *map(_escaped, labels)]),
         _row(["---"] * (len(labels) + 1)),

@@ -12,7 +12,7 @@ from graphpass.reports.text import in_bytes
 from ..cells import Cell, CellResult
 from ..run import Run
 from .origin import Origin
-from .plain import grid, in_one_line, state_of
+from .plain import grid, run_in_one_line, state_of
 
 #: Colors of states, by kinds of caches in the page's style.
 _COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
@@ -36,7 +36,7 @@ def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]], o
     numbers = {result.cell.id: number for number, result in enumerate(run.results)}
     facts = {"graphpass": origin.version, "date": origin.time, "commit": origin.commit}
     shown = facts_element({name: value for name, value in facts.items() if value})
-    parts = [f"<p>{escape(in_one_line(run))}</p>", shown, _FILTER, _matrix(run, numbers)]
+    parts = [f"<p>{escape(run_in_one_line(run))}</p>", shown, _FILTER, _matrix(run, numbers)]
     for result in run.results:
         drawn = [] if result.state in {"failed", "cancelled"} else pictures(result.cell)
         parts.append(_section(run, result, numbers[result.cell.id], drawn))

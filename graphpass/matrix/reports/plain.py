@@ -8,7 +8,7 @@ from typing import Any
 from graphpass.reports.text import columns
 
 from ..cells import CellResult
-from ..run import Finding, Run
+from ..run import CellFinding, Run
 
 #: Findings of a cell that text shows.
 _SHOWN = 5
@@ -23,7 +23,7 @@ def state_of(run: Run, result: CellResult) -> str:
     return verdict if verdict in {"failed", "known", "cancelled"} else result.state
 
 
-def in_one_line(run: Run) -> str:
+def run_in_one_line(run: Run) -> str:
     """Return ``5 cells: 4 up to date, 1 failed, in 2.1 s``."""
     counted = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count) or "nothing to do"
     total = len(run.results)
@@ -42,16 +42,16 @@ def as_text(run: Run) -> str:
     """Return a table of the cells, and their new errors and warnings."""
     rows = [(result.cell.id, state_of(run, result), detail_of(result)) for result in run.results]
     lines = [*columns(rows, indent="")]
-    shown: dict[str, list[Finding]] = {}
+    shown: dict[str, list[CellFinding]] = {}
     for finding in new_findings(run):
         shown.setdefault(finding.result.cell.id, []).append(finding)
     for findings in shown.values():
         lines += ["", *_findings(findings[0].result, findings)]
     lines += ["", *unused_lines(run)] if run.unused else []
-    return "\n".join([*lines, "", in_one_line(run)])
+    return "\n".join([*lines, "", run_in_one_line(run)])
 
 
-def new_findings(run: Run) -> tuple[Finding, ...]:
+def new_findings(run: Run) -> tuple[CellFinding, ...]:
     """Return errors and warnings that the baseline does not hold."""
     return tuple(finding for finding in run.findings if finding.problem.level != "note" and not finding.known)
 
@@ -63,7 +63,7 @@ def unused_lines(run: Run) -> list[str]:
     return [f"{level}: entries of the baseline do not occur any more; --update-baseline removes them", *told]
 
 
-def _findings(result: CellResult, findings: Sequence[Finding]) -> list[str]:
+def _findings(result: CellResult, findings: Sequence[CellFinding]) -> list[str]:
     lines = [f"{result.cell.id}: {result.file}"]
     lines += [
         f"  {finding.problem.level} {finding.problem.rule}: {finding.problem.message}" for finding in findings[:_SHOWN]

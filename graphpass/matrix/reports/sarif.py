@@ -11,7 +11,7 @@ from urllib.parse import quote
 from graphpass.error_catalog import CATALOG
 
 from ..cells import CellResult
-from ..run import Finding, Run
+from ..run import CellFinding, Run
 
 #: Results that GitHub shows of a run.
 _MOST = 5_000
@@ -76,7 +76,7 @@ def short_path(file: str, root: Path) -> str:
     return path.relative_to(root.absolute()).as_posix() if path.is_relative_to(root.absolute()) else str(path)
 
 
-def _result(finding: Finding, rule: int, root: Path) -> dict[str, Any]:
+def _result(finding: CellFinding, rule: int, root: Path) -> dict[str, Any]:
     problem, cell = finding.problem, finding.result.cell
     # Graphs have no lines, but GitHub shows no result without one.
     physical = {"artifactLocation": _artifact(finding.result, root), "region": {"startLine": 1}}

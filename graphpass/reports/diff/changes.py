@@ -52,7 +52,7 @@ class WeightChanges:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ModelDifference:
     """Records how a model differs from another.
 
     Attributes:

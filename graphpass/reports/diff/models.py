@@ -13,13 +13,13 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port, shape_text
 from graphpass.progress import stage
-from graphpass.reports.diff.changes import Change, Difference, Facets, changes_between
+from graphpass.reports.diff.changes import Change, Facets, ModelDifference, changes_between
 from graphpass.reports.diff.operators import compare_operators, operators_of
 from graphpass.reports.diff.weights import compare_weights
 from graphpass.reports.text import axes_in_words
 
 
-def diff_models(before: Model, after: Model) -> Difference:
+def diff_models(before: Model, after: Model) -> ModelDifference:
     """Return how ``after`` differs from ``before``.
 
     Models of two dialects are compared by kinds and names of operators, inputs, outputs, caches and weights, but not by
@@ -44,7 +44,7 @@ def diff_models(before: Model, after: Model) -> Difference:
         inventories = [analyze_caches(model) for model in (before, after)]
     with stage("comparing weights"):
         weights = compare_weights(weights_of(before), weights_of(after))
-    difference = Difference(
+    difference = ModelDifference(
         dialects=(before.dialect, after.dialect),
         kinds=tuple(
             (kind, kinds[0][kind], kinds[1][kind])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from graphpass.dialects.weights import Weight, digests_of_weights, weights_of
 from graphpass.ir.model import Model
 from graphpass.reports.diff.changes import Change, WeightChanges
-from graphpass.storage.weight_file import Place
+from graphpass.storage.weight_file import FileRange
 
 
 def digest_of_weights(model: Model) -> str:
@@ -21,7 +21,7 @@ def digest_of_weights(model: Model) -> str:
     """
     weights = weights_of(model, above=0)
     if model.dialect == "onnx":
-        weights = tuple(weight for weight in weights if isinstance(weight.content, Place))
+        weights = tuple(weight for weight in weights if isinstance(weight.content, FileRange))
     digests = digests_of_weights(weights)
     hasher = hashlib.sha256()
     for weight in sorted(weights, key=lambda weight: weight.name):

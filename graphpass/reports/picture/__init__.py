@@ -10,15 +10,15 @@ from typing import Any
 
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
-from graphpass.reports.diff.changes import Difference
-from graphpass.reports.picture.marks import marks_of
+from graphpass.reports.diff.changes import ModelDifference
+from graphpass.reports.picture.highlights import highlights_of
 from graphpass.reports.picture.segments import BEFORE
 from graphpass.reports.picture.side import AFTER, Side
 from graphpass.reports.text import layers_in_words
 
 
 def picture_of(
-    titles: Sequence[str], before: Model, after: Model | None = None, difference: Difference | None = None
+    titles: Sequence[str], before: Model, after: Model | None = None, difference: ModelDifference | None = None
 ) -> dict[str, Any]:
     """Return a picture of a model, or of two side by side.
 
@@ -36,9 +36,9 @@ def picture_of(
         ``weights``, their types; and for each layer the ``names`` of all of both. A read is the index of a node of the
         side, or words; a negative number -1 - i means weight i.
     """
-    sides = [Side(before, *marks_of(difference, 0))]
+    sides = [Side(before, *highlights_of(difference, 0))]
     if after is not None:
-        sides.append(Side(after, *marks_of(difference, 1)))
+        sides.append(Side(after, *highlights_of(difference, 1)))
     folded: dict[object, list[int]] = {}
     last = max(side.segments.layers for side in sides)
     for layer in range(last):

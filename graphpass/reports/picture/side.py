@@ -12,7 +12,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.types import shape_text
 from graphpass.ir.values import known_elements
 from graphpass.reports.diff.operators import TOLD, attributes_of, constant_in_words, operators_of
-from graphpass.reports.picture.marks import Mark
+from graphpass.reports.picture.highlights import Highlight
 from graphpass.reports.picture.segments import BEFORE, segments_of
 
 #: Segment of nodes downstream of all layers.
@@ -28,7 +28,7 @@ class Side:
         marks: Marks of the operators, by index.
     """
 
-    def __init__(self, model: Model, marks: Mapping[str, Mark], ports: Mapping[str, Mark]) -> None:
+    def __init__(self, model: Model, marks: Mapping[str, Highlight], ports: Mapping[str, Highlight]) -> None:
         """Take the marks of operators, and of inputs and outputs, by name."""
         self._model = model
         self.segments = segments_of(model)
@@ -45,7 +45,7 @@ class Side:
             else:
                 layer = self.segments.of_node[node.index]
                 self.members[AFTER if 0 < self.segments.layers == layer else layer].append(node)
-        same = Mark("same")
+        same = Highlight("same")
         self.marks = {
             node.index: marks.get(self._keys.get(node.index, "")) or ports.get(node.name) or same
             for nodes in self.members.values()

@@ -11,7 +11,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.runtime.backends.fixed_capacity import FixedCapacityStore, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.cache_store import has_capacity, windowed
-from graphpass.runtime.sessions.inputs import Array, Step
+from graphpass.runtime.sessions.inputs import Array, StepInputs
 
 #: Operators that write into the memory of a cache if past and present are one.
 _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
@@ -76,7 +76,7 @@ class OnnxRuntimeInPlaceStore(FixedCapacityStore):
         if not self.grows:
             super().check_room(count, length)
 
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         self._reserve(step.past + step.length)
         caches = self.inventory.caches
         pasts = {cache.read: self._make_memory(cache, step.batch) for cache in caches}

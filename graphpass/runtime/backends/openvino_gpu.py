@@ -15,7 +15,7 @@ import numpy as np
 
 from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulStore
-from graphpass.runtime.sessions.inputs import Step, numpy_type
+from graphpass.runtime.sessions.inputs import StepInputs, numpy_type
 
 if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
@@ -48,7 +48,7 @@ class OpenVINOGPUStore(OpenVINOStatefulStore):
         # Sizes of the last run's inputs as far as the plugin compares them.
         self._sizes: object = None
 
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         feeds = self.inputs.feeds(step)
         # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
         sizes = step.input_ids.shape if self.fixed else {name: value.shape for name, value in feeds.items()}
@@ -57,7 +57,7 @@ class OpenVINOGPUStore(OpenVINOStatefulStore):
             self._start(1)
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
-            self._request.infer(self.inputs.feeds(Step(ones - 1, ones, np.arange(length)[None], 0)))
+            self._request.infer(self.inputs.feeds(StepInputs(ones - 1, ones, np.arange(length)[None], 0)))
             self._is_reset = True
         if self._is_reset:
             self._start(step.batch)

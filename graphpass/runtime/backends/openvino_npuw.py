@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.device import Device
-    from graphpass.runtime.sessions.inputs import Array, Step
+    from graphpass.runtime.sessions.inputs import Array, StepInputs
     from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens
 
 _AT_ONCE = "NPUW_LLM_MAX_GENERATION_TOKEN_LEN"
@@ -102,7 +102,7 @@ class OpenVINONpuwStore(CacheStore):
         starts = range(first, length, self._at_once)
         return [first] * (first > 0) + [min(self._at_once, length - start) for start in starts]
 
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         past = step.past
         if not past and step.length <= self._at_once and self._written:
             # NPUW takes so short a prompt for a step, after whatever it holds.

@@ -9,7 +9,7 @@ from graphpass.ir.model import Model
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.openvino_request import OpenVINORequest
 from graphpass.runtime.sessions.cache_store import CacheStore
-from graphpass.runtime.sessions.inputs import Array, Step
+from graphpass.runtime.sessions.inputs import Array, StepInputs
 
 
 class OpenVINOStatefulStore(CacheStore):
@@ -27,7 +27,7 @@ class OpenVINOStatefulStore(CacheStore):
         super().__init__(model, inventory)
         self._request = OpenVINORequest(model, device)
 
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         results = self._request.infer(self.inputs.feeds(step))
         return {name: results[name] for name in self.outputs}
 

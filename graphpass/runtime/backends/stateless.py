@@ -12,7 +12,7 @@ from graphpass.runtime.backends.buffers import CacheBuffer
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.cache_store import CacheStore, does_not_grow, windowed
-from graphpass.runtime.sessions.inputs import Array, Step, numpy_type, require_written
+from graphpass.runtime.sessions.inputs import Array, StepInputs, numpy_type, require_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ class StatelessStore(CacheStore):
 
         self.request = open_request(model, device, backend)
 
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         self._make_buffers(step.batch)
         past = {cache.read: self._buffers[cache.name].content for cache in self._starts}
         rooms = {cache.write: self._buffers[cache.name].room(step.past + step.length) for cache in self._foreseeable}

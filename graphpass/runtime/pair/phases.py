@@ -16,7 +16,7 @@ from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.fixed_capacity import FixedCapacityStore, cache_memory, part
 from graphpass.runtime.backends.request import Request, open_request
 from graphpass.runtime.pair.hand_over import Placement, hand_over
-from graphpass.runtime.sessions.inputs import Array, InputPlan, Step
+from graphpass.runtime.sessions.inputs import Array, InputPlan, StepInputs
 from graphpass.runtime.sessions.session import DecodeSession
 
 
@@ -106,11 +106,11 @@ class PhasePairStore(FixedCapacityStore):
         prompt = min(length, self.prompt) if not past else 0
         return [prompt] * (prompt > 0) + [1] * (length - prompt)
 
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         self._end = step.past + step.length
         return {self.logits_output: self._prompt(step) if not step.past else self._run_once(self._decode, step, 0, 1)}
 
-    def _prompt(self, step: Step) -> Array:
+    def _prompt(self, step: StepInputs) -> Array:
         size, length = self._prefill.phase.length, step.length
         states = any(cache.kind != "kv" for cache in self.inventory.caches)
         first = length if length < size else length % size if states else 0
@@ -124,7 +124,7 @@ class PhasePairStore(FixedCapacityStore):
         self._hand_over(length)
         return logits
 
-    def _token_by_token(self, step: Step) -> Array:
+    def _token_by_token(self, step: StepInputs) -> Array:
         self._set_to_zero()
         return [self._run_once(self._decode, step, start, 1) for start in range(step.length)][-1]
 
@@ -142,7 +142,7 @@ class PhasePairStore(FixedCapacityStore):
     def _memory(self, cache: Cache) -> Array:
         return self._decode.pasts[cache.read]
 
-    def _run_once(self, bound: _Bound, step: Step, start: int, count: int) -> Array:
+    def _run_once(self, bound: _Bound, step: StepInputs, start: int, count: int) -> Array:
         phase = bound.phase
         past, padding = step.past + start, phase.length - count
         mask = np.zeros((1, phase.past + phase.length), np.int64)
@@ -152,7 +152,7 @@ class PhasePairStore(FixedCapacityStore):
             _padded(values, start, count, padding, axis=-1) for values in (step.input_ids, step.position_ids)
         )
         embedded = None if step.embeddings is None else _padded(step.embeddings, start, count, padding, axis=1)
-        feeds = bound.inputs.feeds(Step(ids, mask, positions, phase.past, embeddings=embedded))
+        feeds = bound.inputs.feeds(StepInputs(ids, mask, positions, phase.past, embeddings=embedded))
         outputs = bound.request.infer(feeds | bound.pasts, bound.new)
         for cache in phase.caches:
             content, new = bound.pasts[cache.read], bound.new[str(cache.write)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.errors import UnsupportedError
 from graphpass.ir.inputs import token_input
 from graphpass.ir.values import fixed_size
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from graphpass.ir.cache import Cache, Inventory
     from graphpass.ir.model import Model
-    from graphpass.runtime.sessions.inputs import Array, Step
+    from graphpass.runtime.sessions.inputs import Array, StepInputs
     from graphpass.runtime.sessions.slots import CompactionPolicy, Slots, Tokens
 
 
@@ -66,11 +66,11 @@ class CacheStore(ABC):
 
     def __init__(self, model: Model, inventory: Inventory) -> None:
         """Plan the feeds; subclasses open the runtime. Raises as `graphpass.runtime.open_session`."""
-        stepping = find_stepping(model, inventory)
+        step_tokens = find_step_tokens(model, inventory)
         self.model, self.inventory = model, inventory
-        self.inputs = InputPlan(model.inputs, inventory, stepping)
+        self.inputs = InputPlan(model.inputs, inventory, step_tokens)
         passed = {None if inventory.stateful else cache.write for cache in inventory.caches}
-        self.outputs = tuple(port.name for port in model.outputs if port.name not in passed | stepping.returned)
+        self.outputs = tuple(port.name for port in model.outputs if port.name not in passed | step_tokens.returned)
         self.takes_mask = self.inputs.takes_mask
         self.is_encoder = model.analysis(is_encoder)
         windows = windowed(inventory)
@@ -106,7 +106,7 @@ class CacheStore(ABC):
         return tuple(cache.name for cache in self.adapters)
 
     @abstractmethod
-    def run(self, step: Step) -> dict[str, Array]:
+    def run(self, step: StepInputs) -> dict[str, Array]:
         """Run the model once, keep its caches, and return the other outputs."""
 
     @abstractmethod
@@ -181,7 +181,7 @@ class CacheStore(ABC):
         self.write(cache, value)
 
 
-def caches_of(model: Model) -> Inventory:
+def stored_caches(model: Model) -> Inventory:
     """Return the caches of ``model``, without batch axes of one row for all sequences."""
     inventory = model.analysis(analyze_caches)
     if fixed_size(token_input(model.graph), 0) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import Stepping, find_stepping
+from graphpass.analysis.caches.step_tokens import StepTokens, find_step_tokens
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.element_types import ELEMENT_TYPES
@@ -34,7 +34,7 @@ _RANKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepInputs:
     """Describes one forward pass in terms that no model names differently.
 
     Attributes:
@@ -84,28 +84,28 @@ class InputPlan:
         axes: Number of positions of each token, ``(3,)`` for time, height and width; ``()`` for one without an axis.
     """
 
-    def __init__(self, ports: Iterable[Port], inventory: Inventory, stepping: Stepping | None = None) -> None:
+    def __init__(self, ports: Iterable[Port], inventory: Inventory, step_tokens: StepTokens | None = None) -> None:
         """Plan the feeds.
 
         Args:
             ports: The model's inputs.
             inventory: The model's caches; the session feeds those that are inputs.
-            stepping: The graph's ways of stepping; nothing out of the ordinary by default.
+            step_tokens: The graph's ways of step_tokens; nothing out of the ordinary by default.
 
         Raises:
             UnsupportedError: GP320, an input that cannot be fed, or none that takes tokens.
         """
         reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
         fed = {port.name: port for port in ports if port.name not in reads}
-        stepping = stepping or Stepping()
+        step_tokens = step_tokens or StepTokens()
         linear = inventory.kind == "linear"
         tokens = next((fed[name] for name in (*TOKENS, EMBEDDINGS) if name in fed), None)
         self.takes_embeddings = tokens is not None and tokens.name == EMBEDDINGS
-        makers = _makers(inventory, stepping, embeddings=self.takes_embeddings)
+        makers = _makers(inventory, step_tokens, embeddings=self.takes_embeddings)
         self._feeds = [
             (
                 port.name,
-                _maker_for(port, makers, inventory, stepping),
+                _maker_for(port, makers, inventory, step_tokens),
                 numpy_type(port.element_type, f"input {port.name}"),
             )
             for port in fed.values()
@@ -118,13 +118,13 @@ class InputPlan:
         self.hidden = sizes[2] if self.takes_embeddings else None
         positions = fed["position_ids"].shape or () if "position_ids" in fed else ()
         self.axes = tuple(size for size in positions[:-2] if isinstance(size, int))
-        self.takes_mask = "attention_mask" in fed and (linear or not stepping.masks_new_tokens)
+        self.takes_mask = "attention_mask" in fed and (linear or not step_tokens.masks_new_tokens)
         destinations = [port for name, port in fed.items() if name.startswith(NEW_SLOTS)]
         self.takes_moves = SOURCE_SLOTS in fed and bool(destinations)
         # GPU plugins that move entries do not move rows of these caches.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
-        self._one_by_one, self._rows_one_by_one = stepping.one_by_one, stepping.rows_one_by_one
+        self._one_by_one, self._rows_one_by_one = step_tokens.one_by_one, step_tokens.rows_one_by_one
 
     def tokens_at_once(self, past: int, length: int, rows: int) -> int:
         """Return the number of ``length`` new tokens that one run takes for ``rows``."""
@@ -133,7 +133,7 @@ class InputPlan:
         one_by_one = self._one_by_one or (self._rows_one_by_one and rows > 1)
         return 1 if past and one_by_one else length
 
-    def feeds(self, step: Step) -> dict[str, Array]:
+    def feeds(self, step: StepInputs) -> dict[str, Array]:
         """Return one array an input, in the element type that the model declares."""
         return {name: make(step).astype(dtype, copy=False) for name, make, dtype in self._feeds}
 
@@ -160,10 +160,12 @@ def require_written(cache: Cache) -> None:
         raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
 
 
-def _makers(inventory: Inventory, stepping: Stepping, *, embeddings: bool) -> dict[str, Callable[[Step], Array]]:
+def _makers(
+    inventory: Inventory, step_tokens: StepTokens, *, embeddings: bool
+) -> dict[str, Callable[[StepInputs], Array]]:
     linear = inventory.kind == "linear"
-    masks_new = linear or stepping.masks_new_tokens
-    makers: dict[str, Callable[[Step], Array]] = {
+    masks_new = linear or step_tokens.masks_new_tokens
+    makers: dict[str, Callable[[StepInputs], Array]] = {
         **dict.fromkeys(TOKENS, lambda step: step.input_ids),
         # Without a cache that grows there are no past positions for a mask to cover.
         "attention_mask": lambda step: step.attention_mask[:, step.past if masks_new else 0 :],
@@ -174,14 +176,14 @@ def _makers(inventory: Inventory, stepping: Stepping, *, embeddings: bool) -> di
         SOURCE_SLOTS: lambda step: step.moves[0],
         "steps_back": lambda step: np.array([step.steps_back]),
         "past_len": lambda step: np.array([step.past]),
-        **dict.fromkeys(stepping.starts, lambda step: np.full(step.batch, step.past)),
-        **dict.fromkeys(stepping.totals, lambda step: np.full(step.batch, step.past + step.length)),
+        **dict.fromkeys(step_tokens.starts, lambda step: np.full(step.batch, step.past)),
+        **dict.fromkeys(step_tokens.totals, lambda step: np.full(step.batch, step.past + step.length)),
     }
     if embeddings:
         makers[EMBEDDINGS] = _embeddings_of
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
-    elif (window := _convolution_window(inventory, stepping.packed_windows)) is not None:
+    elif (window := _convolution_window(inventory, step_tokens.packed_windows)) is not None:
         # Transformers' convolution caches read this input as slots of the window: all of them mean a prefill, whatever
         # the prompt's length; the last one is where a decode step puts its token.
         slots = np.arange(window)
@@ -189,7 +191,7 @@ def _makers(inventory: Inventory, stepping: Stepping, *, embeddings: bool) -> di
     return makers
 
 
-def _embeddings_of(step: Step) -> Array:
+def _embeddings_of(step: StepInputs) -> Array:
     assert step.embeddings is not None
     return step.embeddings
 
@@ -201,14 +203,14 @@ def _convolution_window(inventory: Inventory, packed: Iterable[int]) -> int | No
 
 
 def _maker_for(
-    port: Port, makers: dict[str, Callable[[Step], Array]], inventory: Inventory, stepping: Stepping
-) -> Callable[[Step], Array]:
+    port: Port, makers: dict[str, Callable[[StepInputs], Array]], inventory: Inventory, step_tokens: StepTokens
+) -> Callable[[StepInputs], Array]:
     if port.name.startswith(NEW_SLOTS) and port.shape is not None:
         return _destinations(port, port.shape, inventory)
-    if port.name not in makers and _chooses_nothing(port, stepping):
+    if port.name not in makers and _chooses_nothing(port, step_tokens):
         content = np.zeros(cast("tuple[int, ...]", port.shape))
         return lambda _step: content
-    expected = (1,) if port.name in stepping.starts | stepping.totals else _RANKS.get(port.name, (2,))
+    expected = (1,) if port.name in step_tokens.starts | step_tokens.totals else _RANKS.get(port.name, (2,))
     is_fed = port.shape is None or (
         len(port.shape) in expected and not (port.name == "position_ids" and _has_open_axes(port.shape))
     )
@@ -225,13 +227,13 @@ def _maker_for(
 
 def idle_inputs(model: Model) -> tuple[str, ...]:
     """Return the inputs of fixed size to which zeros are fed."""
-    stepping = find_stepping(model, analyze_caches(model))
-    return tuple(port.name for port in model.inputs if _chooses_nothing(port, stepping))
+    step_tokens = find_step_tokens(model, analyze_caches(model))
+    return tuple(port.name for port in model.inputs if _chooses_nothing(port, step_tokens))
 
 
-def _chooses_nothing(port: Port, stepping: Stepping) -> bool:
+def _chooses_nothing(port: Port, step_tokens: StepTokens) -> bool:
     is_fixed = port.shape is not None and all(isinstance(size, int) for size in port.shape)
-    return is_fixed and (port.name in stepping.passed_on or port.name in KEPT_LOGITS)
+    return is_fixed and (port.name in step_tokens.passed_on or port.name in KEPT_LOGITS)
 
 
 def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:
@@ -239,13 +241,15 @@ def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:
     return any(not isinstance(size, int) for size in positions[:-2])
 
 
-def _destinations(port: Port, shape: tuple[int | str | None, ...], inventory: Inventory) -> Callable[[Step], Array]:
+def _destinations(
+    port: Port, shape: tuple[int | str | None, ...], inventory: Inventory
+) -> Callable[[StepInputs], Array]:
     """Return the feed of a ``dst_idx``, of shape ``[n]`` or a cache's with ``n`` entries."""
     if len(shape) == 1:
         return lambda step: step.moves[1]
     axes = next((cache.axes for cache in inventory.of_kind("kv") if _is_laid_out_as(cache, shape)), Axes(batch=0))
 
-    def slots(step: Step) -> Array:
+    def slots(step: StepInputs) -> Array:
         count = len(step.moves[1])
         if count and axes.sequence is None:
             message = f"no cache is laid out as {port.name} {shape_text(shape)}, which moves slots"

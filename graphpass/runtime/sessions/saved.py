@@ -39,7 +39,7 @@ _AGAIN = "prefill again, and save again"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SavedOrigin:
     """Says where a state comes from, and so where it may be used.
 
     Attributes:
@@ -75,7 +75,7 @@ def model_digest(model: Model) -> str:
     return model.digest(shapes=False) if isinstance(model, OpenVINOModel) else model.digest()
 
 
-def write_state(path: Path, state: SavedState, origin: Origin) -> None:
+def write_state(path: Path, state: SavedState, origin: SavedOrigin) -> None:
     """Write a state to a file, whole or not at all.
 
     Args:
@@ -123,7 +123,7 @@ def _table(tokens: Tokens) -> NDArray[np.int64]:
 
 
 def read_state(
-    path: Path, growing: Sequence[Cache], others: Sequence[Cache], origin: Origin, inputs: InputPlan
+    path: Path, growing: Sequence[Cache], others: Sequence[Cache], origin: SavedOrigin, inputs: InputPlan
 ) -> SavedState:
     """Read a state that fits a session.
 
@@ -160,7 +160,7 @@ def read_state(
     return state
 
 
-def _check_origin(path: Path, metadata: Mapping[str, str], origin: Origin) -> None:
+def _check_origin(path: Path, metadata: Mapping[str, str], origin: SavedOrigin) -> None:
     if metadata.get(_FORMAT) != _VERSION:
         raise ReadError("GP117", f"{path} is no state that this version of graphpass saves", _AGAIN)
     if metadata.get(_MODEL) != origin.model:

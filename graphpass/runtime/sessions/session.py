@@ -19,8 +19,8 @@ from graphpass.runtime.sessions.cache_store import CacheStore
 from graphpass.runtime.sessions.checkpoints import Checkpoint, Snapshot
 from graphpass.runtime.sessions.editing import EditableSession
 from graphpass.runtime.sessions.embeddings import Embed
-from graphpass.runtime.sessions.inputs import TOKENS, Array, Step
-from graphpass.runtime.sessions.saved import Origin, SavedState, model_digest, read_state, write_state
+from graphpass.runtime.sessions.inputs import TOKENS, Array, StepInputs
+from graphpass.runtime.sessions.saved import SavedOrigin, SavedState, model_digest, read_state, write_state
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
@@ -283,8 +283,8 @@ class DecodeSession(EditableSession):
             self.store.put(cache, state.caches[cache.name])
 
     @functools.cached_property
-    def _origin(self) -> Origin:
-        return Origin(model_digest(self.store.model), self.store.settings())
+    def _origin(self) -> SavedOrigin:
+        return SavedOrigin(model_digest(self.store.model), self.store.settings())
 
     def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
         """Cut new tokens into runs that their own columns of the mask weigh."""
@@ -388,17 +388,17 @@ class DecodeSession(EditableSession):
             slots.append(part, tree)
             rows, self._rows = self._rows, None
             embedded = self._embedded(part.ids)
-            step = Step(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back, embedded)
+            step = StepInputs(part.ids, slots.visible, part.positions, past, rows, hidden, moves, back, embedded)
             results.append(self._replayed_step(slots, step) if replays else self.store.run(step))
             self._steps.step(length)
             start += size
         return results
 
-    def _replayed_step(self, slots: Slots, step: Step) -> dict[str, Array]:
+    def _replayed_step(self, slots: Slots, step: StepInputs) -> dict[str, Array]:
         """Run the whole history; return the outputs of the new tokens."""
         whole = slots.tokens()
         embedded = self._embedded(whole.ids)
-        again = Step(whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=embedded)
+        again = StepInputs(whole.ids, whole.mask, whole.positions, 0, tree_mask=step.tree_mask, embeddings=embedded)
         return newest([self.store.run(again)], [whole.length], step.length)
 
     def _embedded(self, ids: NDArray[np.int64]) -> NDArray[np.float32] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from graphpass.engine.view import Sees, View, judged, listed, names_of, without
+from graphpass.engine.view import Sees, View, judged, listed, names_of, without_caches
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.types import Port
@@ -23,7 +23,7 @@ _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
 
 def view(model: Model, inventory: Inventory) -> View:
     """Return the caches of ``model`` as optimum-intel sees them."""
-    if (empty := without(CONSUMER, inventory)) is not None:
+    if (empty := without_caches(CONSUMER, inventory)) is not None:
         return empty
     return _stateful(inventory) if inventory.stateful else _stateless(model, inventory)
 

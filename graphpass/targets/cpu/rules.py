@@ -13,7 +13,7 @@ from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.targets.chain import Chain, data_uses, trace
+from graphpass.targets.chain import OperandChain, data_uses, trace_operand
 from graphpass.targets.rules import attention_findings, failing_branches, linear_finding, require_fused
 
 _FUSION = "src/plugins/intel_cpu/src/transformations/cpu_opset/common/pass/stateful_sdpa_fusion.cpp"
@@ -49,7 +49,7 @@ def _require_fusion(graph: Graph, attention: Attention) -> None:
     assert attention.query is not None
     assert attention.key is not None
     assert attention.value is not None
-    key, value = trace(graph, attention.key), trace(graph, attention.value)
+    key, value = trace_operand(graph, attention.key), trace_operand(graph, attention.value)
     for chain in (key, value):
         _require_readers(graph, chain)
     # The plugin compares the axes as they are written: -2 and 2 are not the same to it.
@@ -63,7 +63,7 @@ def _require_fusion(graph: Graph, attention: Attention) -> None:
     _require_one_order(graph, attention.query, key, value)
 
 
-def _require_readers(graph: Graph, chain: Chain) -> None:
+def _require_readers(graph: Graph, chain: OperandChain) -> None:
     if chain.index.element_type != "i32":
         raise MissError(chain.gather, f"its indices are {chain.index.element_type}, not i32")
     if chain.index.rank not in {1, None}:
@@ -94,7 +94,7 @@ def _require_one_reader(graph: Graph, node: Node) -> None:
         raise MissError(node, f"{len(readers)} operators read it, where one may")
 
 
-def _require_free_shape(graph: Graph, node: Node, chain: Chain) -> None:
+def _require_free_shape(graph: Graph, node: Node, chain: OperandChain) -> None:
     """Refuse a ``node`` whose size gives that of copied heads, or is an output.
 
     The plugin drops a ShapeOf if it can derive the same from the symbols of dimensions, as in the target of a Reshape,
@@ -112,7 +112,7 @@ def _is_size(value: Value) -> bool:
     return value.element_type in {"i32", "i64"} and value.rank in {0, 1}
 
 
-def _require_one_order(graph: Graph, query: Value, key: Chain, value: Chain) -> None:
+def _require_one_order(graph: Graph, query: Value, key: OperandChain, value: OperandChain) -> None:
     orders = [_order(chain.layout[0]) if chain.layout else None for chain in (key, value)]
     if orders == [None, None]:
         return

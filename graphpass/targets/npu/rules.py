@@ -14,7 +14,7 @@ from itertools import islice
 
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
-from graphpass.analysis.caches.stepping import absorbs_padding
+from graphpass.analysis.caches.step_tokens import absorbs_padding
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind

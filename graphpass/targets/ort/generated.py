@@ -79,7 +79,7 @@ def largest_difference(right: list[Generated], ours: list[Generated]) -> float:
     )
 
 
-def difference(right: list[Generated], ours: list[Generated], model: Model) -> str | None:
+def generated_difference(right: list[Generated], ours: list[Generated], model: Model) -> str | None:
     """Return the first difference that rounding does not explain."""
     in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
     tolerance = _TOLERANCE["f16" if in_half else "f32"]

@@ -16,7 +16,14 @@ from graphpass.io import load
 from graphpass.ir.operators import NORMS, PRODUCTS, STATE_OPERATORS
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.webgpu import NAME, PROVIDER, environment, for_adapter
-from graphpass.targets.ort.generated import Generated, batches_for, difference, generate, largest_difference, on_cpu
+from graphpass.targets.ort.generated import (
+    Generated,
+    batches_for,
+    generate,
+    generated_difference,
+    largest_difference,
+    on_cpu,
+)
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
@@ -73,7 +80,7 @@ def _run(file: Path, answer: Path) -> None:
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
     from graphpass.runtime.backends.stateless import StatelessStore
-    from graphpass.runtime.sessions.cache_store import caches_of
+    from graphpass.runtime.sessions.cache_store import stored_caches
     from graphpass.runtime.sessions.session import DecodeSession
 
     results: dict[str, Any] = {}
@@ -84,11 +91,11 @@ def _run(file: Path, answer: Path) -> None:
         if isinstance(right, str):
             answer.write_text(json.dumps({"obstacle": right}), encoding="utf-8")
             return
-        store = StatelessStore(model, model.analysis(caches_of), Device(NAME, profile=answer.parent))
+        store = StatelessStore(model, model.analysis(stored_caches), Device(NAME, profile=answer.parent))
         ours: list[Generated] = [generate(DecodeSession(store), rows) for rows in batches]
         assert isinstance(store.request, OnnxRuntimeRequest)
         largest = largest_difference(right, ours)
-        results = {"wrong": difference(right, ours, model), "largest": largest, "ran": store.request.ran()}
+        results = {"wrong": generated_difference(right, ours, model), "largest": largest, "ran": store.request.ran()}
     except GraphpassError as error:
         results = {"refused": error.message}
     answer.write_text(json.dumps(results), encoding="utf-8")

@@ -19,7 +19,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
-from graphpass.targets.chain import data_uses, trace
+from graphpass.targets.chain import data_uses, trace_operand
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.rules import attention_findings, require_fused
 
@@ -57,7 +57,7 @@ def _require_form(graph: Graph, attention: Attention) -> None:
     require_fused(attention)
     for operand in (attention.key, attention.value):
         assert operand is not None
-        chain = trace(graph, operand)
+        chain = trace_operand(graph, operand)
         if graph.producer(chain.index).name != "beam_idx":
             raise MissError(chain.gather, "its indices are not the input beam_idx")
         if chain.converts:

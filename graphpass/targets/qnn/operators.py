@@ -52,7 +52,7 @@ _REDUCTIONS = {"ScatterElementsUpdate": ("sum", "prod", "max"), "ScatterNDUpdate
 _UNTYPED = frozenset({"Constant", "DequantizeLinear", "QuantizeLinear", "Result", "ShapeOf"}) | SOURCES
 
 
-def computed(graph: Graph) -> frozenset[int]:
+def computed_nodes(graph: Graph) -> frozenset[int]:
     """Return the indices of nodes that read an input of the model, directly or not."""
     pasts = [node.outputs[0] for node in graph.of_op(*SOURCES)]
     return frozenset(use.node.index for use in graph.forward(pasts, _computed_by))

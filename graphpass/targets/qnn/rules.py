@@ -12,7 +12,7 @@ from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
-from graphpass.targets.qnn.operators import computed, why_on_cpu
+from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu
 from graphpass.targets.rules import static_findings
 
 _BUILDERS = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
@@ -35,7 +35,7 @@ def predict_pair(prefill: Model, decode: Model, inventory: Inventory) -> tuple[F
 def _operators(model: Model) -> Iterator[Finding]:
     """Yield a finding for the first node of each operator left to the CPU."""
     seen: set[tuple[str, str]] = set()
-    reached = computed(model.graph)
+    reached = computed_nodes(model.graph)
     for node in model.graph.nodes:
         reason = why_on_cpu(model.graph, node) if node.index in reached else None
         if reason is not None and (node.op, reason) not in seen:

@@ -61,7 +61,7 @@ class Caches:
     recurrent: str = "recurrent"
 
 
-def caches_of(config: Mapping[str, Any]) -> Caches | None:
+def configured_caches(config: Mapping[str, Any]) -> Caches | None:
     """Return the caches of a configuration; ``None`` for all but decoders of one file."""
     kind = str(config.get("model_type"))
     if kind in _DENSE and not config.get("multi_query"):

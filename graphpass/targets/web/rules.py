@@ -19,7 +19,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import fixed_size
 from graphpass.targets.ort.context import configuration
-from graphpass.targets.web.configs import Caches, caches_of, like
+from graphpass.targets.web.configs import Caches, configured_caches, like
 
 _FORWARD = "transformers.js/src/models/modeling_utils.js"
 _CONFIGS = "transformers.js/src/configs.js"
@@ -64,11 +64,11 @@ def caches_for(model: Model, inventory: Inventory) -> Named:
     roles = _roles(inventory)
     config = configuration_of(model.path)
     kind = config.get("model_type")
-    meant = caches_of(config)
+    meant = configured_caches(config)
     if meant is not None and [*meant.layers.values()] == roles:
         return Named(meant, None, kind)
     other = like(roles)
-    return Named(None, None, kind) if other is None else Named(caches_of(other), other, kind)
+    return Named(None, None, kind) if other is None else Named(configured_caches(other), other, kind)
 
 
 def configuration_of(model_file: Path | None) -> dict[str, Any]:

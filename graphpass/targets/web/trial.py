@@ -15,7 +15,15 @@ from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.javascript import JavaScript, find_javascript
 from graphpass.runtime.devices.software import software_vulkan
 from graphpass.runtime.devices.webgpu import for_adapter
-from graphpass.targets.ort.generated import STEPS, Generated, Rows, batches_for, difference, largest_difference, on_cpu
+from graphpass.targets.ort.generated import (
+    STEPS,
+    Generated,
+    Rows,
+    batches_for,
+    generated_difference,
+    largest_difference,
+    on_cpu,
+)
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
@@ -63,7 +71,7 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
             if isinstance(answer, str):
                 return Observation(tried, refused=f"in {place} on {where}: {answer}")
             tried += f", in {place} on {where} (logits within {largest_difference(right, answer):.2g})"
-            if (reason := difference(right, answer, model)) is not None:
+            if (reason := generated_difference(right, answer, model)) is not None:
                 return Observation(tried, wrong=f"in {place} on {where} {reason}", ran=True)
     return Observation(tried, ran=True)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphpass.analysis.caches.chain import SKIP_NORMS
 from graphpass.ir.operators import CASTS, NORMS, POSITIONWISE, SPLITS
 from graphpass.ir.values import fixed_size, is_activation, is_scalar, known_elements
-from graphpass.verify.layers.slices import Cutter, bounds, columns_of, weights_of
+from graphpass.verify.layers.slices import Cutter, bounds, columns_of, multiplied_constant
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Use, Value
@@ -90,7 +90,7 @@ def _is_among(readers: frozenset[int], use: Use) -> bool:
 
 
 def _channels(graph: Graph, product: Node) -> Channels | None:
-    weights = weights_of(graph, product)
+    weights = multiplied_constant(graph, product)
     count = fixed_size(weights, 1 - columns_of(product))
     if weights is None or count is None or not _is_added(graph, product):
         return None
@@ -159,6 +159,6 @@ def _maker(graph: Graph, value: Value) -> _Maker | None:
         if node.attributes.get("axis") not in {-1, (value.rank or 0) - 1} or None in before:
             return None
         node, first = graph.producer(node.source()), sum(size for size in before if size)
-    if node.op != "MatMul" or (weights := weights_of(graph, node)) is None:
+    if node.op != "MatMul" or (weights := multiplied_constant(graph, node)) is None:
         return None
     return _Maker(value, node, weights, first)

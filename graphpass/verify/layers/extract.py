@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from graphpass.analysis.caches.chain import is_after_sum, is_sum
-from graphpass.analysis.caches.packed import beam_gather
+from graphpass.analysis.caches.packed import only_beam_gather
 from graphpass.errors import UnsupportedError
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.values import REALS, fixed_size
@@ -77,7 +77,7 @@ def extract(part: Part) -> Model:
                 length = graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
             zeros = _zeros(write, cache, read, tokens, length)
             rewriter.redirect_uses(read, zeros)
-            if (gather := beam_gather(chain.graph, node)) is not None and gather.index in needed:
+            if (gather := only_beam_gather(chain.graph, node)) is not None and gather.index in needed:
                 # There are as many beams as rows of tokens, whose number is known ahead.
                 rewriter.redirect_uses(_twin(graph, same, gather.outputs[0]), zeros)
     reads = {cache.read for cache in others}

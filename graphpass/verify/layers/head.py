@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.ir.operators import CASTS
 from graphpass.ir.values import fixed_size, head_of, is_activation, is_scalar, known_elements
-from graphpass.verify.layers.slices import Cutter, bounds, columns_of, weights_of
+from graphpass.verify.layers.slices import Cutter, bounds, columns_of, multiplied_constant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def find_head(graph: Graph, logits: Node) -> Head | None:
     product = head_of(graph, logits)
     if product is None or product.op != "MatMul":
         return None
-    weights, axis = weights_of(graph, product), columns_of(product)
+    weights, axis = multiplied_constant(graph, product), columns_of(product)
     words = fixed_size(weights, axis)
     if weights is None or words is None or not _treats_words_alike(graph, product, logits.source()):
         return None

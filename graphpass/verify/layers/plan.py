@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.caches.chain import Chain, find_chain
+from graphpass.analysis.caches.chain import LayerChain, find_chain
 from graphpass.ir.values import fixed_size
 from graphpass.verify.identities import Contents, identify
 
@@ -32,7 +32,7 @@ class Part:
         caches: Names of caches that belong to it.
     """
 
-    chain: Chain
+    chain: LayerChain
     entry: Value | None
     exit: Value | None
     caches: tuple[str, ...]
@@ -93,14 +93,16 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
     return Plan(tuple(zip(*sides, strict=True)), contents)
 
 
-def _chain(model: Model) -> Chain | str:
+def _chain(model: Model) -> LayerChain | str:
     chain = find_chain(model)
     if not isinstance(chain, str) and fixed_size(chain.tokens, 1) is not None:
         return "it takes a fixed number of tokens, so that parts without caches cannot run"
     return chain
 
 
-def _paired(reference: Chain, candidate: Chain, contents: tuple[Contents, Contents]) -> list[tuple[Value, Value]]:
+def _paired(
+    reference: LayerChain, candidate: LayerChain, contents: tuple[Contents, Contents]
+) -> list[tuple[Value, Value]]:
     """Return the values of both models, in order, before which they read the same weights."""
     counts = [
         Counter(content[node] for node in chain.weights if node in content)
@@ -125,7 +127,7 @@ def hash_of(key: Hashable) -> int:
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:16])
 
 
-def _sums(chain: Chain, content: Contents, common: Mapping[Hashable, int]) -> list[int]:
+def _sums(chain: LayerChain, content: Contents, common: Mapping[Hashable, int]) -> list[int]:
     """Return the sum of common weights read up to each cut."""
     pieces = [0] * (len(chain.cuts) + 1)
     for node, piece in chain.weights.items():
@@ -137,14 +139,14 @@ def _sums(chain: Chain, content: Contents, common: Mapping[Hashable, int]) -> li
     return sums
 
 
-def _segments(chain: Chain, cuts: list[Value]) -> dict[str, int]:
+def _segments(chain: LayerChain, cuts: list[Value]) -> dict[str, int]:
     """Return the segment between ``cuts`` that each cache lies in."""
     places = {cut: place for place, cut in enumerate(chain.cuts)}
     ends = [places[cut] for cut in cuts]
     return {name: bisect_left(ends, piece) for name, piece in chain.homes.items()}
 
 
-def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
+def _starts(chains: list[LayerChain], pairs: list[tuple[Value, Value]]) -> list[int]:
     """Return the pairs that begin parts: around segments with caches, and after the last layer."""
     segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
     holding = sorted({segment for side in segments for segment in side.values()}) or list(range(len(pairs) + 1))
@@ -156,7 +158,7 @@ def _starts(chains: list[Chain], pairs: list[tuple[Value, Value]]) -> list[int]:
     return sorted(starts | ({after} if after < len(pairs) else set()))
 
 
-def _parts(chain: Chain, cuts: list[Value], starts: list[int]) -> list[Part]:
+def _parts(chain: LayerChain, cuts: list[Value], starts: list[int]) -> list[Part]:
     segments = _segments(chain, cuts)
     bounds = [-1, *starts, len(cuts)]
     parts = []

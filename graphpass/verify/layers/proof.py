@@ -26,7 +26,7 @@ from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.lockstep import WIDENED, compare_by
 from graphpass.verify.pairing import with_names
-from graphpass.verify.request import Request
+from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import widened, with_rounding
 from graphpass.verify.structure.proof import compare_structures
 
@@ -74,7 +74,7 @@ def compare_within(
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
         UsageError: GP250, ``budget`` is none.
     """
-    comparison = _compared(Request(**settings), reference, candidate, budget, all_layers=all_layers)
+    comparison = _compared(ProofRequest(**settings), reference, candidate, budget, all_layers=all_layers)
     if not comparison.passed:
         return comparison
     with stage("comparing structures"):
@@ -85,7 +85,7 @@ def compare_within(
 
 
 def _compared(
-    request: Request, reference: Model, candidate: Model, budget: str | None, *, all_layers: bool
+    request: ProofRequest, reference: Model, candidate: Model, budget: str | None, *, all_layers: bool
 ) -> Comparison:
     limits = Budget.of_machine() if budget is None else Budget.parse(budget)
     if not all_layers and limits.holds((reference, candidate)):
@@ -121,7 +121,7 @@ def _set_aside() -> Iterator[None]:
 @dataclass
 class _Proof:
     plan: Plan
-    request: Request
+    request: ProofRequest
     runs: list[Comparison] = field(default_factory=list)
 
     def run(self, *, all_layers: bool) -> Comparison:
@@ -187,7 +187,7 @@ class _Proof:
         gc.collect()
         return result.passed
 
-    def _request(self, name: str, pair: tuple[Part, Part]) -> Request:
+    def _request(self, name: str, pair: tuple[Part, Part]) -> ProofRequest:
         request = self.request
         if request.prompt_ids is not None and pair[0].exit is not None:
             # Outputs of a part are as wide as the stream, and stand for a vocabulary.
@@ -224,7 +224,7 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
     reaches = [run.reach for run in runs if run.reach is not None]
     if not reaches:
         return None
-    turns = {length for reach in reaches for length in reach.turns}
+    thresholds = {length for reach in reaches for length in reach.thresholds}
     steps = {step for reach in reaches for step in reach.steps}
     counts = (
         sum(reach.masks for reach in reaches),
@@ -234,7 +234,7 @@ def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
     totals: dict[Subject, LengthProof] = {}
     for proof in (proof for reach in reaches for proof in reach.proofs):
         totals[proof.subject] = totals[proof.subject] + proof if proof.subject in totals else proof
-    return Reach(tuple(sorted(turns)), tuple(sorted(steps)), *counts, tuple(totals.values()))
+    return Reach(tuple(sorted(thresholds)), tuple(sorted(steps)), *counts, tuple(totals.values()))
 
 
 def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:

@@ -27,7 +27,7 @@ def bounds(size: int, elements: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(size * number // count for number in range(count + 1)))
 
 
-def weights_of(graph: Graph, product: Node) -> Value | None:
+def multiplied_constant(graph: Graph, product: Node) -> Value | None:
     """Return the Constant ``[k, n]`` that a MatMul multiplies with, before casts, if it does."""
     weights = graph.look_through(product.source(1), CASTS)
     sizes = [size for size in weights.shape or () if isinstance(size, int)]

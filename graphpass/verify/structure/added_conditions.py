@@ -18,7 +18,7 @@ from graphpass.analysis.symbolic.solver import Example, example_of
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Region
-from graphpass.verify.structure.tensors import Tensors
+from graphpass.verify.structure.tensors import DefinedTensors
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Node
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _COMPARISONS = {"not_positive", "zero"}
 
 
-def added_conditions(sides: tuple[Tensors, ...], operators: Iterable[Node]) -> tuple[Region, ...]:
+def added_conditions(sides: tuple[DefinedTensors, ...], operators: Iterable[Node]) -> tuple[Region, ...]:
     """Return operators that compare the batch, rows or token ids as the reference does not.
 
     Args:
@@ -49,7 +49,7 @@ def added_conditions(sides: tuple[Tensors, ...], operators: Iterable[Node]) -> t
     return tuple(regions.values())
 
 
-def _comparisons(tensors: Tensors, node: Node) -> list[Expr]:
+def _comparisons(tensors: DefinedTensors, node: Node) -> list[Expr]:
     """Return comparisons with the batch, rows or token ids in an operator's results."""
     comparisons: dict[Expr, None] = {}
     for value in node.outputs:
@@ -78,7 +78,7 @@ def _values(root: Expr) -> Iterator[Expr]:
             pending += part.operands
 
 
-def _others(tensors: Tensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:
+def _others(tensors: DefinedTensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:
     """Return what stands for another batch, other rows and other token ids in a condition."""
     tokens = token_input(tensors.graph)
     ids = None if tokens is None else tensors.graph.producer(tokens).name
@@ -93,7 +93,7 @@ def _others(tensors: Tensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:
     return symbols
 
 
-def _decisive(tensors: Tensors, condition: Expr) -> str | None:
+def _decisive(tensors: DefinedTensors, condition: Expr) -> str | None:
     """Return what of the batch decides a condition, by an example of two that differ."""
     indices = [part for part in ex.walk(condition) if part.op == "index"]
     for subject, others in _others(tensors, condition).items():

@@ -17,7 +17,7 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.analysis.symbolic.places import digits
-from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented
 
 #: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
@@ -45,7 +45,7 @@ class Algebra:
         neutral: Functions that round to the type which the reference computes in; they count as nothing.
     """
 
-    def __init__(self, angles: Angles, limit: int, neutral: Iterable[str] = ()) -> None:
+    def __init__(self, angles: AngleTables, limit: int, neutral: Iterable[str] = ()) -> None:
         """Begin with none.
 
         Args:

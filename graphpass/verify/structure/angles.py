@@ -23,7 +23,7 @@ _HALF_UNITS = {"f16": 2.0**-11, "bf16": 2.0**-9}
 _FUNCTIONS = {"cos": numpy.cos, "sin": numpy.sin}
 
 
-class Angles:
+class AngleTables:
     """Frequencies by which positions are multiplied.
 
     Attributes:

@@ -17,8 +17,8 @@ from graphpass.ir.values import REALS
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
-    from graphpass.verify.structure.definitions import Weight
-    from graphpass.verify.structure.weights import Weights
+    from graphpass.verify.structure.definitions import KnownWeight
+    from graphpass.verify.structure.weights import WeightDigests
 
     Matrix = numpy.ndarray[Any, Any]
 
@@ -87,13 +87,13 @@ class _Made:
         return keys[0] == keys[1]
 
 
-class Blocks:
+class ConstantBlocks:
     """Rows of the constants of one model.
 
     Rows are found by a sum of their bits, and compared.
     """
 
-    def __init__(self, graph: Graph, element: Callable[[Value, Index], Expr], weights: Weights) -> None:
+    def __init__(self, graph: Graph, element: Callable[[Value, Index], Expr], weights: WeightDigests) -> None:
         """Read nothing yet.
 
         Args:
@@ -129,7 +129,7 @@ class Blocks:
         return result
 
     @cached_property
-    def _whole(self) -> frozenset[Weight | None]:
+    def _whole(self) -> frozenset[KnownWeight | None]:
         nodes = self._graph.of_op("Constant")
         return frozenset(self._weights.of(self._graph, node.outputs[0]) for node in nodes)
 

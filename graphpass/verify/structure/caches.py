@@ -11,7 +11,7 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.moves import moves_slots, selects_rows
-from graphpass.verify.structure.tensors import Leaf, Window
+from graphpass.verify.structure.tensors import CacheWindow, Leaf
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Carried:
             first, second = [axis for axis, _ in known], [other for _, other in known]
         return tuple(first), tuple(second)
 
-    def windows(self) -> tuple[Window | None, Window | None]:
+    def windows(self) -> tuple[CacheWindow | None, CacheWindow | None]:
         """Return the common part of both tensors, if one is larger on one axis.
 
         States of convolutions have further columns before it; keys and values are filled with zeros after it.
@@ -60,7 +60,7 @@ class Carried:
         assert isinstance(its, int)
         count, is_filled = min(mine, its), self.reference.kind == "kv"
         result = [
-            None if size == count else Window(axis, 0 if is_filled else size - count, count, is_filled)
+            None if size == count else CacheWindow(axis, 0 if is_filled else size - count, count, is_filled)
             for size, axis in zip((mine, its), axes, strict=True)
         ]
         return result[0], result[1]

@@ -10,9 +10,9 @@ from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr, read
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.values import INTEGERS, REALS
-from graphpass.verify.structure.angles import Angles
-from graphpass.verify.structure.blocks import Blocks
-from graphpass.verify.structure.weights import SMALL, Weights
+from graphpass.verify.structure.angles import AngleTables
+from graphpass.verify.structure.blocks import ConstantBlocks
+from graphpass.verify.structure.weights import SMALL, WeightDigests
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
@@ -24,7 +24,7 @@ _LARGEST_TABLE = 1 << 26
 class Constants:
     """Elements of large constants."""
 
-    def __init__(self, angles: Angles, weights: Weights, blocks: Blocks | None = None) -> None:
+    def __init__(self, angles: AngleTables, weights: WeightDigests, blocks: ConstantBlocks | None = None) -> None:
         """Begin with none.
 
         Args:
@@ -72,4 +72,4 @@ class Constants:
                 raise UnknownError("its elements cannot be read")
             return expr
 
-        return Constants(self._angles, self._weights, Blocks(other, element, self._weights))
+        return Constants(self._angles, self._weights, ConstantBlocks(other, element, self._weights))

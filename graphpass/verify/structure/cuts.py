@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import NO_DATA, SOURCES
-from graphpass.verify.structure.regions import Key, Unequal, axes_of, key_of, keys_of
-from graphpass.verify.structure.tensors import Tensors
+from graphpass.verify.structure.regions import Key, Unequal, indices_of, key_of, keys_of
+from graphpass.verify.structure.tensors import DefinedTensors
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.expressions import Expr
@@ -32,7 +32,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutTensor:
     """A tensor that both models compute, and that is fed to what follows in both.
 
     Attributes:
@@ -46,7 +46,9 @@ class Cut:
     members: tuple[tuple[Member, ...], ...]
 
 
-def find_cuts(sides: Sequence[Tensors], results: Sequence[Sequence[Value]], unequal: Unequal) -> tuple[Cut, ...]:
+def find_cuts(
+    sides: Sequence[DefinedTensors], results: Sequence[Sequence[Value]], unequal: Unequal
+) -> tuple[CutTensor, ...]:
     """Return cuts from which both models compute unequal results.
 
     Nothing may be computed beside a cut that is upstream of it, as it would not fit the numbers there; and both models
@@ -70,16 +72,18 @@ def find_cuts(sides: Sequence[Tensors], results: Sequence[Sequence[Value]], uneq
             return tuple(cuts)
 
 
-def _members(tensors: Tensors, keys: Mapping[Key, Value]) -> dict[Key, list[tuple[Value, Sequence[Expr], Tensors]]]:
+def _members(
+    tensors: DefinedTensors, keys: Mapping[Key, Value]
+) -> dict[Key, list[tuple[Value, Sequence[Expr], DefinedTensors]]]:
     """Return the tensors that are one of some, with the indices of their common form."""
-    members: dict[Key, list[tuple[Value, Sequence[Expr], Tensors]]] = {}
+    members: dict[Key, list[tuple[Value, Sequence[Expr], DefinedTensors]]] = {}
     for value, key in keys_of(tensors):
         if key in keys:
-            members.setdefault(key, []).append((value, axes_of(tensors, value) or (), tensors))
+            members.setdefault(key, []).append((value, indices_of(tensors, value) or (), tensors))
     return members
 
 
-def _cut(name: str, sides: Sequence[Sequence[tuple[Value, Sequence[Expr], Tensors]]]) -> Cut | None:
+def _cut(name: str, sides: Sequence[Sequence[tuple[Value, Sequence[Expr], DefinedTensors]]]) -> CutTensor | None:
     """Return a cut of equal tensors; ``None`` if one model has no fit one.
 
     Fit tensors are the common form with axes exchanged. Others, such as those with merged axes, are computed from
@@ -97,7 +101,7 @@ def _cut(name: str, sides: Sequence[Sequence[tuple[Value, Sequence[Expr], Tensor
             own.append(Member(value, tuple(places[index] for index in indices), tensors.shape(value)))
             sizes.add(tuple(index.args[1] for index in indices))
         members.append(tuple(own))
-    return Cut(name, sizes.pop(), tuple(members)) if all(members) and len(sizes) == 1 else None
+    return CutTensor(name, sizes.pop(), tuple(members)) if all(members) and len(sizes) == 1 else None
 
 
 def _from_data(graph: Graph) -> set[int]:
@@ -109,7 +113,9 @@ def _from_data(graph: Graph) -> set[int]:
     return {use.node.index for use in uses if use.node.op not in NO_DATA}
 
 
-def _fitting(graph: Graph, side: int, results: Iterable[Value], cuts: Sequence[Cut], data: set[int]) -> Iterator[Cut]:
+def _fitting(
+    graph: Graph, side: int, results: Iterable[Value], cuts: Sequence[CutTensor], data: set[int]
+) -> Iterator[CutTensor]:
     """Yield the cuts that results need and that nothing upstream goes around."""
     fed = {member.value: place for place, cut in enumerate(cuts) for member in cut.members[side]}
     reached = [node for node in downstream(graph, results, fed, shapes=False) if node.op not in SOURCES]

@@ -31,7 +31,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class KnownWeight:
     """A constant that expressions read, known by its contents.
 
     Attributes:

@@ -20,7 +20,7 @@ from graphpass.ir.values import HALVES
 from graphpass.verify.comparison import Fed, Region, StructureProof
 from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
-from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
@@ -29,8 +29,8 @@ from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
-from graphpass.verify.structure.tensors import Tensors, Window
-from graphpass.verify.structure.weights import Weights
+from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors
+from graphpass.verify.structure.weights import WeightDigests
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Value
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ComparedResult:
     """One result of both models: an output, or a cache after the step.
 
     Attributes:
@@ -53,14 +53,14 @@ class Result:
     reference: Value
     candidate: Value | None
     orders: tuple[tuple[int, ...], tuple[int, ...]]
-    windows: tuple[Window | None, Window | None] = (None, None)
+    windows: tuple[CacheWindow | None, CacheWindow | None] = (None, None)
 
 
 class Comparer:
     """Both models as expressions."""
 
     def __init__(
-        self, models: tuple[Model, Model], weights: Weights, outputs: Iterable[str], *, unpadded: bool
+        self, models: tuple[Model, Model], weights: WeightDigests, outputs: Iterable[str], *, unpadded: bool
     ) -> None:
         """Pair inputs, caches and outputs.
 
@@ -75,14 +75,14 @@ class Comparer:
         self.pairs = tuple(pairs)
         self.shared = list(never_selected(self.models, pairs))
         halves = _halves(reference)
-        self.angles = Angles(halves)
+        self.angles = AngleTables(halves)
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
         neutral = [f"round_{kind}" for kind in halves]
         definitions = Definitions(Algebra(self.angles, limit, neutral), KnownMasks())
         constants = Constants(self.angles, weights)
         both = constants, constants.by_blocks(reference.graph)
         self.sides = tuple(
-            Tensors(
+            DefinedTensors(
                 models[side],
                 table(),
                 read_inputs(model, leaves_of(self.models, pairs, side), unpadded=unpadded),
@@ -94,15 +94,15 @@ class Comparer:
         # Layer by layer, as the number of elements that one value is made of at once is limited.
         self.results = [*self._written(pairs), *self._outputs(outputs)]
 
-    def _outputs(self, names: Iterable[str]) -> Iterable[Result]:
+    def _outputs(self, names: Iterable[str]) -> Iterable[ComparedResult]:
         for name in names:
             values = [model.graph.writes.get(name) for model in self.models]
             left, right = (None if node is None else node.source() for node in values)
             if left is not None:
                 rank = tuple(range(left.rank or 0))
-                yield Result(name, left, right, (rank, rank))
+                yield ComparedResult(name, left, right, (rank, rank))
 
-    def _written(self, pairs: Collection[Carried]) -> Iterable[Result]:
+    def _written(self, pairs: Collection[Carried]) -> Iterable[ComparedResult]:
         by_name = {pair.name: pair for pair in pairs}
         for cache in analyze_caches(self.models[0]).caches:
             value = written(self.models[0], cache)
@@ -110,15 +110,17 @@ class Comparer:
                 continue
             pair = by_name.get(cache.name)
             if pair is None:
-                yield Result(cache.name, value, None, ((), ()))
+                yield ComparedResult(cache.name, value, None, ((), ()))
             else:
-                yield Result(cache.name, value, written(self.models[1], pair.candidate), pair.orders(), pair.windows())
+                yield ComparedResult(
+                    cache.name, value, written(self.models[1], pair.candidate), pair.orders(), pair.windows()
+                )
         for pair in pairs:
             first = starts(self.models, pair)
             if first is not None:
-                yield Result(f"{pair.name} before the first step", *first, pair.orders(), pair.windows())
+                yield ComparedResult(f"{pair.name} before the first step", *first, pair.orders(), pair.windows())
 
-    def expression(self, side: int, value: Value, order: tuple[int, ...], window: Window | None = None) -> Expr:
+    def expression(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None = None) -> Expr:
         """Return a value, or a part of it, as a function of its indices."""
         tensors = self.sides[side]
         sizes = list(tensors.shape(value))
@@ -130,14 +132,14 @@ class Comparer:
         index = tuple(own) if window is None else window.shifted(tuple(own), window.first)
         return tensors.definitions.algebra.cases(tensors.of(value, index))
 
-    def _is_filled(self, side: int, value: Value, order: tuple[int, ...], window: Window | None) -> bool:
+    def _is_filled(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None) -> bool:
         """Return whether the rest of a tensor that is filled with 0 stays 0."""
         if window is None or not window.is_filled:
             return True
         size = self.sides[side].shape(value)[window.axis].as_number
         if not isinstance(size, int):
             return False
-        rest = Window(window.axis, window.count, size - window.count, is_filled=True)
+        rest = CacheWindow(window.axis, window.count, size - window.count, is_filled=True)
         return self.expression(side, value, order, rest) is ex.ZERO
 
     @property
@@ -169,16 +171,16 @@ class Comparer:
             assumptions[f"{', '.join(self.shared)} are equal in all rows that continue one sequence"] = None
         return tuple(assumptions)
 
-    def operators(self, results: Iterable[Result]) -> int:
+    def operators(self, results: Iterable[ComparedResult]) -> int:
         """Return the number of the candidate's operators upstream of results."""
         values = [result.candidate for result in results if result.candidate is not None]
         return len(operators_of(self.models[1].graph, values))
 
-    def unequal(self) -> list[Result]:
+    def unequal(self) -> list[ComparedResult]:
         """Return the results that are not shown to be equal."""
         return [result for result in self.results if not self.is_equal(result)]
 
-    def is_equal(self, result: Result) -> bool:
+    def is_equal(self, result: ComparedResult) -> bool:
         """Return whether a result is equal in both models for every input."""
         if result.candidate is None:
             return False
@@ -213,7 +215,7 @@ def _halves(reference: Model) -> frozenset[str]:
 _WORK, _LEAST_WORK = 12, 8000
 
 
-Feed: TypeAlias = "Callable[[Comparer, Sequence[Result], Unequal], Fed]"
+Feed: TypeAlias = "Callable[[Comparer, Sequence[ComparedResult], Unequal], Fed]"
 """Runs what is left on numbers of its own."""
 
 
@@ -280,7 +282,7 @@ def _compare(reference: Model, candidate: Model, feed: Feed | None) -> Structure
 
 def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed | None) -> StructureProof:
     models = reference, candidate
-    weights = Weights(models)
+    weights = WeightDigests(models)
     comparer = Comparer(models, weights, outputs, unpadded=False)
     assumed = comparer.assumed
     total = comparer.operators(comparer.results)
@@ -303,7 +305,7 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed, added, fed)
 
 
-def _sources(candidate: Model, unequal: list[Result]) -> list[Value]:
+def _sources(candidate: Model, unequal: list[ComparedResult]) -> list[Value]:
     """Return the values of results, or all that the candidate has if one is lacking."""
     values = [result.candidate for result in unequal if result.candidate is not None]
     if len(values) == len(unequal):

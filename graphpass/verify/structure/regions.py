@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.operators import NO_DATA, SOURCES
 from graphpass.verify.comparison import Region
 from graphpass.verify.structure.definitions import Definition
-from graphpass.verify.structure.tensors import Tensors
+from graphpass.verify.structure.tensors import DefinedTensors
 
 if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
@@ -46,7 +46,7 @@ class Unequal:
     frontier: tuple[Value, ...]
 
 
-def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> Unequal:
+def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value]) -> Unequal:
     """Return the candidate's operators upstream of unequal results.
 
     A value of the candidate is equal if the reference has a tensor of the same elements, in any order of axes.
@@ -82,7 +82,7 @@ def unequal_operators(sides: tuple[Tensors, ...], results: Iterable[Value]) -> U
     return Unequal(tuple(nodes), regions, frontier)
 
 
-def keys_of(tensors: Tensors) -> Iterator[tuple[Value, Key]]:
+def keys_of(tensors: DefinedTensors) -> Iterator[tuple[Value, Key]]:
     """Yield the tensors that a model computes, and what each is."""
     for node in tensors.graph.nodes:
         for value in node.outputs if node.op not in {"Constant", "Result", "Assign"} else ():
@@ -90,7 +90,7 @@ def keys_of(tensors: Tensors) -> Iterator[tuple[Value, Key]]:
                 yield value, key
 
 
-def key_of(tensors: Tensors, value: Value) -> Key | None:
+def key_of(tensors: DefinedTensors, value: Value) -> Key | None:
     """Return what a tensor is, without the order of its axes."""
     tensor = _as_tensor(tensors, value)
     if tensor is None or tensor.sort != "real":
@@ -99,7 +99,7 @@ def key_of(tensors: Tensors, value: Value) -> Key | None:
     return source if isinstance(source, Definition) else tensor
 
 
-def axes_of(tensors: Tensors, value: Value) -> Sequence[Expr] | None:
+def indices_of(tensors: DefinedTensors, value: Value) -> Sequence[Expr] | None:
     """Return a tensor's indices in the order of its common form, if any."""
     tensor = _as_tensor(tensors, value)
     if tensor is None or tensor.sort != "real" or not isinstance(tensor.args[0], Definition):
@@ -107,7 +107,7 @@ def axes_of(tensors: Tensors, value: Value) -> Sequence[Expr] | None:
     return tensor.args[1:]
 
 
-def _as_tensor(tensors: Tensors, value: Value) -> Expr | None:
+def _as_tensor(tensors: DefinedTensors, value: Value) -> Expr | None:
     try:
         expr = tensors.whole(value)
     except UnknownError:
@@ -115,7 +115,7 @@ def _as_tensor(tensors: Tensors, value: Value) -> Expr | None:
     return expr if expr.sort != "real" else tensors.definitions.abstract("tensor", (), (expr,), ())
 
 
-def _region(tensors: Tensors, node: Node) -> Region:
+def _region(tensors: DefinedTensors, node: Node) -> Region:
     reason = next(
         (miss.reason for miss in tensors.misses.values() if miss.node is node), "the reference has no equal value"
     )

@@ -10,7 +10,7 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.definitions import Selection
-from graphpass.verify.structure.tensors import Steps, Tensors, closed, definitions_of
+from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
 
 #: Orders of TopK's results that are known, by value of the attribute.
 _BY_VALUE = frozenset({"value", "score", "SortType.SORT_VALUES"})
@@ -50,7 +50,7 @@ def _one_hot(element: Element) -> Steps:
 
 def _condition(elements: object, node: Node) -> tuple[Request, Callable[[Expr], Selection]]:
     """Return an element of NonZero's operand, and the selection that it makes."""
-    assert isinstance(elements, Tensors)
+    assert isinstance(elements, DefinedTensors)
     own, definitions = elements.own_index(node.source(), "p"), elements.definitions
     return (node.source(), own), lambda body: definitions.selection(definitions.algebra.normal(ex.holds(body)), own)
 

@@ -25,7 +25,7 @@ Steps: TypeAlias = "Generator[Request, Expr, Expr]"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class CacheWindow:
     """Elements of a cache that the other model's smaller one has, too.
 
     Attributes:
@@ -65,7 +65,7 @@ class Leaf:
     batch: int | None
     is_cut: bool = False
     selectors: frozenset[str] = frozenset()
-    window: Window | None = None
+    window: CacheWindow | None = None
 
     def place(self, index: Index) -> Index:
         """Return an index into the tensor as one into the common form."""
@@ -95,7 +95,7 @@ class Inputs:
 _DEEPEST = 8
 
 
-class Tensors(Elements):
+class DefinedTensors(Elements):
     """Elements of one model's tensors.
 
     Attributes:
@@ -274,13 +274,13 @@ def closed(define: Callable[[Element], Steps], *, by_part: bool = False) -> Rule
 
     def rule(element: Element) -> Steps:
         tensors = element.elements
-        assert isinstance(tensors, Tensors)
+        assert isinstance(tensors, DefinedTensors)
         return (yield from tensors.closed(element, define, by_part=by_part))
 
     return rule
 
 
-def _kind(node: Node, tensors: Tensors) -> tuple[str, int] | None:
+def _kind(node: Node, tensors: DefinedTensors) -> tuple[str, int] | None:
     """Return what an operator computes of its operands; ``None`` if it may depend on more."""
     is_changing = node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
     return None if is_changing else meaning(node, tensors.model)
@@ -289,7 +289,7 @@ def _kind(node: Node, tensors: Tensors) -> tuple[str, int] | None:
 def as_function(element: Element, reason: str) -> Steps:
     """Return an element as a function of kind, attributes and operands."""
     tensors, node = element.elements, element.node
-    assert isinstance(tensors, Tensors)
+    assert isinstance(tensors, DefinedTensors)
     kind = _kind(node, tensors)
     if kind is None:
         raise UnknownError(reason)
@@ -317,7 +317,7 @@ _CHANGING = SOURCES | {"Assign", "Bernoulli", "Dropout", "Multinomial", "OpaqueC
 def definitions_of(element: Element) -> Definitions:
     """Return the definitions that an element's rule is to add to."""
     tensors = element.elements
-    assert isinstance(tensors, Tensors)
+    assert isinstance(tensors, DefinedTensors)
     return tensors.definitions
 
 
@@ -334,4 +334,4 @@ def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
     return expr
 
 
-__all__ = ["Leaf", "Steps", "Tensors", "UnknownError", "closed", "definitions_of"]
+__all__ = ["DefinedTensors", "Leaf", "Steps", "UnknownError", "closed", "definitions_of"]

@@ -11,7 +11,7 @@ import numpy
 from graphpass.dialects.weights import holder_of, weights_of
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.values import HALVES
-from graphpass.verify.structure.definitions import Weight
+from graphpass.verify.structure.definitions import KnownWeight
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SMALL = 4096
 
 
-class Weights:
+class WeightDigests:
     """Large constants by digests of their values; those of equal shape and contents are equal."""
 
     def __init__(self, models: tuple[Model, Model]) -> None:
@@ -31,13 +31,13 @@ class Weights:
         """
         shared = _shared_weights(models)
         self._shared = frozenset(shared)
-        self._known: dict[tuple[int, int], Weight | None] = dict(shared)
+        self._known: dict[tuple[int, int], KnownWeight | None] = dict(shared)
 
     def is_shared(self, graph: Graph, value: Value) -> bool:
         """Return whether both models read a constant from one place of a file."""
         return (id(graph), value.node) in self._shared
 
-    def of(self, graph: Graph, value: Value) -> Weight | None:
+    def of(self, graph: Graph, value: Value) -> KnownWeight | None:
         """Return a constant; ``None`` if it cannot be read."""
         key = id(graph), value.node
         if key not in self._known:
@@ -45,7 +45,7 @@ class Weights:
         return self._known[key]
 
 
-def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], Weight]:
+def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], KnownWeight]:
     by_holder = [{weight.holder: weight for weight in weights_of(model, SMALL)} for model in models]
     places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in by_holder)) - {None}
     entries = [
@@ -55,7 +55,7 @@ def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], Weight
         if holder_of(node) in weights
     ]
     return {
-        (graph, node.index): Weight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
+        (graph, node.index): KnownWeight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
         for graph, node, weight in entries
         if weight.bytes_of in places
     }
@@ -65,14 +65,14 @@ def _kind(element_type: str, shape: Iterable[int]) -> str:
     return f"{element_type} {[size for size in shape if size != 1]}"
 
 
-def _weight_of(graph: Graph, value: Value) -> Weight | None:
+def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
     try:
         constant = graph.constant(value, 1 << 62)
     except FileNotFoundError:
         return None
     if constant is None or constant.dtype.hasobject:
         return None
-    return Weight(digest_of(constant, value.element_type), value.name)
+    return KnownWeight(digest_of(constant, value.element_type), value.name)
 
 
 def digest_of(array: numpy.ndarray[Any, Any], element_type: str) -> str:

@@ -14,7 +14,7 @@ from support.models import dynamo, fixtures, hybrids, steps, vision
 
 import graphpass
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.text import expression_text
 from graphpass.ir.bodies import inlined
 
 OTHERS = {
@@ -59,7 +59,7 @@ def test_masks_of_other_exporters_are_known(name):
 )
 def test_a_mask_is_what_a_paper_would_write(path, words):
     mask = inlined(exported(path)).analysis(find_masks)[0]
-    assert {text(part) for part in mask.visible.args} == words
+    assert {expression_text(part) for part in mask.visible.args} == words
 
 
 def test_layers_share_a_mask():

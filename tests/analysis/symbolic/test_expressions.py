@@ -8,7 +8,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided, is_natural, quotient
 from graphpass.analysis.symbolic.evaluate import value_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
-from graphpass.analysis.symbolic.text import text
+from graphpass.analysis.symbolic.text import expression_text
 
 BATCH, PAST, LENGTH = ex.length("batch", 1), ex.length("past"), ex.length("length", 1)
 TOTAL = ex.add(PAST, LENGTH)
@@ -34,7 +34,7 @@ def test_operands_are_in_one_order_whichever_was_made_first():
     def written(*names):
         made = {name: ex.read(name, (), "real") for name in names}
         one, other = made["first made"], made["made after"]
-        return [text(build(one, other)) for build in (ex.add, ex.multiply, ex.equal)]
+        return [expression_text(build(one, other)) for build in (ex.add, ex.multiply, ex.equal)]
 
     assert written("first made", "made after") == written("made after", "first made")
 
@@ -70,9 +70,9 @@ def conditions(draw, place):
 def test_normal_forms_keep_the_meaning(data):
     place = data.draw(places())
     for expr, meant in data.draw(conditions(place)):
-        assert value_at(expr, place, None) == meant, text(expr)
+        assert value_at(expr, place, None) == meant, expression_text(expr)
         if expr.sort == "int" and is_natural(expr):
-            assert meant >= 0, text(expr)
+            assert meant >= 0, expression_text(expr)
 
 
 def test_equal_expressions_are_one_object():
@@ -113,4 +113,4 @@ def test_rounding_keeps_small_integers():
 
 def test_in_words():
     window = ex.conjunction(ex.at_most(K, ex.add(PAST, Q)), ex.less(ex.subtract(ex.add(PAST, Q), number(8)), K))
-    assert {"k <= past + q", "past + q <= 7 + k"} == {text(part) for part in window.args}
+    assert {"k <= past + q", "past + q <= 7 + k"} == {expression_text(part) for part in window.args}

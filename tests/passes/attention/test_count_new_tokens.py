@@ -9,7 +9,7 @@ from support.generated import generates
 from support.loaded import converted, exported, onnx_model, ran
 
 import graphpass
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.errors import UnsupportedError
 from graphpass.ir.operators import NEW_TOKENS
 from graphpass.runtime import open_session
@@ -31,7 +31,7 @@ def fed(model, mask):
 
 
 def takes_several(model) -> bool:
-    return not find_stepping(model, graphpass.analyze_caches(model)).rows_one_by_one
+    return not find_step_tokens(model, graphpass.analyze_caches(model)).rows_one_by_one
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from support.models import export, hybrids
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.quantized import find_cache_scales, rounded
+from graphpass.analysis.caches.quantized import find_cache_scales, round_cache
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rounded_caches import round_caches, widen_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.errors import ReadError, UnsupportedError, UsageError
-from graphpass.passes.caches.quantize_caches import Pairs, scale_of
+from graphpass.passes.caches.quantize_caches import Pairs, cache_scale_of
 from graphpass.runtime import open_session
 from graphpass.targets import check_model
 from graphpass.verify import compare
@@ -114,22 +114,22 @@ def test_the_operator_rounds_as_verification_does():
         held.append(session.contents())
     name, scale = next(iter(find_cache_scales(result).items()))
     # Of the first layer, which reads nothing that was rounded.
-    assert numpy.array_equal(held[0][name] * scale.scale, rounded(held[1][name], scale.scale, 8))
+    assert numpy.array_equal(held[0][name] * scale.scale, round_cache(held[1][name], scale.scale, 8))
 
 
 @pytest.mark.parametrize("pairs", [Pairs(3, interleaved=False), Pairs(3, interleaved=True)])
 def test_scales_of_rotated_channels_hold_at_any_position(pairs):
     generator = numpy.random.default_rng(0)
     keys = generator.standard_normal((2, 50, 8)).astype(numpy.float32)
-    scale = scale_of(keys, 8, pairs)
+    scale = cache_scale_of(keys, 8, pairs)
     first = numpy.arange(3) * (2 if pairs.interleaved else 1)
     second = first + (1 if pairs.interleaved else 3)
     for angle in generator.uniform(0, 6.3, 20):
         turned = keys.copy()
         turned[..., first] = keys[..., first] * numpy.cos(angle) - keys[..., second] * numpy.sin(angle)
         turned[..., second] = keys[..., first] * numpy.sin(angle) + keys[..., second] * numpy.cos(angle)
-        assert numpy.abs(rounded(turned, scale, 8) - turned).max() <= scale.max() / 2 + 1e-6
-    assert numpy.isfinite(scale_of(numpy.zeros_like(keys), 4, None)).all()
+        assert numpy.abs(round_cache(turned, scale, 8) - turned).max() <= scale.max() / 2 + 1e-6
+    assert numpy.isfinite(cache_scale_of(numpy.zeros_like(keys), 4, None)).all()
 
 
 def test_what_cannot_be_rounded_is_refused():

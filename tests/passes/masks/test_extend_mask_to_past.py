@@ -16,7 +16,7 @@ from support.models import export, reference
 
 import graphpass
 from graphpass import PassManager, parse
-from graphpass.analysis.caches.stepping import find_stepping
+from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.engine.passes import Skipped
 from graphpass.runtime import open_session
 from graphpass.verify import compare
@@ -144,5 +144,5 @@ def test_a_mask_that_says_more_is_left_alone():
 )
 def test_what_graphs_say_of_a_step(name: str, variant: str, masks_new_tokens: bool, one_by_one: bool):
     model = exported(f"{name}/{variant}")
-    stepping = find_stepping(model, graphpass.analyze_caches(model))
-    assert (stepping.masks_new_tokens, stepping.one_by_one) == (masks_new_tokens, one_by_one)
+    step_tokens = find_step_tokens(model, graphpass.analyze_caches(model))
+    assert (step_tokens.masks_new_tokens, step_tokens.one_by_one) == (masks_new_tokens, one_by_one)

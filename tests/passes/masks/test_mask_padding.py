@@ -16,7 +16,7 @@ from support.models import reference
 from support.piped import piped
 
 import graphpass
-from graphpass.analysis.caches.stepping import absorbs_padding
+from graphpass.analysis.caches.step_tokens import absorbs_padding
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager

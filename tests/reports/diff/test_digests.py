@@ -11,7 +11,7 @@ from graphpass.io import load
 from graphpass.reports.diff import diff_models
 from graphpass.storage import digests
 from graphpass.storage.digests import digests_of
-from graphpass.storage.weight_file import Place, WeightFile
+from graphpass.storage.weight_file import FileRange, WeightFile
 
 CONTENT = bytes(range(256)) * 9000
 
@@ -26,7 +26,12 @@ def file(tmp_path):
 
 def places(path):
     found = WeightFile.of(path)
-    return [Place(found, 0, 2_200_000), Place(found, 100, 0), Place(found, 5000, 70_000), Place(found, 0, 2_200_000)]
+    return [
+        FileRange(found, 0, 2_200_000),
+        FileRange(found, 100, 0),
+        FileRange(found, 5000, 70_000),
+        FileRange(found, 0, 2_200_000),
+    ]
 
 
 def expected(path):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphpass.analysis.caches.stepping import Stepping
+from graphpass.analysis.caches.step_tokens import StepTokens
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.types import Port
-from graphpass.runtime.sessions.inputs import InputPlan, Step
+from graphpass.runtime.sessions.inputs import InputPlan, StepInputs
 
 NONE = Inventory(stateful=False, caches=())
 KV = Inventory(
@@ -22,7 +22,7 @@ CONV = Inventory(
 IDS = Port("input_ids", (None, None), "i64")
 
 #: Two sequences with three past positions, the second one padded, and two new tokens.
-STEP = Step(
+STEP = StepInputs(
     input_ids=np.array([[7, 8], [9, 4]]),
     attention_mask=np.array([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]]),
     position_ids=np.array([[3, 4], [1, 2]]),
@@ -58,8 +58,8 @@ def test_feeds_what_the_input_declares(port: Port, expected: np.ndarray) -> None
 def test_inputs_that_choose_nothing_are_fed_zeros() -> None:
     for shape in ((), (1,)):
         np.testing.assert_array_equal(feed(Port("num_logits_to_keep", shape, "i64")), np.zeros(shape))
-        stepping = Stepping(passed_on=frozenset({"window"}))
-        fed = InputPlan([IDS, Port("window", shape, "i64")], NONE, stepping).feeds(STEP)["window"]
+        step_tokens = StepTokens(passed_on=frozenset({"window"}))
+        fed = InputPlan([IDS, Port("window", shape, "i64")], NONE, step_tokens).feeds(STEP)["window"]
         np.testing.assert_array_equal(fed, np.zeros(shape))
     with pytest.raises(UnsupportedError, match="window"):
         feed(Port("window", (), "i64"))
@@ -76,15 +76,15 @@ def test_without_growing_caches_the_mask_covers_the_new_tokens_only() -> None:
 
 def test_a_mask_of_the_new_tokens_beside_a_cache_that_grows() -> None:
     mask = Port("attention_mask", (None, None), "i64")
-    plan = InputPlan([IDS, mask], KV, Stepping(masks_new_tokens=True))
+    plan = InputPlan([IDS, mask], KV, StepTokens(masks_new_tokens=True))
     np.testing.assert_array_equal(plan.feeds(STEP)["attention_mask"], np.ones((2, 2)))
     assert not plan.takes_mask
     assert InputPlan([IDS, mask], KV).takes_mask
 
 
 def test_convolution_windows_are_told_their_slots() -> None:
-    plan = InputPlan([IDS, Port("cache_position", (None,), "i64")], CONV, Stepping(one_by_one=True))
-    prefill = Step(STEP.input_ids, np.ones((2, 2), np.int64), STEP.position_ids, past=0)
+    plan = InputPlan([IDS, Port("cache_position", (None,), "i64")], CONV, StepTokens(one_by_one=True))
+    prefill = StepInputs(STEP.input_ids, np.ones((2, 2), np.int64), STEP.position_ids, past=0)
     np.testing.assert_array_equal(plan.feeds(prefill)["cache_position"], [0, 1, 2, 3])
     np.testing.assert_array_equal(plan.feeds(STEP)["cache_position"], [3])
     assert plan.tokens_at_once(past=0, length=5, rows=1) == 5

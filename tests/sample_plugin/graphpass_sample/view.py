@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graphpass.engine.view import View, judged, listed, without
+from graphpass.engine.view import View, judged, listed, without_caches
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 
 
 def view(model: Model, inventory: Inventory) -> View:
     """Return the caches of ``model`` as the sample runtime sees them."""
-    empty = without("sample runtime", inventory)
+    empty = without_caches("sample runtime", inventory)
     if empty is not None:
         return empty
     lost = [cache.name for cache in inventory.of_kind("linear")]

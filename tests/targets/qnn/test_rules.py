@@ -14,7 +14,7 @@ import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.targets.qnn import trial
-from graphpass.targets.qnn.operators import computed, why_on_cpu
+from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu
 from graphpass.testing import parse
 
 QNN = parse_target("qnn{prompt=24,chunk=8,capacity=40,precision=f32}")
@@ -108,8 +108,8 @@ def test_operators_on_constants_are_folded_before() -> None:
         "onnx",
     )
     nodes = {node.op: node for node in model.graph.nodes}
-    assert nodes["Erf"].index not in computed(model.graph)
-    assert nodes["Add"].index in computed(model.graph)
+    assert nodes["Erf"].index not in computed_nodes(model.graph)
+    assert nodes["Add"].index in computed_nodes(model.graph)
 
 
 @pytest.mark.parametrize(

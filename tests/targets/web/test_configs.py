@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphpass.targets.web.configs import Caches, caches_of, like
+from graphpass.targets.web.configs import Caches, configured_caches, like
 
 DENSE = frozenset({"key", "value"})
 STATES = frozenset({"conv", "recurrent"})
@@ -29,7 +29,7 @@ STATES = frozenset({"conv", "recurrent"})
     ],
 )
 def test_caches_of_a_type(config, layers, recurrent):
-    assert caches_of(config) == Caches(layers, recurrent)
+    assert configured_caches(config) == Caches(layers, recurrent)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_caches_of_a_type(config, layers, recurrent):
     ],
 )
 def test_types_that_are_no_decoder_of_one_file(config):
-    assert caches_of(config) is None
+    assert configured_caches(config) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_types_that_are_no_decoder_of_one_file(config):
 )
 def test_a_type_with_such_caches_is_found(layers):
     found = like([frozenset(roles) for roles in layers])
-    assert [*caches_of(found).layers.values()] == layers
+    assert [*configured_caches(found).layers.values()] == layers
 
 
 @pytest.mark.parametrize("layers", [[STATES], [{"recurrent"}, DENSE], [{"conv"}, STATES, DENSE], [{"a"}], []])

@@ -8,9 +8,9 @@ import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.verify.structure.angles import Angles
+from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.constants import Constants
-from graphpass.verify.structure.weights import Weights
+from graphpass.verify.structure.weights import WeightDigests
 
 RANDOM = numpy.random.default_rng(0)
 FIRST, SECOND = (RANDOM.standard_normal((96, 64), numpy.float32) for _ in range(2))
@@ -29,7 +29,7 @@ def holding(**constants: numpy.ndarray) -> OnnxModel:
 def element(made: numpy.ndarray, index: tuple[int, ...]) -> ex.Expr:
     """Return an element of a constant by those of a model with both matrices."""
     models = holding(first=FIRST, second=SECOND), holding(made=made)
-    constants = Constants(Angles(), Weights(models)).by_blocks(models[0].graph)
+    constants = Constants(AngleTables(), WeightDigests(models)).by_blocks(models[0].graph)
     (node,) = models[1].graph.of_op("Constant")
     own = tuple(ex.index(f"x{axis}", ex.number(size)) for axis, size in enumerate(made.shape))
     found = constants.element(models[1].graph, node.outputs[0], own)

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.verify.structure.operators import split_mask
 from graphpass.verify.structure.proof import Comparer, compare_structures
-from graphpass.verify.structure.weights import Weights
+from graphpass.verify.structure.weights import WeightDigests
 
 #: Faults that padded rows alone show, which are left to numbers.
 OF_PADDING = ("padding let in", "causal lost for one layer", "more than 1 pads", "more than 8 pads")
@@ -207,7 +207,7 @@ def test_scores_raised_to_the_lowest_number_keep_their_mask():
 
 def unequal(reference, result, *, unpadded):
     models = reference, result
-    return Comparer(models, Weights(models), ["logits"], unpadded=unpadded).unequal()
+    return Comparer(models, WeightDigests(models), ["logits"], unpadded=unpadded).unequal()
 
 
 @pytest.mark.parametrize(

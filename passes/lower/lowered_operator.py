@@ -1,4 +1,4 @@
-"""`Call`: one operator to lower, and the tools to write its replacement."""
+"""`LoweredOperator`: one operator to lower, and the tools to write its replacement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Call:
+class LoweredOperator:
     """One operator to lower.
 
     Attributes:

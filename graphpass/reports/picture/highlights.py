@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from graphpass.reports.diff.changes import Change, Difference
+from graphpass.reports.diff.changes import Change, ModelDifference
 
 Status = Literal["same", "changed", "removed", "added", "renamed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Highlight:
     """Marks one operator.
 
     Attributes:
@@ -26,7 +26,7 @@ class Mark:
     facets: Mapping[str, str] | None = None
 
 
-def marks_of(difference: Difference | None, side: int) -> tuple[dict[str, Mark], dict[str, Mark]]:
+def highlights_of(difference: ModelDifference | None, side: int) -> tuple[dict[str, Highlight], dict[str, Highlight]]:
     """Return marks of a model's operators, and of its inputs and outputs, by name.
 
     Args:
@@ -39,15 +39,15 @@ def marks_of(difference: Difference | None, side: int) -> tuple[dict[str, Mark],
     return operators, dict(_marked((*difference.inputs, *difference.outputs), side))
 
 
-def _marked(changes: Iterable[Change], side: int) -> Iterator[tuple[str, Mark]]:
+def _marked(changes: Iterable[Change], side: int) -> Iterator[tuple[str, Highlight]]:
     for change in changes:
         facets = (change.before, change.after)
         mine, other = facets[side], facets[1 - side]
         if mine is None:
             continue
         if other is None:
-            yield change.name, Mark("added" if side else "removed")
+            yield change.name, Highlight("added" if side else "removed")
         elif list(mine) == list(other) == ["name"]:
-            yield mine["name"], Mark("renamed", other["name"], mine)
+            yield mine["name"], Highlight("renamed", other["name"], mine)
         else:
-            yield change.name, Mark("changed", None, mine)
+            yield change.name, Highlight("changed", None, mine)

@@ -3,7 +3,7 @@
 import pytest
 from support.models import export
 
-from graphpass.analysis.lengths.turns import find_turns
+from graphpass.analysis.lengths.thresholds import find_thresholds
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
 from graphpass.io import load
@@ -23,14 +23,14 @@ from graphpass.io import load
     ],
 )
 def test_lengths_of_exports(name, variant, lengths):
-    assert [(turn.length, turn.ends) for turn in find_turns(load(export(name, variant)))] == lengths
+    assert [(threshold.length, threshold.ends) for threshold in find_thresholds(load(export(name, variant)))] == lengths
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", pytest.param("npu", marks=pytest.mark.slow)])
 def test_passes_keep_them(target):
     model = load(export("mistral_sw8", "onnx"))
     result = PassManager(parse_target(target).pipeline(model)).run(model).model
-    assert 8 in {turn.length for turn in find_turns(result)}
+    assert 8 in {threshold.length for threshold in find_thresholds(result)}
 
 
 @pytest.mark.parametrize("op", ["GreaterEqual", "LessEqual"])
@@ -45,4 +45,4 @@ def test_thresholds_of_both_dialects(variant, op):
     rewriter.redirect_uses(tokens, write.op("Multiply", tokens, once), lambda use: use.node.op != "ShapeOf")
     rewriter.finish()
     model.mark_edited()
-    assert 37 in {turn.length for turn in find_turns(model)}
+    assert 37 in {threshold.length for threshold in find_thresholds(model)}

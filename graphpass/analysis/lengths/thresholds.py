@@ -33,7 +33,7 @@ _WHOLE = frozenset({"i32", "i64"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Turn:
+class Threshold:
     """Records a length at which a graph changes what it does.
 
     Attributes:
@@ -49,8 +49,8 @@ class Turn:
     changes: bool = True
 
 
-def find_turns(model: Model) -> tuple[Turn, ...]:
-    """Return one turn for each length, rising.
+def find_thresholds(model: Model) -> tuple[Threshold, ...]:
+    """Return one threshold for each length, rising.
 
     A number counts if it is compared with, or added to, what depends on lengths, positions and the mask alone; if it is
     the number of rows of a table that positions are looked up in; and if an operator calls it its window.
@@ -58,8 +58,8 @@ def find_turns(model: Model) -> tuple[Turn, ...]:
     view = inlined(model)
     graph = view.graph
     measures = _measures(graph, find_lengths(view))
-    turns = [turn for node in graph.nodes for turn in _turns(graph, node, measures)]
-    return tuple({turn.length: turn for turn in sorted(turns, reverse=True)}.values())[::-1]
+    thresholds = [threshold for node in graph.nodes for threshold in _thresholds(graph, node, measures)]
+    return tuple({threshold.length: threshold for threshold in sorted(thresholds, reverse=True)}.values())[::-1]
 
 
 def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
@@ -85,7 +85,7 @@ def _is_fixed(sizes: Sizes, value: Value) -> bool:
     return content is not None and all(size.op == "number" for size in content)
 
 
-def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
+def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshold]:
     numbers = [(float(node.attributes[name]), False) for name in _WINDOWS if node.attributes.get(name)]
     inputs = [value for value in node.inputs if value is not None]
     if any(value in measures for value in inputs):
@@ -99,7 +99,7 @@ def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
         angles = node.input(_COS_CACHE) if node.op == "GroupQueryAttention" else None
         rows = angles.shape[0] if angles is not None and angles.shape else None
         if isinstance(rows, int):
-            return [*_made(node, numbers), Turn(rows, node.name, ends=True, changes=False)]
+            return [*_made(node, numbers), Threshold(rows, node.name, ends=True, changes=False)]
         if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
             rows = table.shape[node.attributes.get("axis", 0)]
             if isinstance(rows, int) and table.rank == _TABLE_RANK:
@@ -107,9 +107,9 @@ def _turns(graph: Graph, node: Node, measures: set[Value]) -> list[Turn]:
     return _made(node, numbers)
 
 
-def _made(node: Node, numbers: list[tuple[float, bool]]) -> list[Turn]:
+def _made(node: Node, numbers: list[tuple[float, bool]]) -> list[Threshold]:
     lengths = [(abs(int(number)), ends) for number, ends in numbers if number == int(number)]
-    return [Turn(length, node.name, ends) for length, ends in lengths if _LEAST <= length <= _MOST]
+    return [Threshold(length, node.name, ends) for length, ends in lengths if _LEAST <= length <= _MOST]
 
 
 def _offset(graph: Graph, positions: Value) -> float:

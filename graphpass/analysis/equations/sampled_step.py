@@ -17,7 +17,7 @@ from graphpass.ir.model import Model
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SampledStep:
     """Lengths of one step: ``length`` new tokens of ``batch`` sequences after ``past`` positions."""
 
     batch: int
@@ -35,7 +35,7 @@ def find_step_lengths(model: Model) -> dict[Expr, Length]:
     return step_lengths(model, analyze_caches(model).caches)
 
 
-def evaluation_at(model: Model, step: Step, known: Mapping[Value, Array]) -> Evaluation:
+def evaluation_at(model: Model, step: SampledStep, known: Mapping[Value, Array]) -> Evaluation:
     """Return the tensors of one step, computed from ``known`` ones and from lengths."""
     lengths = model.analysis(find_step_lengths)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.stepping import absorbs_attention, absorbs_padding
+from graphpass.analysis.caches.step_tokens import absorbs_attention, absorbs_padding
 from graphpass.ir.operators import NEW_TOKENS, SHAPE_READERS
 
 if TYPE_CHECKING:

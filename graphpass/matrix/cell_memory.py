@@ -100,7 +100,7 @@ def _content(file: Path) -> bytes:
         return b""
 
 
-def remember(cell: Cell, outcome: Outcome) -> None:
+def remember_cell(cell: Cell, outcome: Outcome) -> None:
     """Remember the files that a cell's present result was made of.
 
     They are remembered in the user's cache folder, as digests are.
@@ -110,7 +110,7 @@ def remember(cell: Cell, outcome: Outcome) -> None:
         memory.remember(_memory(cell), _key(cell) | {"inputs": inputs})
 
 
-def remembered(cell: Cell) -> CellResult | None:
+def remembered_cell(cell: Cell) -> CellResult | None:
     """Return the result of a cell whose files all have their old times and sizes.
 
     It reads no model. ``None`` says nothing: `run_cell` compares contents with the manifest.

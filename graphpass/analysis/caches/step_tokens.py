@@ -23,7 +23,7 @@ _START, _IN_USE = 2, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Stepping:
+class StepTokens:
     """The tokens that a model takes at one step.
 
     Attributes:
@@ -48,7 +48,7 @@ class Stepping:
     totals: frozenset[str] = frozenset()
 
 
-def find_stepping(model: Model, inventory: Inventory) -> Stepping:
+def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
     """Return the tokens that ``model`` takes at one step."""
     graph = model.graph
     packed = [
@@ -62,7 +62,7 @@ def find_stepping(model: Model, inventory: Inventory) -> Stepping:
     pasts += [past for _, past in packed]
     rolls = [shifted_in(graph, past, in_loops=False) for past in pasts]
     passed_on = dict(_passed_on(graph))
-    return Stepping(
+    return StepTokens(
         one_by_one=any(node is not None and node.op == "Roll" for node in rolls),
         rows_one_by_one=model.dialect == "onnx"
         and any(node.input(NEW_TOKENS) is None for node in graph.of_op("GroupQueryAttention")),

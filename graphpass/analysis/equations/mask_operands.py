@@ -12,7 +12,7 @@ from graphpass.ir.model import Model
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class MaskOperands:
     """Lists the masks of one attention.
 
     Attributes:
@@ -26,10 +26,10 @@ class Sight:
     miss: Miss | None = None
 
 
-def find_sights(model: Model) -> tuple[Sight, ...]:
+def find_mask_operands(model: Model) -> tuple[MaskOperands, ...]:
     """Describe each attention that `find_attention` finds, in order, for `Model.analysis`."""
     graph = model.graph
-    return tuple(Sight(block.node, *_masks(graph, block)) for block in model.analysis(find_attention))
+    return tuple(MaskOperands(block.node, *_masks(graph, block)) for block in model.analysis(find_attention))
 
 
 def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss | None]:
