@@ -154,10 +154,10 @@ def _print_plan(console: Console, cells: Sequence[Cell], form: str) -> None:
         (cell.id, state, f"{cell.source} -> {cell.output}", reason or "")
         for cell, state, reason in zip(cells, states, reasons, strict=True)
     ]
-    told = [
+    entries = [
         {"cell": cell.to_json(), "state": state, "reason": reason}
         for cell, state, reason in zip(cells, states, reasons, strict=True)
     ]
     counted = ", ".join(f"{states.count(state)} {state}" for state in ("up to date", "to convert") if state in states)
     count = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}: {counted or 'nothing to do'}"
-    console.report(form, lambda: "\n".join([*columns(rows, indent=""), "", count]), lambda: told)
+    console.report(form, lambda: "\n".join([*columns(rows, indent=""), "", count]), lambda: entries)

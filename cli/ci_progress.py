@@ -106,8 +106,8 @@ class LiveTable(Progress):
 
 def _in_words(at: Position, *facts: str) -> str:
     """Return ``4 of 7 stages (57%), verifying: 12 of 43 steps (28%), 612 MB``, with further facts before the memory."""
-    told = f"{described(at.stage)}: {joined(counts(at.stage), *facts, in_memory(at.memory))}"
-    return joined(counts(at.whole) if at.whole.unit == STAGES else "", told)
+    words = f"{described(at.stage)}: {joined(counts(at.stage), *facts, in_memory(at.memory))}"
+    return joined(counts(at.whole) if at.whole.unit == STAGES else "", words)
 
 
 def progress_line(result: CellResult) -> str:

@@ -61,9 +61,9 @@ class Console(Watch):
             return
         from graphpass.reports.header import with_header
 
-        told = data()
-        told = with_header(told) if isinstance(told, dict) else told
-        self._print_json(told)
+        content = data()
+        content = with_header(content) if isinstance(content, dict) else content
+        self._print_json(content)
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""
@@ -90,12 +90,12 @@ class Console(Watch):
             return
         from graphpass.reports.header import with_header
 
-        told = {"id": error_id, "message": message, "hint": hint, "exit_code": code}
-        self._print_json(with_header({"error": told}))
+        entry = {"id": error_id, "message": message, "hint": hint, "exit_code": code}
+        self._print_json(with_header({"error": entry}))
 
     @staticmethod
-    def _print_json(told: Any) -> None:
-        click.echo(printable_json(json.dumps(told, indent=2, allow_nan=False)))
+    def _print_json(content: Any) -> None:
+        click.echo(printable_json(json.dumps(content, indent=2, allow_nan=False)))
 
 
 def _inset(text: str) -> str:

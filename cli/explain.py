@@ -27,8 +27,8 @@ def command(console: Console, name: str, form: str) -> None:
     if is_error_id(name):
         words = explain_error(name)
         id_, _, explanation = words.partition(": ")
-        told = {"pass": None, "error": {"id": id_, "explanation": explanation}}
-        console.report(form, lambda: words, lambda: told)
+        entry = {"pass": None, "error": {"id": id_, "explanation": explanation}}
+        console.report(form, lambda: words, lambda: entry)
         return
 
     from graphpass.engine.registry import get_pass

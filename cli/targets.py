@@ -25,16 +25,16 @@ def _as_text() -> str:
     from graphpass.errors import UsageError
     from graphpass.reports.text import columns, spoken
 
-    told: list[str] = []
+    parts: list[str] = []
     for name in target_names():
         try:
             target = get_target(name)
         except UsageError as error:
-            told += [name, f"    cannot be used: {error.id}: {error.message}"]
+            parts += [name, f"    cannot be used: {error.id}: {error.message}"]
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
         rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
         options = columns([option.row for option in options_of(type(target))])
         lines = [target.description, f"writes {target.output_file}; promises: {contract}; {rules}", *options, ""]
-        told += [name, textwrap.indent("\n".join([*lines, spoken(documentation(type(target)))]), "    ")]
-    return spoken("\n".join(told))
+        parts += [name, textwrap.indent("\n".join([*lines, spoken(documentation(type(target)))]), "    ")]
+    return spoken("\n".join(parts))

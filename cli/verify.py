@@ -21,7 +21,7 @@ def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no list of token ids such as 1,5,9", context, parameter) from error
+        raise click.BadParameter(f"{text!r} is not a list of token ids such as 1,5,9", context, parameter) from error
 
 
 def _properties(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, object]:
@@ -29,7 +29,7 @@ def _properties(context: click.Context, parameter: click.Parameter, texts: tuple
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise click.BadParameter(f"{text!r} is no property such as NPUW_DEVICES=CPU", context, parameter)
+            raise click.BadParameter(f"{text!r} is not a property such as NPUW_DEVICES=CPU", context, parameter)
         properties[name] = value
     return properties
 

@@ -77,7 +77,7 @@ alone, see [verification](verification.md). A package may add [targets of its ow
 """,
     "pipelines": """## Pipelines
 
-A pipeline depends on the model, and passes that find nothing to do leave it as it is. The tables list the passes in
+A pipeline depends on the model, and passes that find nothing to do leave it unchanged. The tables list the passes in
 order, with the targets and the examples of models that get them. Not among the examples: a merged decoder gets
 `select-branch` first, and a model whose caches hold key and value, or several states, gets `unpack`.
 """,

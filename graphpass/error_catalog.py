@@ -15,8 +15,8 @@ GP102 The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the 
   data the .onnx; weights are found from there.
 GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a subfolder
   (onnx/): name that one.
-GP104 The file is no ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind of file
-  with that ending. Export or copy it again.
+GP104 The file is not an ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind of
+  file with that ending. Export or copy it again.
 GP105 The ONNX model keeps weights in another file, and that file is missing, too short, outside the model's folder,
   or not to be read by this user. Copy it beside the .onnx file, under the name in the message.
 GP106 The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.
@@ -35,7 +35,7 @@ GP113 A file that belongs to the model, a .bin, a configuration or a tokenizer, 
 GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 text.
 GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's words. Check the
   address, the credentials that its package takes, and the network.
-GP116 A configuration beside the model is no JSON object. Copy it again from the model's origin.
+GP116 A configuration beside the model is not a JSON object. Copy it again from the model's origin.
 GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
   damaged, or is something else. Prefill again, and save again.
 GP118 The graphpass.json beside a result is damaged, another program's, or of another version of graphpass, so that its
@@ -74,7 +74,7 @@ GP220 Two installed distributions, or one and the running program, own a pass or
   does not say which is meant. Uninstall or rename one of the two that the message names.
 GP221 A plug-in owns the name but cannot be imported; the message has the distribution and the reason. Other passes
   and targets work all the same.
-GP222 A plug-in's registration is wrong: the class is no Pass or Target, its name differs from the entry point's, or
+GP222 A plug-in's registration is wrong: the class is not a Pass or Target, its name differs from the entry point's, or
   one of its fields cannot be an option because it has no default or a type that cannot be written in a pipeline.
 GP223 The target of a plug-in implements no rules (`Target.predict`), so `graphpass check` cannot predict its runtime.
   `graphpass targets` marks the targets that have rules.
@@ -102,7 +102,7 @@ GP233 Two cells of a matrix have one name, or would write to one place, so one w
   models names, and let output hold {model} and {target}.
 GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
   them.
-GP235 The file of --baseline is no baseline that graphpass wrote, or a damaged one, which --update-baseline does not
+GP235 The file of --baseline is not a baseline that graphpass wrote, or a damaged one, which --update-baseline does not
   overwrite. Restore it from version control, or remove it.
 GP236 An address names a protocol that fsspec does not know, or one that needs a package: pip install
   'graphpass[s3]', 'graphpass[gs]' or, for others, 'graphpass[remote]' and the package that fsspec lists.
@@ -124,14 +124,14 @@ GP247 The parents given with a step do not make a tree: there must be one for ea
   token that stands before it, or -1 for the history.
 GP248 A snapshot belongs to the session that took it, until that is reset or gets other adapter weights: the caches that
   it refers to are gone then.
-GP249 The text is no reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations, numbers
-  with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
+GP249 The text is not a reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations,
+  numbers with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
 GP238 The output folder holds a result with other graphs, such as that of another target. With both in it no runtime
   could open the folder. Write into another one, or remove the earlier result with --replace; files that graphpass did
   not write stay.
-GP239 A file for ci merge-reports is no JSON report that --report-json of this version wrote.
+GP239 A file for ci merge-reports is not a JSON report that --report-json of this version wrote.
 GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
-  of steps, a tolerance that is no number from 0 on, a budget that is neither time nor memory.
+  of steps, a tolerance that is not a number from 0 on, a budget that is neither time nor memory.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
   the variables as adapters.
 GP252 A saved state holds the caches of one model, computed in one precision, so a session of another model or with
@@ -139,7 +139,7 @@ GP252 A saved state holds the caches of one model, computed in one precision, so
 GP253 A layer was named that the model does not have. Layers are those with caches, counted from 0 in the order in
   which tokens pass them; -1 is the last one.
 GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
-GP262 What guesses for speculative decoding guessed a token id that the target model does not have. Draft model and
+GP262 The draft for speculative decoding has a token id that the target model does not have. Draft model and
   target need the same tokens.
 GP263 A drafter's number of tokens, or length of context, is 0 or negative. Both must be at least 1.
 GP265 A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the buffer,
@@ -208,7 +208,7 @@ GP341 An operator cannot be written in plain ones: it has an option that plain o
 GP342 NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a
   convolution's window or a recurrent state. If the graph does not show that, declare it with --cache
   NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack.
-GP343 A variable that is no cache has the name that a cache would get. Rename it, or take it out of the model.
+GP343 A variable that is not a cache has the name that a cache would get. Rename it, or take it out of the model.
 GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse
   constant was changed in place. The model is as it was before the edit.
 GP345 A decoder reads caches of cross attention that another model fills, and that model is not named, does not return
@@ -231,7 +231,7 @@ GP362 A cache cannot hold a tree of draft tokens: the state of a linear one foll
 GP363 add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the message
   names it and the reason.
 GP364 window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask
-  from which they follow, the window is no comparison in the mask of ScaledDotProductAttention, or the cache itself
+  from which they follow, the window is not a comparison in the mask of ScaledDotProductAttention, or the cache itself
   keeps no more than the window.
 GP365 Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, keeps no more than a
   window, or it is not known which axis its positions are on.
@@ -248,7 +248,7 @@ GP370 A session cannot edit this model's caches as asked: linear caches hold wha
   reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed.
 GP371 A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass
   add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches.
-GP375 The model gives logits of the last position only, and checking guessed tokens needs those of all positions.
+GP375 The model gives logits of the last position only, and checking drafted tokens needs those of all positions.
   Export it with the logits of all positions.
 GP376 NPUW keeps position i in entry i of its caches, so it takes one sequence at a time, without padding and with
   positions counted from 0. Feed the tokens alone; rewind to go back.
@@ -263,12 +263,12 @@ GP381 The layout of a cache cannot be inferred: an axis is none of those that at
   value. Say what is missing, for example with --cache, or run unpack first.
 GP382 Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of different sizes shall share
   an axis, or there is no such layer, sequence, head or position.
-GP383 Elements of a type of less than a byte share bytes, so places among them are no byte offsets. Use a type of
+GP383 Elements of a type of less than a byte share bytes, so places among them are not byte offsets. Use a type of
   whole bytes.
 GP384 The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot
   change after them. Standardize the layout before insert-reorder.
 GP385 quantize-weights stores weights of products in f32 in 4 bits, and no MatMul of the model is one: its products are
-  Gemm, in f16, quantized already, or of two computed tensors. Leave its types as they are, or run
+  Gemm, in f16, quantized already, or of two computed tensors. Leave its types unchanged, or run
   change-precision{to=f32} before.
 GP386 Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one of
   them, they are not appended to alike, or the size of a head is not known. The message names the cache.
@@ -278,7 +278,7 @@ GP387 The states of a layer cannot be carried in one flat tensor: the size of on
 GP388 The text form has no bodies of If and Loop, no functions of the model's own and no strings, so that
   `graphpass reduce` cannot shrink the model. Run select-branch or inline-functions first.
 GP389 GroupQueryAttention alone keeps keys and values in 8 or 4 bits, if nothing else reads its past or present. The
-  message names each attention with the obstacle. Fuse attention first, or leave the caches as they are.
+  message names each attention with the obstacle. Fuse attention first, or leave the caches unchanged.
 GP390 A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a byte.
   Keep the cache in a type of whole bytes.
 GP391 static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside
@@ -321,7 +321,7 @@ GP503 An ONNX file cannot be over 2 GB, and this model's graph is even without i
 GP504 Another process wrote the same files while this one worked. Its result stays, and this one was thrown away.
   Write to another folder, or run it again.
 GP505 A result cannot be written to its address; the message has the storage's words. What was published before stays,
-  or is no result any more and will be made again: files count if their manifest is there.
+  or is not a result any more and will be made again: files count if their manifest is there.
 GP601 The result of a pipeline does not compute the same as its input, so it was not written. --verify-each names the
   pass at fault.
 GP602 The result is larger, or took longer, than the budgets of its cell allow, so it was not written. Raise the budget

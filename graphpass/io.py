@@ -262,7 +262,7 @@ def check_suffix(dialect: Dialect, path: Path) -> None:
     """
     suffix = _SUFFIXES[dialect]
     if path.suffix.lower() != suffix:
-        raise UsageError("GP202", f"{path} is no name for a model in {dialect}", f"let it end in {suffix}")
+        raise UsageError("GP202", f"{path} is not a name for a model in {dialect}", f"let it end in {suffix}")
 
 
 def is_same_place(target: Path, source: Path) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support.models import fixture_of, fixtures
 
-# How fast a machine is, and how busy, is no property of what is tested; and CI tells of a change, not of luck.
+# How fast a machine is, and how busy, is not a property of what is tested; and CI tells of a change, not of luck.
 settings.register_profile(
     "untimed", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )

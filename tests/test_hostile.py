@@ -256,7 +256,7 @@ def test_text_that_is_no_text(tmp_path, place):
         holder, _, field = place.rpartition(".")
         setattr(getattr(proto, holder) if holder else proto, field, "damaged")
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString().replace(b"damaged", b"\xe7amaged"))
-    with pytest.raises(ReadError, match=r"GP104: .*model\.onnx is damaged: a name in it is no text"):
+    with pytest.raises(ReadError, match=r"GP104: .*model\.onnx is damaged: a name in it is not text"):
         load(tmp_path)
 
 

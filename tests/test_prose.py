@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,23 @@ _COMMENT = re.compile(rf"#:? {_OPENINGS}")
 
 #: Most words of a summary; code counts as one.
 _WORDS = 15
+
+#: Words that have a plain form, with that form; docs/glossary.md gives terms their names.
+_PLAIN = {
+    r"((?<!cannot )tell|told|tells)": "report, return or name",
+    r"(mend|mends|mended)": "fix",
+    r"(held|behind|unlike|nobody)": "a noun, after, different, no one as a subject",
+    r"(sight|sights)": "effective mask",
+    r"(guess|guesses|guessed)": "draft",
+    r"(normal forms?)": "canonical form",
+    r"(tables? of angles)": "rotary table",
+    r"((?<!here )(?:is|are|was|were) no (?!longer|such|larger|more|less|one)\w+)": "is not a",
+    r"(stays? as (?:it is|they are))": "is unchanged",
+}
+_UNPLAIN = re.compile("|".join(rf"\b{words}\b" for words in _PLAIN), re.IGNORECASE)
+
+#: Text that quotes a word to name it.
+_QUOTING = {"docs/glossary.md", "CONTRIBUTING.md"}
 
 
 def sources() -> list[Path]:
@@ -50,6 +68,41 @@ def offences(file: Path) -> Iterator[tuple[int, str]]:
                 if token.start[0] != before + 1 and _COMMENT.match(token.string):
                     yield token.start[0], token.string
                 before = token.start[0]
+
+
+def texts(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of docstrings, messages and comments; the lines of a page."""
+    if file.suffix == ".md":
+        yield from enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        return
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+    with tokenize.open(file) as stream:
+        yield from (
+            (token.start[0], token.string)
+            for token in tokenize.generate_tokens(stream.readline)
+            if token.type == tokenize.COMMENT
+        )
+
+
+def unplain(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and words of texts that have a plain form."""
+    for line, text in texts(file):
+        plain = re.sub(r"``.*?``|`.*?`", "code", text)
+        yield from ((line, match[0]) for match in _UNPLAIN.finditer(plain))
+
+
+def pages() -> list[Path]:
+    names = subprocess.run(("git", "ls-files", "*.md"), cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [ROOT / name for name in names.split() if name not in _QUOTING]
+
+
+def test_words_are_plain() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{line}: {words}" for file in (*sources(), *pages()) for line, words in unplain(file)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_prose_follows_the_rules() -> None:

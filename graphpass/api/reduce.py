@@ -50,7 +50,7 @@ def reduce(
     from graphpass.jobs.reduce.reduction import reduce_model
 
     watch = watch or Watch()
-    return reduce_model(read_model(model, (), watch), _parsed(passes), keeps, seconds=seconds, tell=watch.note)
+    return reduce_model(read_model(model, (), watch), _parsed(passes), keeps, seconds=seconds, note=watch.note)
 
 
 def bundle(
@@ -98,7 +98,7 @@ def replay(file: StrPath) -> str | None:
         The failure; ``None`` if there is none any more.
 
     Raises:
-        ReadError: GP101, there is no such file; GP120, it is no bundle.
+        ReadError: GP101, there is no such file; GP120, it is not a bundle.
 
     Examples:
         >>> import graphpass

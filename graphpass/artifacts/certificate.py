@@ -1,7 +1,7 @@
 """Certify what was proven of a result, and check that certificate and files belong together.
 
-A certificate is no signature: whoever can write the result can write another certificate. It reveals damage, edits and
-files of different results.
+A certificate is not a signature: whoever can write the result can write another certificate. It reveals damage, edits
+and files of different results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, An
     Raises:
         ReadError: GP110 and GP111, weights of the input cannot be read.
     """
-    told = comparison.to_json()
+    report = comparison.to_json()
     largest = comparison.max_abs_difference
     return {
         "verdict": "same" if comparison.passed else "different",
@@ -58,8 +58,8 @@ def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, An
         ],
         "outputs": list(comparison.outputs),
         "largest_difference": float(f"{largest:.0e}"),
-        "reach": told["reach"],
-        "structure": told["structure"],
+        "reach": report["reach"],
+        "structure": report["structure"],
         "layers": {
             "run": [part.name for part in comparison.parts if part.like is None],
             "inferred": {part.name: part.like for part in comparison.parts if part.like is not None},

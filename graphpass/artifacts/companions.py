@@ -113,7 +113,7 @@ def stage_tokenizer(source: Path, folder: Path) -> str:
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UnsupportedError(
-            "GP348", f"the tokenizer in {source} cannot be converted: {reason}", "--no-tokenizer leaves it as it is"
+            "GP348", f"the tokenizer in {source} cannot be converted: {reason}", "--no-tokenizer leaves it unchanged"
         ) from error
     for name, model in zip(_RESULTS, models, strict=True):
         openvino.save_model(model, folder / name, compress_to_fp16=False)

@@ -55,7 +55,7 @@ def describe(
         passes: The pipeline of each part.
         options: Everything else that the result depends on.
         weights: Whether to digest the weights, which reads them once; see `digests_of`.
-        copied: Names of further files in the folder that the result gets as they are.
+        copied: Names of further files in the folder that the result gets unchanged.
 
     Raises:
         ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since

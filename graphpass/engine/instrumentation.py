@@ -43,29 +43,29 @@ class Instrumentation:
 class PrintAll(Instrumentation):
     """Prints the text form of the model after each pass."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None]) -> None:
         """Create an observer.
 
         Args:
-            tell: Receives the texts, each with a heading.
+            note: Receives the texts, each with a heading.
         """
-        self._tell = tell
+        self._note = note
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
         words = "" if _has_changed(result) else ", unchanged"
-        self._tell("\n".join([f"// after {step.name}{words}", *([] if words else _lines(model))]))
+        self._note("\n".join([f"// after {step.name}{words}", *([] if words else _lines(model))]))
 
 
 class PrintChanged(Instrumentation):
     """Prints the lines of the text form that a pass removed and added."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, note: Callable[[str], None]) -> None:
         """Create an observer.
 
         Args:
-            tell: Receives a unified diff for each pass that changed the model.
+            note: Receives a unified diff for each pass that changed the model.
         """
-        self._tell = tell
+        self._note = note
         self._before: list[str] = []
 
     def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:  # noqa: ARG002
@@ -77,7 +77,7 @@ class PrintChanged(Instrumentation):
         before, self._before = self._before, _lines(model)
         titles = f"before {step.name}", f"after {step.name}"
         difference = list(difflib.unified_diff(before, self._before, *titles, lineterm="", n=1))
-        self._tell("\n".join(difference or [f"--- {step.name}: the text is the same"]))
+        self._note("\n".join(difference or [f"--- {step.name}: the text is the same"]))
 
 
 class DumpDir(Instrumentation):

@@ -160,7 +160,7 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
     try:
         text = regular(path).read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         message = f"cannot read the pipeline {path}: {reason}"
         raise ReadError("GP108", message, "name a TOML file after the @") from error
     try:

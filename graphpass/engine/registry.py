@@ -233,7 +233,7 @@ def register(pass_class: PassClass) -> PassClass:
         ``pass_class``.
 
     Raises:
-        UsageError: GP220 the name has an owner already; GP222 it is no pass, has no name, or has a field that
+        UsageError: GP220 the name has an owner already; GP222 it is not a pass, has no name, or has a field that
             cannot be an option.
 
     Examples:

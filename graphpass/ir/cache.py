@@ -151,7 +151,7 @@ class AttentionBlock:
             ``bias``: other numbers are added, learned ones mostly. ``None`` if these may not be all.
         softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` if they are not capped, or that is not
             known (``mask`` is ``None`` then, too).
-        sinks: Whether something takes a share of the Softmax that is no position; ``None`` if that is not known.
+        sinks: Whether something takes a share of the Softmax that is not a position; ``None`` if that is not known.
         window: Number of positions that a query sees, itself included, if it does not see all before it.
         window_in: ``"state"`` if the cache itself keeps no more than the window, whose size may be unknown then;
             ``"mask"`` if it keeps all positions and only the mask or the operator hides those before the window;

@@ -50,26 +50,26 @@ def parse_declaration(text: str) -> Declaration:
     """Read ``NAME=KIND[,AXIS=NUMBER ...][,role=ROLE]``.
 
     Raises:
-        UsageError: GP218, it is no declaration.
+        UsageError: GP218, it is not a declaration.
     """
-    name, _, told = text.partition("=")
-    kind, *settings = told.split(",")
+    name, _, settings_text = text.partition("=")
+    kind, *settings = settings_text.split(",")
     try:
         return _declaration(name, kind, dict(setting.split("=", 1) for setting in settings))
     except ValueError as error:
-        reason = "an entry is no AXIS=NUMBER" if "dictionary update" in str(error) else str(error)
+        reason = "an entry is not an AXIS=NUMBER" if "dictionary update" in str(error) else str(error)
         raise UsageError("GP218", f"{text!r} does not say what a cache is: {reason}", _EXAMPLE) from error
 
 
 def _declaration(name: str, kind: str, settings: dict[str, Any]) -> Declaration:
     if kind not in get_args(DeclaredKind):
-        raise ValueError(f"{kind!r} is no kind: {', '.join(get_args(DeclaredKind))}")
+        raise ValueError(f"{kind!r} is not a kind: {', '.join(get_args(DeclaredKind))}")
     role = settings.pop("role", "unknown")
     if role not in _ROLES[kind]:
-        raise ValueError(f"{role!r} is no role of a {kind} cache: {', '.join(_ROLES[kind])}")
+        raise ValueError(f"{role!r} is not a role of a {kind} cache: {', '.join(_ROLES[kind])}")
     wrong = [axis for axis in settings if axis not in _AXES]
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is no axis: {', '.join(_AXES)}")
+        raise ValueError(f"{wrong[0]!r} is not an axis: {', '.join(_AXES)}")
     axes = Axes(**{axis: _place(axis, place) for axis, place in settings.items()})
     if not name:
         raise ValueError("it names no cache")
@@ -108,7 +108,9 @@ def declarations_from(note: str | None) -> tuple[Declaration, ...]:
     if not note:
         return ()
     try:
-        return tuple(_declaration(name, told.pop("kind", ""), told) for name, told in read_json(note).items())
+        return tuple(
+            _declaration(name, settings.pop("kind", ""), settings) for name, settings in read_json(note).items()
+        )
     except (ValueError, AttributeError, TypeError) as error:
         raise ReadError(
             "GP109", f"the model's note graphpass.ir.cache is damaged: {error}", "remove the note, or export again"

@@ -114,7 +114,9 @@ class KVLayout:
             "values without a sequence cannot be transposed": self.value_transposed and "sequence" not in self.order,
         }.items():
             if holds:
-                raise UsageError("GP213", f"{''.join(_letter(axis) for axis in self.order)!r} is no layout: {problem}")
+                raise UsageError(
+                    "GP213", f"{''.join(_letter(axis) for axis in self.order)!r} is not a layout: {problem}"
+                )
 
     @classmethod
     def parse(cls, text: str) -> KVLayout:
@@ -125,7 +127,7 @@ class KVLayout:
         if wrong or not letters:
             raise UsageError(
                 "GP213",
-                f"{text!r} is no layout" + (f": {wrong[0]!r} means nothing" if wrong else ""),
+                f"{text!r} is not a layout" + (f": {wrong[0]!r} means nothing" if wrong else ""),
                 f"one letter an axis ({', '.join(f'{letter} {axis}' for letter, axis in _LETTERS.items())}), "
                 f"for example BHSD, BSHD or BHSD+packed; or a name of vLLM's: {', '.join(_ALIASES)}",
             )

@@ -116,7 +116,7 @@ class Model(ABC):
 
     @abstractmethod
     def rewriter(self) -> Rewriter:
-        """Start to edit the model; `Model.graph` stays as it is until `Rewriter.finish`."""
+        """Start to edit the model; `Model.graph` stays unchanged until `Rewriter.finish`."""
 
     @property
     def graph(self) -> Graph:

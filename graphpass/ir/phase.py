@@ -57,7 +57,7 @@ class Phase:
             raise UnsupportedError("GP394", "the model does not say that it is a prefill or a decode model", hint)
         ports = {port.name: port for port in model.inputs}
         try:
-            told = read_json(text)
+            content = read_json(text)
             caches = [
                 Cache(
                     name=cache["past"],
@@ -70,8 +70,8 @@ class Phase:
                     read=cache["past"],
                     write=cache["present"],
                 )
-                for cache in told["caches"]
+                for cache in content["caches"]
             ]
-            return cls(int(told["length"]), int(told["past"]), tuple(caches))
+            return cls(int(content["length"]), int(content["past"]), tuple(caches))
         except (KeyError, TypeError, ValueError) as error:
             raise UnsupportedError("GP394", "what the model says of its caches is damaged", hint) from error

@@ -52,7 +52,7 @@ def known_elements(value: Value) -> int:
 
 
 def is_activation(graph: Graph, value: Value | None) -> bool:
-    """Return whether ``value`` is no weight, dequantized, laid out or sliced ones included."""
+    """Return whether ``value`` is not a weight, dequantized, laid out or sliced ones included."""
 
     def sources(node: Node) -> tuple[Value | None, ...]:
         if node.op in {"Multiply", "Subtract"}:

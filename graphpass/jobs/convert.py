@@ -53,7 +53,7 @@ class _Plan:
         input: The model's file, or the folder of both.
         source: A file of the input, beside which configurations and tokenizers lie.
         inputs: All models of the input that are converted, by part.
-        beside: Files of the input that the result gets as they are.
+        beside: Files of the input that the result gets unchanged.
     """
 
     input: Path

@@ -53,7 +53,7 @@ class Result:
             passes: See there.
             options: Further options that the result depends on.
             is_file: Whether the output is a model file, written without companions of the input.
-            parts: Files beside the model that the result gets as they are.
+            parts: Files beside the model that the result gets unchanged.
 
         Raises:
             ReadError: As `graphpass.artifacts.manifest.describe`.

@@ -36,18 +36,18 @@ class Baseline:
         """Read a file.
 
         Raises:
-            UsageError: GP235, it is no baseline.
+            UsageError: GP235, it is not a baseline.
         """
         try:
-            told = read_json(regular(file).read_bytes())
-            if told["baseline"] == _FORM:
-                return cls(file, tuple({key: str(finding[key]) for key in _KEPT} for finding in told["findings"]))
+            content = read_json(regular(file).read_bytes())
+            if content["baseline"] == _FORM:
+                return cls(file, tuple({key: str(finding[key]) for key in _KEPT} for finding in content["findings"]))
         except FileNotFoundError:
             return cls(file)
         except (OSError, ValueError, LookupError, TypeError):
             pass
         hint = "restore it from version control, or remove it and run with --update-baseline"
-        raise UsageError("GP235", f"{file} is no baseline of graphpass, or a damaged one", hint)
+        raise UsageError("GP235", f"{file} is not a baseline of graphpass, or a damaged one", hint)
 
     @property
     def fingerprints(self) -> frozenset[str]:

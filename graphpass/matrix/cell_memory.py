@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def write_result(folder: Path, result: CellResult) -> None:
     """Write the report on a cell into its staged folder, beside the manifest."""
-    told = result.to_json() | {"manifest": digest_of_file(folder / MANIFEST_FILE)}
-    (folder / RESULT_FILE).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    content = result.to_json() | {"manifest": digest_of_file(folder / MANIFEST_FILE)}
+    (folder / RESULT_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def earlier_result(cell: Cell) -> CellResult:
@@ -46,11 +46,11 @@ def result_of(cell: Cell, content: bytes, manifest: bytes) -> CellResult:
         manifest: The manifest beside it, which another conversion may have written since.
     """
     try:
-        told = _beside(content, manifest)
+        report = _beside(content, manifest)
         names = Problem.__slots__
-        problems = tuple(Problem(**{name: problem[name] for name in names}) for problem in told["problems"])
-        outcome = dict(told["outcome"])
-        return CellResult(cell, "up to date", problems, file=told["file"], outcome=outcome, memory=told["memory"])
+        problems = tuple(Problem(**{name: problem[name] for name in names}) for problem in report["problems"])
+        outcome = dict(report["outcome"])
+        return CellResult(cell, "up to date", problems, file=report["file"], outcome=outcome, memory=report["memory"])
     except (ValueError, LookupError, TypeError):
         return CellResult(cell, "up to date", file=cell.source)
 
@@ -68,8 +68,8 @@ def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
 
 def write_pictures(folder: Path, pictures: Sequence[Mapping[str, Any]]) -> None:
     """Write pictures, for reports, into the staged folder."""
-    told = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": list(pictures)}
-    (folder / PICTURE_FILE).write_text(json.dumps(told) + "\n", encoding="utf-8")
+    content = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": list(pictures)}
+    (folder / PICTURE_FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def pictures_of(cell: Cell) -> list[dict[str, Any]]:
@@ -87,10 +87,10 @@ def pictures_of(cell: Cell) -> list[dict[str, Any]]:
 
 def _beside(content: bytes, manifest: bytes) -> dict[str, Any]:
     """Return the object of a file; raise `LookupError` beside another manifest."""
-    told: dict[str, Any] = read_json(content)
-    if told["manifest"] != hashlib.sha256(manifest).hexdigest():
+    report: dict[str, Any] = read_json(content)
+    if report["manifest"] != hashlib.sha256(manifest).hexdigest():
         raise LookupError("it is of another result")
-    return told
+    return report
 
 
 def _content(file: Path) -> bytes:
@@ -118,9 +118,9 @@ def remembered_cell(cell: Cell) -> CellResult | None:
     if cell.published != cell.output:
         return None
     try:
-        told = read_json(_memory(cell).read_bytes())
-        inputs = {Path(file).parent for file in told["inputs"]}
-        same = told == json.loads(json.dumps(_key(cell))) | {"inputs": _state(inputs)}
+        known = read_json(_memory(cell).read_bytes())
+        inputs = {Path(file).parent for file in known["inputs"]}
+        same = known == json.loads(json.dumps(_key(cell))) | {"inputs": _state(inputs)}
     except (OSError, ValueError, LookupError, TypeError):
         return None
     if not same or damage(Path(cell.output) / MANIFEST_FILE) is not None:

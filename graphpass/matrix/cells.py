@@ -19,7 +19,7 @@ State = Literal["converted", "up to date", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Limits the result of a cell; ``None`` is no limit.
+    """Limits the result of a cell; ``None`` is not a limit.
 
     Attributes:
         bytes: Size of all files of the result.
@@ -217,8 +217,8 @@ def may_pass(result: CellResult) -> bool:
 def internal_error(cell: Cell, error: Exception) -> CellResult:
     """Return the result of a cell that met a bug of graphpass."""
     words = " ".join(f"{type(error).__name__}: {error}".split())
-    told = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
-    return replace(CellResult.of_error(cell, told), exit_code=70)
+    cause = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
+    return replace(CellResult.of_error(cell, cause), exit_code=70)
 
 
 def hold_to_expectation(result: CellResult) -> CellResult:

@@ -101,7 +101,7 @@ def size_of(size: int | str) -> int:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", str(size))
     if match is None or (match[2] or "B") not in _SIZES:
-        raise ValueError("this is no size")
+        raise ValueError("this is not a size")
     return int(float(match[1]) * _SIZES[match[2] or "B"])
 
 
@@ -135,7 +135,7 @@ def load_config(file: Path) -> Config:
 
     Raises:
         ReadError: GP114, it cannot be read.
-        UsageError: GP231, it is no TOML or does not follow the schema; the message has each line.
+        UsageError: GP231, it is not TOML or does not follow the schema; the message has each line.
     """
     text = _text(file)
     try:
@@ -162,8 +162,8 @@ def _offences(content: Mapping[str, Any], place: ConfigKey) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema()).iter_errors(content)
-    told = [(at, words) for error in errors for at, words in _told(error)] + list(_unusable(content))
-    numbered = [(line_of(place.text, (*place.path, *at)), words) for at, words in told]
+    offences = [(at, words) for error in errors for at, words in _told(error)] + list(_unusable(content))
+    numbered = [(line_of(place.text, (*place.path, *at)), words) for at, words in offences]
     return (f"{place.file}:{line}: {words}" for line, words in sorted(numbered))
 
 
@@ -221,7 +221,7 @@ def _text(file: Path) -> str:
     try:
         return regular(file).read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ReadError("GP114", f"cannot read the configuration {file}: {reason}") from error
 
 

@@ -78,13 +78,13 @@ class _Tasks:
                 self._submit(f"{self._topic}-{number}", cell)
             while self._tasks:
                 with contextlib.suppress(queue.Empty):
-                    kind, key, told = self._events.get(timeout=_TICK)
+                    kind, key, content = self._events.get(timeout=_TICK)
                     if key not in self._tasks:
                         continue
                     if kind == "started":
-                        self._note_start(key, told)
+                        self._note_start(key, content)
                     elif kind == "moved":
-                        self._progress.moved(self._tasks[key][0], _position(told))
+                        self._progress.moved(self._tasks[key][0], _position(content))
                     else:
                         yield from self._ended(key)
                 yield from self._overdue()
@@ -147,11 +147,11 @@ def _told(at: Position) -> dict[str, Any]:
     return asdict(at) | {"seconds": (at.stage.seconds, at.whole.seconds)}
 
 
-def _position(told: Mapping[str, Any]) -> Position:
+def _position(content: Mapping[str, Any]) -> Position:
     now = time.perf_counter()
-    pairs = zip((told["stage"], told["whole"]), told["seconds"], strict=True)
+    pairs = zip((content["stage"], content["whole"]), content["seconds"], strict=True)
     stage, whole = (Stage(**fields | {"started": now - seconds}) for fields, seconds in pairs)
-    return Position(stage, whole, told["memory"])
+    return Position(stage, whole, content["memory"])
 
 
 def _absolute(cell: Cell) -> Cell:
@@ -186,8 +186,8 @@ def _compare_versions(client: Client, scheduler: str) -> None:
             raise UsageError("GP237", reason, "install the same graphpass there")
         for name in sorted({*own, *theirs}):
             if own.get(name) != theirs.get(name):
-                told = f"{name} {theirs.get(name, 'missing')}, and {own.get(name, 'missing')} here"
-                raise UsageError("GP237", f"worker {worker} of {scheduler} has {told}", "install the same there")
+                difference = f"{name} {theirs.get(name, 'missing')}, and {own.get(name, 'missing')} here"
+                raise UsageError("GP237", f"worker {worker} of {scheduler} has {difference}", "install the same there")
 
 
 def _versions() -> dict[str, str]:

@@ -53,26 +53,31 @@ def _report(file: Path) -> dict[str, Any]:
 
     schema = read_json(resources.files("graphpass.reports").joinpath("schemas/ci.json").read_text(encoding="utf-8"))
     try:
-        told = read_json(regular(file).read_bytes())
+        content = read_json(regular(file).read_bytes())
     except OSError as error:
         raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}") from error
     except ValueError:
-        told = None
-    if (offence := next(Draft202012Validator(schema).iter_errors(told), None)) is not None:
-        reason = f"{file} is no JSON report of graphpass ci: {offence.json_path}: {offence.message[:200]}"
+        content = None
+    if (offence := next(Draft202012Validator(schema).iter_errors(content), None)) is not None:
+        reason = f"{file} is not a JSON report of graphpass ci: {offence.json_path}: {offence.message[:200]}"
         raise UsageError("GP239", reason, "name files that --report-json of this version wrote")
-    report: dict[str, Any] = told
+    report: dict[str, Any] = content
     return report
 
 
-def _result(told: Mapping[str, Any]) -> CellResult:
-    settings = dict(told["cell"]["settings"])
+def _result(report: Mapping[str, Any]) -> CellResult:
+    settings = dict(report["cell"]["settings"])
     settings |= {name: tuple(settings[name]) for name in LISTS} | {"budgets": Budgets(**settings["budgets"])}
-    cell = _made(Cell, told["cell"] | {"settings": Settings(**settings)})
-    problems = tuple(_made(Problem, problem) for problem in told["problems"])
-    values = {"cell": cell, "problems": problems, "outcome": told["outcome"] or {}, "changes": tuple(told["changes"])}
-    return _made(CellResult, {**told, **values})
+    cell = _made(Cell, report["cell"] | {"settings": Settings(**settings)})
+    problems = tuple(_made(Problem, problem) for problem in report["problems"])
+    values = {
+        "cell": cell,
+        "problems": problems,
+        "outcome": report["outcome"] or {},
+        "changes": tuple(report["changes"]),
+    }
+    return _made(CellResult, {**report, **values})
 
 
-def _made(kind: type[Kind], told: Mapping[str, Any]) -> Kind:
-    return kind(**{field.name: told[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+def _made(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
+    return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]

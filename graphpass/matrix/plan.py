@@ -159,5 +159,5 @@ def _as_path(label: str) -> str:
 
 
 def _located(config: Config, path: str) -> str:
-    """Return a path relative to the working folder; addresses stay as they are."""
+    """Return a path relative to the working folder; addresses stay unchanged."""
     return path if is_address(path) else os.path.normpath(config.folder / path)

@@ -91,13 +91,13 @@ class _Following:
             while not stop.is_set():
                 if self._receiver.poll(0.1):
                     try:
-                        told: CellResult | Position = self._receiver.recv()
+                        event: CellResult | Position = self._receiver.recv()
                     except (EOFError, ConnectionError):
                         return self._ended()
-                    if isinstance(told, CellResult):
+                    if isinstance(event, CellResult):
                         self._end(_PATIENCE)
-                        return Ended(told)
-                    moved(told)
+                        return Ended(event)
+                    moved(event)
                 if timeout is not None and time.perf_counter() - self._start > timeout:
                     self._end(0)
                     message = f"the cell did not end within {timeout:g} seconds"
@@ -109,8 +109,8 @@ class _Following:
     def _ended(self) -> Ended:
         self._process.join()
         code = self._process.exitcode
-        told = f"by signal {-code}" if code < 0 else "from outside" if code in _FROM_OUTSIDE else f"with {code}"
-        return self._failed(f"the process ended {told}{_last_words(self._log)}", lost=code in _FROM_OUTSIDE)
+        way = f"by signal {-code}" if code < 0 else "from outside" if code in _FROM_OUTSIDE else f"with {code}"
+        return self._failed(f"the process ended {way}{_last_words(self._log)}", lost=code in _FROM_OUTSIDE)
 
     def _failed(self, message: str, rule: str = "GP406", hint: str | None = None, *, lost: bool = False) -> Ended:
         tidy_output(self._cell)

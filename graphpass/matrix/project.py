@@ -31,7 +31,7 @@ class Project:
         config: The configuration.
         every: All cells.
         cells: Those to run.
-        shard: The part that they are of all; ``None`` if they are no shard.
+        shard: The part that they are of all; ``None`` if they are not a shard.
     """
 
     file: Path
@@ -80,7 +80,7 @@ class Project:
             retries: Further tries of a cell after an error of a storage, or after its process was killed.
 
         Raises:
-            UsageError: GP231, ``memory`` is no size.
+            UsageError: GP231, ``memory`` is not a size.
         """
         try:
             bound = self.config.memory if memory is None else size_of(memory)
@@ -99,7 +99,7 @@ class Project:
             path: The file.
 
         Raises:
-            UsageError: GP235, it is no baseline.
+            UsageError: GP235, it is not a baseline.
         """
         file = path or self.config.path_of("baseline") or self.config.folder / _BASELINE
         return Baseline.read(file)

@@ -168,8 +168,8 @@ def _described(cell: Cell, source: _Source) -> dict[str, Any]:
     """Describe all that the result depends on; the same description gives the same result."""
     inputs = {name: asdict(known) for name, known in source.files.items()}
     described = {"cell": asdict(cell), "versions": versions(), "inputs": inputs}
-    told: dict[str, Any] = json.loads(json.dumps(described))
-    return told
+    content: dict[str, Any] = json.loads(json.dumps(described))
+    return content
 
 
 def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any]) -> CellResult | None:
@@ -214,12 +214,12 @@ def _published(place: str, staged: Path, scratch: Path) -> Path:
 def _renamed(result: CellResult, cell: Cell, names: Mapping[str, str]) -> CellResult:
     """Return a result with addresses in place of paths in scratch folders."""
 
-    def everywhere(told: Any) -> Any:
-        if isinstance(told, str):
-            return _with(names, told)
-        if isinstance(told, Mapping):
-            return {key: everywhere(value) for key, value in told.items()}
-        return [everywhere(value) for value in told] if isinstance(told, (list, tuple)) else told
+    def everywhere(value: Any) -> Any:
+        if isinstance(value, str):
+            return _with(names, value)
+        if isinstance(value, Mapping):
+            return {key: everywhere(value) for key, value in value.items()}
+        return [everywhere(value) for value in value] if isinstance(value, (list, tuple)) else value
 
     problems = tuple(Problem(**everywhere(asdict(problem))) for problem in result.problems)
     outcome = everywhere(result.outcome)

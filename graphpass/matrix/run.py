@@ -122,7 +122,7 @@ def run_matrix(
 ) -> Run:
     """Convert all cells that are not up to date, and go on past failures.
 
-    An interrupt ends the cells that still run; finished ones stay as they are. If the executor itself fails, so do the
+    An interrupt ends the cells that still run; finished ones stay unchanged. If the executor itself fails, so do the
     cells that have no result by then.
 
     Args:

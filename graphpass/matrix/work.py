@@ -163,11 +163,11 @@ class _Gate:
         changes = _changes(self.around.published(folder), folder, outcome)
         problems = problems_of_outcome(outcome)
         if changes:
-            told = f"the result differs from the published one: {', '.join(changes)}"
+            message = f"the result differs from the published one: {', '.join(changes)}"
             if self.cell.refuse_changes:
                 hint = "the published one stays; without --fail-on changed it is replaced"
-                raise _ChangedError("GP603", told, hint, changes)
-            problems += (Problem("GP603", "note", told),)
+                raise _ChangedError("GP603", message, hint, changes)
+            problems += (Problem("GP603", "note", message),)
         seconds, memory = time.perf_counter() - self.start, peak_memory() or None
         result = CellResult(
             self.cell,

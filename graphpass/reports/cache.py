@@ -172,7 +172,7 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
         for read in reads
     ]
     known = {reader.node.split(" ", 1)[1] for reader in readers}
-    # Operators with the cache inside are no readers of a value, but the inventory knows them.
+    # Operators with the cache inside are not readers of a value, but the inventory knows them.
     for block in inventory.attention:
         if block.node not in known:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]

@@ -11,7 +11,7 @@ from typing import Any
 SCHEMA_VERSION = 1
 
 
-def with_header(told: Mapping[str, Any]) -> dict[str, Any]:
+def with_header(report: Mapping[str, Any]) -> dict[str, Any]:
     """Add the schema's version, that of graphpass, and the time in UTC."""
     written = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"schema_version": SCHEMA_VERSION, "graphpass": version("graphpass"), "time": written, **told}
+    return {"schema_version": SCHEMA_VERSION, "graphpass": version("graphpass"), "time": written, **report}

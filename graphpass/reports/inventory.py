@@ -225,21 +225,21 @@ def _sizes(caches: Sequence[Cache]) -> str:
     if growing is None or fixed is None:
         return ""
     grows = {cache.axes.sequence is not None for cache in caches}
-    told = [f"{in_bytes(growing)} per token"] if True in grows else []
-    return ", ".join([*told, f"{in_bytes(fixed)} fixed"] if False in grows else told)
+    parts = [f"{in_bytes(growing)} per token"] if True in grows else []
+    return ", ".join([*parts, f"{in_bytes(fixed)} fixed"] if False in grows else parts)
 
 
 def _totals(inventory: Inventory) -> list[str]:
     totals = total_bytes(inventory)
-    told = []
+    parts = []
     if inventory.of_kind("kv") and totals.bytes_per_token is not None and totals.bytes_per_1k_tokens is not None:
         per_1k = in_bytes(totals.bytes_per_1k_tokens)
-        told.append(f"{in_bytes(totals.bytes_per_token)} per token, {per_1k} per 1k tokens")
+        parts.append(f"{in_bytes(totals.bytes_per_token)} per token, {per_1k} per 1k tokens")
     if inventory.of_kind("cross") and totals.bytes_per_encoder_token is not None:
-        told.append(f"{in_bytes(totals.bytes_per_encoder_token)} per token of the encoder")
+        parts.append(f"{in_bytes(totals.bytes_per_encoder_token)} per token of the encoder")
     if inventory.of_kind("linear") and totals.fixed_bytes is not None:
-        told.append(f"{in_bytes(totals.fixed_bytes)} fixed")
-    return [f"  in all, for a batch of 1: {'; '.join(told)}"] if told else []
+        parts.append(f"{in_bytes(totals.fixed_bytes)} fixed")
+    return [f"  in all, for a batch of 1: {'; '.join(parts)}"] if parts else []
 
 
 def _folded_views(views: Sequence[View]) -> list[str]:

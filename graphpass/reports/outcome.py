@@ -194,8 +194,8 @@ def files_text(
     """Return lines about written files: sizes, warnings about shared weights, notes."""
     warnings = [_warning(shared, result.appended) for result in written for shared in result.shared]
     if verbose:
-        told = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]
-        return [f"written to {folder}", *(f"  {line}" for line in [*told, *warnings, *notes])]
+        lines = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]
+        return [f"written to {folder}", *(f"  {line}" for line in [*lines, *warnings, *notes])]
     size = in_bytes(sum(file.bytes for file in files))
     count = f"{len(files)} file{'s' * (len(files) != 1)}, {size}"
     return [f"written to {folder}: {count}", *shortened([f"  {line}" for line in [*warnings, *notes]], _REMARKS)]
@@ -231,10 +231,10 @@ def _model(report: ModelReport) -> dict[str, Any]:
 
 def _pass(record: PassRecord) -> dict[str, Any]:
     result = record.result
-    told = {"pass": record.step.name, "seconds": record.seconds, "notes": list(record.notes)}
+    entry = {"pass": record.step.name, "seconds": record.seconds, "notes": list(record.notes)}
     if isinstance(result, Skipped):
-        return told | {"changed": False, "skipped": result.reason, "did": {}}
-    return told | {"changed": result.changed, "skipped": None, "did": dict(result.statistics)}
+        return entry | {"changed": False, "skipped": result.reason, "did": {}}
+    return entry | {"changed": result.changed, "skipped": None, "did": dict(result.statistics)}
 
 
 def _summary(model: Model) -> dict[str, Any]:
@@ -258,5 +258,5 @@ def _before_and_after(report: ModelReport) -> list[str]:
 
 def _warning(shared: Path, appended: int) -> str:
     grown = f"{appended} bytes were appended to it" if appended else "nothing was appended to it"
-    told = f"WARNING: the weights are shared with {shared}: {grown}. Never edit either in place."
-    return told if shared.suffix == ".bin" else f"{told} onnx.load refuses data files that are shared."
+    warning = f"WARNING: the weights are shared with {shared}: {grown}. Never edit either in place."
+    return warning if shared.suffix == ".bin" else f"{warning} onnx.load refuses data files that are shared."

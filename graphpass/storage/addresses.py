@@ -42,7 +42,9 @@ def filesystem_of(address: str) -> tuple[Any, str]:
         hint = f"pip install 'graphpass[{extra}]'"
         raise UsageError("GP236", f"{address} cannot be reached: {error.name or error} is missing", hint) from error
     except (ValueError, TypeError) as error:
-        raise UsageError("GP236", f"{address} is no address that fsspec knows: {error}", "fsspec lists them") from error
+        raise UsageError(
+            "GP236", f"{address} is not an address that fsspec knows: {error}", "fsspec lists them"
+        ) from error
     return resolved
 
 
@@ -141,7 +143,7 @@ class StoredFolder:
         """Replace the files by those of a folder on this machine.
 
         They are uploaded beside their place, and copied to it by the storage. The manifest goes first and comes last:
-        files without one are no result. Files of other names stay.
+        files without one are not a result. Files of other names stay.
 
         Args:
             folder: The files.

@@ -31,7 +31,7 @@ def digest_of_file(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-        OSError: The file is no regular one, or the file system's words.
+        OSError: The file is not a regular one, or the file system's words.
     """
     hasher = hashlib.sha256()
     with regular(path).open("rb") as stream:
@@ -119,8 +119,8 @@ def _memory(file: WeightFile) -> Path:
 
 def _remembered(file: WeightFile) -> dict[str, str]:
     try:
-        told = read_json(_memory(file).read_bytes())
-        return dict(told["digests"]) if told["file"] == _identity(file) else {}
+        known = read_json(_memory(file).read_bytes())
+        return dict(known["digests"]) if known["file"] == _identity(file) else {}
     except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute it
         return {}
 

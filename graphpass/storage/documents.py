@@ -23,7 +23,7 @@ def regular(path: Path) -> Path:
     """
     kind = path.stat().st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # reading a folder has an error of its own
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return path
 
 

@@ -41,17 +41,17 @@ def sweep_memory() -> None:
                     file.unlink()
 
 
-def remember(memory: Path, told: Any) -> None:
+def remember(memory: Path, content: Any) -> None:
     """Write a memory, whole or not at all.
 
-    Without one, the next run computes again: that costs time alone, so errors of the file system are no failure.
+    Without one, the next run computes again: that costs time alone, so errors of the file system are not a failure.
 
     Args:
         memory: The file, in a folder of `memory_folder`.
-        told: A value that JSON can hold.
+        content: A value that JSON can hold.
     """
     with contextlib.suppress(OSError):
         memory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=memory.parent, suffix=_HALF, delete=False) as stream:
-            json.dump(told, stream)
+            json.dump(content, stream)
         os.replace(stream.name, memory)

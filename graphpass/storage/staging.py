@@ -82,7 +82,7 @@ def check_writable(file: Path) -> None:
     if file.is_dir():
         reason = "it is a folder"
     elif not folder.is_dir():
-        reason = f"{folder} is no folder"
+        reason = f"{folder} is not a folder"
     elif not os.access(folder, os.W_OK | os.X_OK):
         reason = f"permission denied in {folder}"
     else:

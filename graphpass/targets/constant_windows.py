@@ -23,7 +23,7 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
         if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
             continue
         constant = graph.constant(node.outputs[0], LARGEST_MASK)
-        # Other whole numbers than 0 and 1 are no mask, but distances perhaps.
+        # Other whole numbers than 0 and 1 are not a mask, but distances perhaps.
         if (
             constant is None
             or constant.size < 2

@@ -24,7 +24,7 @@ def encoder_error(target: str, others: str) -> UnsupportedError:
 
 
 def require_fused(attention: Attention) -> None:
-    """Refuse attention that is no ScaledDotProductAttention.
+    """Refuse attention that is not a ScaledDotProductAttention.
 
     Raises:
         MissError: It is another operator, or decomposed; then with a cure, or why none helps.

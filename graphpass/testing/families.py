@@ -169,9 +169,9 @@ class _Decoder:
         end = self._add("total.size", "Add", past, new)
         queries = self._add("queries", "Unsqueeze", self._add("queries.range", "Range", past, end, 1), axes=[0, 1, 3])
         keys = self._add("keys", "Unsqueeze", self._add("keys.range", "Range", 0, end, 1), axes=[0, 1, 2])
-        told = self._add("mask", "Convert", "%attention_mask", to="boolean")
-        told = self._add("mask.wide", "Unsqueeze", told, axes=[1, 2])
-        causal = self._add("causal", "LogicalAnd", self._add("before", "LessOrEqual", keys, queries), told)
+        visible = self._add("mask", "Convert", "%attention_mask", to="boolean")
+        visible = self._add("mask.wide", "Unsqueeze", visible, axes=[1, 2])
+        causal = self._add("causal", "LogicalAnd", self._add("before", "LessOrEqual", keys, queries), visible)
         self._add("full.mask", "Select", causal, 0.0, _LOWEST)
         if self._family.window:
             first = self._add("window.first", "Subtract", queries, self._family.window)

@@ -197,7 +197,7 @@ class StructureProof:
         equal: Number of those whose results reach outputs and caches through equal values alone.
         unpadded: The same for batches without padding, whose positions count on from the past.
         regions: The first operators that differ, for batches without padding.
-        rows: Number of positions of tables of angles that were compared as values; ``None`` if there are none.
+        rows: Number of positions of rotary tables that were compared as values; ``None`` if there are none.
         assumed: Conditions on shapes of inputs besides those of any model with caches, for people.
         added: Operators that compare the batch, rows or token ids as the reference does not.
         fed: Runs of the regions on numbers of their own; ``None`` if none were asked for.

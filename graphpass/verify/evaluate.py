@@ -58,7 +58,7 @@ def step_for(model: Model) -> dict[str, Array]:
     """Return inputs of one step of a decoder: three tokens after three others.
 
     Raises:
-        UnsupportedError: GP320, the model is no decoder, or has an input that cannot be fed.
+        UnsupportedError: GP320, the model is not a decoder, or has an input that cannot be fed.
     """
     inventory = analyze_caches(model)
     plan = InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))

@@ -193,7 +193,7 @@ class _Part:
         fed = {**self._cuts, **self._caches}
         nodes = list(downstream(graph, ends, fed))
         if any(node.op == "ReadValue" for node in nodes):
-            raise NotFedError("a variable is no cache")
+            raise NotFedError("a variable is not a cache")
         copy, same = model.excerpt(nodes)
         twins = copy.graph.nodes
         self._names = {

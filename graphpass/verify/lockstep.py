@@ -372,7 +372,7 @@ class _Lockstep:
         """Return whether the reference computes a padded batch as its rows alone."""
         fed = [(prompt.ids, prompt.mask)]
         for step in range(steps):
-            # Any tokens will do; those that begin the prompts are no padding.
+            # Any tokens will do; those that begin the prompts are not padding.
             mask = np.pad(fed[-1][1], [(0, 0), (0, 1)], constant_values=1)
             fed.append((prompt.ids[:, [step]], mask))
         name = self._reference.logits_output

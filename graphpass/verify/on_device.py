@@ -89,7 +89,7 @@ def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, devi
 
     Raises:
         UsageError: GP240, pairs do not run on this device.
-        UnsupportedError: GP321, the device's process ended; GP394, the two are no pair; or as `compare_pair`.
+        UnsupportedError: GP321, the device's process ended; GP394, the two are not a pair; or as `compare_pair`.
     """
     if decode.dialect == "onnx" and device not in {"CPU", QNN}:
         message = f"a prefill and a decode model in ONNX are compared on CPU and {QNN}, not on {device!r}"

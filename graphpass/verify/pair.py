@@ -23,7 +23,7 @@ def sizes_of(prefill: Model, decode: Model) -> Split:
     """Return the sizes of a pair.
 
     Raises:
-        UnsupportedError: GP394, the two are no pair.
+        UnsupportedError: GP394, the two are not a pair.
     """
     first, second = Phase.of(prefill), Phase.of(decode)
     return Split(first.past, first.length, second.past)

@@ -120,7 +120,7 @@ def find_coarse_scale(candidate: Model, wide: Model, opened: Callable[..., Decod
     if not scales:
         return None
     if (unknown := next((name for name, scale in scales.items() if scale.scale is None), None)) is not None:
-        return f"the scales of cache {unknown} are no constants"
+        return f"the scales of cache {unknown} are not constants"
     session = opened(wide)
     let_take_ids(wide, session)
     vocabulary = Vocabulary.of(session, session.fixed_batch)

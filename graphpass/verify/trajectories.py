@@ -119,7 +119,7 @@ class Planner:
             limit: Longest sequence of a certain length.
 
         Raises:
-            UsageError: GP250, ``prompt_ids`` is no prompt.
+            UsageError: GP250, ``prompt_ids`` is not a prompt.
         """
         prompts = self._prompts(prompt_ids)
         length = prompts[0].ids.shape[1]

@@ -23,14 +23,14 @@ class VerifyEach(Instrumentation):
         UnsupportedError: GP310, the graph is not well formed.
     """
 
-    def __init__(self, tell: Callable[[str], None], steps: int = 4) -> None:
+    def __init__(self, note: Callable[[str], None], steps: int = 4) -> None:
         """Create an observer.
 
         Args:
-            tell: Receives the lines of each pass that is left to numbers, or whose numbers were not compared.
+            note: Receives the lines of each pass that is left to numbers, or whose numbers were not compared.
             steps: Greedy steps to compare after each prefill.
         """
-        self._tell = tell
+        self._note = note
         self._steps = steps
         self._reference: Model | None = None
         self._before: Model | None = None
@@ -63,7 +63,7 @@ class VerifyEach(Instrumentation):
         except UnsupportedError as error:
             if error.id == "GP321" and _opens(self._reference):
                 raise PassFailedError("GP404", f"no runtime takes the result: {error.message}", error.hint) from error
-            self._tell(f"{step.name}: numbers not compared: {error.message}")
+            self._note(f"{step.name}: numbers not compared: {error.message}")
             return
         if comparison.divergence is not None:
             hint = "this is a bug of the pass; graphpass verify compares two models in detail"
@@ -75,7 +75,7 @@ class VerifyEach(Instrumentation):
         with stage(f"proving {step.name}"):
             proof = compare_structures(before, after)
         if proof is not None and not proof.is_complete:
-            self._tell("\n  ".join([f"{step.name}: not proven for every input", *proof.in_words()]))
+            self._note("\n  ".join([f"{step.name}: not proven for every input", *proof.in_words()]))
 
 
 def _opens(model: Model) -> bool:

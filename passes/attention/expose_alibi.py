@@ -53,7 +53,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
             if reason is None:
                 exposed.append((node, meaning.slopes or ()))
             else:
-                notes.append(f"ALiBi of {node.name} stays as it is: {reason}")
+                notes.append(f"ALiBi of {node.name} stays unchanged: {reason}")
         if mask is None or tokens is None or not exposed:
             return Done(notes=tuple(notes))
         rewriter = model.rewriter()

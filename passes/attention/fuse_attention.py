@@ -58,9 +58,9 @@ class FuseAttention(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         blocks = [block for block in model.analysis(find_attention) if not block.is_fused]
         pairs = [(block, block.miss or _obstacle(block)) for block in blocks]
-        notes = [f"attention at {block.node.name} stays as it is: {miss}" for block, miss in pairs if miss]
+        notes = [f"attention at {block.node.name} stays unchanged: {miss}" for block, miss in pairs if miss]
         notes += [
-            f"attention at {name} stays as it is: it is in the body of a loop or branch" for name in _inside(model)
+            f"attention at {name} stays unchanged: it is in the body of a loop or branch" for name in _inside(model)
         ]
         fused = [block for block, miss in pairs if not miss]
         rewriter = model.rewriter()

@@ -49,7 +49,7 @@ class FuseCausalConv(Pass[OnnxModel]):
             for conv in fused:
                 _fuse(rewriter, conv)
             rewriter.finish()
-        notes = tuple(f"{name} stays as it is: {conv}" for name, conv in convs.items() if isinstance(conv, Miss))
+        notes = tuple(f"{name} stays unchanged: {conv}" for name, conv in convs.items() if isinstance(conv, Miss))
         return Done({"windows fused": len(fused), "windows left": len(notes)} if convs else {}, notes)
 
 

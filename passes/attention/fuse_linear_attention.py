@@ -62,7 +62,7 @@ class FuseLinearAttention(Pass[OnnxModel]):
                 _Fusion(rewriter, values, name.partition(" ")[2], recurrence).write()
             rewriter.finish()
         notes = tuple(
-            f"{name} stays as it is: {recurrence}"
+            f"{name} stays unchanged: {recurrence}"
             for name, recurrence in recurrences.items()
             if isinstance(recurrence, Miss)
         )

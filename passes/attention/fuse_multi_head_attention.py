@@ -57,7 +57,7 @@ class FuseMultiHeadAttention(Pass[OnnxModel]):
         for block in fused:
             fusion.fuse(block)
         rewriter.finish()
-        notes = tuple(f"attention at {name} stays as it is: {miss}" for name, miss in misses.items())
+        notes = tuple(f"attention at {name} stays unchanged: {miss}" for name, miss in misses.items())
         return Done({"attention fused": len(fused), "attention left": len(misses)} if blocks else {}, notes)
 
 

@@ -116,7 +116,7 @@ def _products(graph: Graph, node: Node, operands: list[Value]) -> Iterator[Match
     """Yield the product of each operand.
 
     Raises:
-        MissError: One is no product of the same input with a weight, or its result is read elsewhere, too.
+        MissError: One is not a product of the same input with a weight, or its result is read elsewhere, too.
     """
     first: Match | None = None
     for operand in operands:
@@ -131,9 +131,9 @@ def _products(graph: Graph, node: Node, operands: list[Value]) -> Iterator[Match
             raise MissError(product, "some products have a bias, and some have none")
         weight = match["weight"]
         if not _is_constant(graph, weight) or weight.rank != 2 or weight.element_type != first["weight"].element_type:
-            raise MissError(product, f"its weight {weight.name} is no constant matrix of the others' type")
+            raise MissError(product, f"its weight {weight.name} is not a constant matrix of the others' type")
         if bias is not None and (not _is_constant(graph, bias) or bias.rank != 1):
-            raise MissError(product, f"its bias {bias.name} is no constant vector")
+            raise MissError(product, f"its bias {bias.name} is not a constant vector")
         if any(len(graph.uses(value)) > 1 for value in (operand, product.outputs[0])):
             raise MissError(product, f"its result is read elsewhere than by {node.name}, too")
         yield match

@@ -52,7 +52,7 @@ def _why_not(node: Node) -> str | None:
     if node.attributes.get("is_causal"):
         return "it masks causally by an attribute"
     if any(value is None or value.rank != 4 for value in node.inputs[:_MASK]):
-        return "its heads are no axis"
+        return "its heads are not an axis"
     sizes = [fixed_size(node.source(port), axis) for port, axis in ((_QUERY, 1), (_KEY, 1), (_QUERY, 3))]
     return None if all(sizes) else "the number or size of its heads is not known"
 

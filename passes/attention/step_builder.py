@@ -20,8 +20,8 @@ from graphpass.ir.rewriter import Handle, Rewriter
 class StepBuilder:
     """Writes each tensor once, computed of the shapes of tokens and padding mask.
 
-    The padding mask is as long as past and new tokens together; the past's own shape is no length where runtimes keep
-    caches in buffers of more room.
+    The padding mask is as long as past and new tokens together; the past's own shape is not a length where runtimes
+    keep caches in buffers of more room.
 
     Attributes:
         mask: The padding mask, ``[batch, past + length]``; ``None`` without one.

@@ -30,7 +30,7 @@ class MakeStateless(Pass[OpenVINOModel]):
 
     Raises:
         PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP315 a variable is no cache that is carried: it is computed once and only read.
+        UnsupportedError: GP315 a variable is not a cache that is carried: it is computed once and only read.
     """
 
     name = "make-stateless"
@@ -43,7 +43,7 @@ class MakeStateless(Pass[OpenVINOModel]):
         for cache in caches:
             if cache.kind not in {"kv", "linear", "other"} or cache.role == "adapter":
                 raise UnsupportedError(
-                    "GP315", f"variable {cache.name} is no cache that is carried: {'; '.join(cache.evidence)}"
+                    "GP315", f"variable {cache.name} is not a cache that is carried: {'; '.join(cache.evidence)}"
                 )
         rewriter = model.rewriter()
         names = {cache.name: split_id(model, cache.name) for cache in caches}

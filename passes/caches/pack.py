@@ -30,7 +30,7 @@ class Pack(Pass[Model]):
     is split for attention: ``past.0.key`` and ``past.0.value`` become ``past.0.key_value``.
 
     Linear states, a window and a recurrent state, lie flat after a sequence of 1, as in vLLM's description of caches:
-    ``past.conv.0`` and ``past.ssm.0`` become ``past.conv+ssm.0``. A layer with one state keeps it as it is.
+    ``past.conv.0`` and ``past.ssm.0`` become ``past.conv+ssm.0``. A layer with one state keeps it unchanged.
 
     A step copies packed caches once more, and plugins fuse none of them with attention: this is for runtimes that keep
     one block of memory a layer, as vLLM does.

@@ -109,7 +109,7 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
         name: Name of the tensor.
 
     Returns:
-        The tensor; ``None`` if ``start`` is no Broadcast of a number to a shape of parts.
+        The tensor; ``None`` if ``start`` is not a Broadcast of a number to a shape of parts.
     """
     graph = rewriter.graph
     node = graph.producer(start)

@@ -38,7 +38,7 @@ _BITS = {"8": 8, "4": 4}
 
 _GROUPED = "GroupQueryAttention"
 
-_CURE = "run fuse-group-query-attention before, or leave the caches as they are"
+_CURE = "run fuse-group-query-attention before, or leave the caches unchanged"
 
 _HINT = "write token ids, separated by spaces or commas, one prompt a line"
 
@@ -57,7 +57,7 @@ class QuantizeCaches(Pass[OnnxModel]):
     Channels of keys that positions rotate into each other get the length of both as their largest value, so that
     scales hold at positions that no prompt reached.
 
-    Caches stay as they are, with a note, if something else than attention reads the past, or keeps no more than a
+    Caches stay unchanged, with a note, if something else than attention reads the past, or keeps no more than a
     window. Recurrent states and windows of convolutions stay.
 
     Options:
@@ -152,7 +152,7 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
                 kept.append(_Kept(node, by_role["key"], by_role["value"]))
                 continue
             reason = use
-        left.append(f"{block.node} stay as they are: {reason}")
+        left.append(f"{block.node} stay unchanged: {reason}")
     return kept, left
 
 

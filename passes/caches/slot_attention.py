@@ -99,7 +99,7 @@ class SlotAttention:
                     steps.append(node)
                     pending.append(made)
                 else:
-                    raise refusal(cache, f"is read by {node.called}, which is no attention")
+                    raise refusal(cache, f"is read by {node.called}, which is not attention")
         self._positions.keep_layout(slots, steps)
         for value, axis in slots.items():
             self._positions.keep_shape(value, axis, self._positions.total, cache)

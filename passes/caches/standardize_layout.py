@@ -28,7 +28,7 @@ class StandardizeLayout(Pass[Model]):
     the new order is the one that attention reads. If attention reads another order, a Transpose stays or is added, and
     likewise before any other user of a cache. New positions are few: their Transposes cost little.
 
-    A cache stays as it is, with a note of the reason, if its axes are not those of the layout: one without an axis of
+    A cache stays unchanged, with a note of the reason, if its axes are not those of the layout: one without an axis of
     heads, or one that holds key and value (run unpack first).
 
     Options:
@@ -44,7 +44,7 @@ class StandardizeLayout(Pass[Model]):
         ReadValue [batch, heads, sequence, head_dim] -> Concat(axis 2) -> attention
 
     Raises:
-        UsageError: GP213, ``to`` is no layout.
+        UsageError: GP213, ``to`` is not a layout.
         UnsupportedError: GP382, ``to`` has axes of a pool, which runtimes alone make; GP384, inputs move slots of
             caches by their layout (run it before insert-reorder).
     """
@@ -108,16 +108,16 @@ def _orders(model: Model, inventory: Inventory, wanted: KVLayout) -> tuple[dict[
             layout = packed_layout(model, cache) if cache in packed else layout_of(cache)
             order = _order(cache, layout, wanted)
         except UnsupportedError as error:
-            notes.append(f"cache {cache.name} stays as it is: {error.message}")
+            notes.append(f"cache {cache.name} stays unchanged: {error.message}")
             continue
         if order == tuple(range(len(order))):
             continue
         past = graph.reads[cache.read].outputs[0] if cache.read in graph.reads else None
         inner = [] if past is None else [use.node for use in graph.uses(past) if inner_state(use.node, past=past)]
         if past is None:
-            notes.append(f"cache {cache.name} stays as it is: it lives in the body of a loop or branch")
+            notes.append(f"cache {cache.name} stays unchanged: it lives in the body of a loop or branch")
         elif inner:
-            notes.append(f"cache {cache.name} stays as it is: {inner[0].called} takes no other layout")
+            notes.append(f"cache {cache.name} stays unchanged: {inner[0].called} takes no other layout")
         else:
             orders[cache] = order
     return orders, tuple(notes)

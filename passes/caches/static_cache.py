@@ -55,7 +55,7 @@ class StaticCache(Pass[OnnxModel]):
 
     Raises:
         PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, the capacity is no number of positions.
+        UsageError: GP266, the capacity is not a number of positions.
         UnsupportedError: GP391, a cache that no Concat appends to, or that something else than attention reads; or no
             input that has the length of the new tokens.
     """

@@ -27,7 +27,7 @@ class Unpack(Pass[Model]):
     or by a Gather of each of two entries; along the content, or along an axis of two. Operators on the whole work on
     the parts then, and new keys and values are no longer concatenated. ``past.0.key_value`` becomes ``past.0.key`` and
     ``past.0.value``; other names get ``.key`` and ``.value`` after them. A cache that attention reads as key and as
-    value otherwise, such as a latent one, stays as it is.
+    value otherwise, such as a latent one, stays unchanged.
 
     One of linear states: by a Split, or Slices that leave nothing out, each part reshaped to its state; and a Concat of
     the new states, flattened, is written back. ``past.conv+ssm.0`` becomes ``past.conv.0`` and ``past.ssm.0``; other

@@ -38,7 +38,7 @@ def unpack_keys_with_values(
         parts = find_state_parts(graph, read.outputs[0]) if read is not None else None
         first = _first_is_key(model, parts) if parts is not None else None
         if read is None or parts is None or first is None:
-            notes.append(f"cache {cache.name} stays as it is: nothing takes a key and a value out of it")
+            notes.append(f"cache {cache.name} stays unchanged: nothing takes a key and a value out of it")
             continue
         names = names_apart(model, cache, part_names)
         unpacking.add(read, graph.writes[cache.write], parts, names if first else names[::-1])

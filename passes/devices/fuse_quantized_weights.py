@@ -90,7 +90,7 @@ class FuseQuantizedWeights(Pass[OnnxModel]):
                 else fusion.fuse(node, quantized)
             )
             if miss is not None:
-                notes.append(f"{node.op} at {node.name} stays as it is: {miss}")
+                notes.append(f"{node.op} at {node.name} stays unchanged: {miss}")
         rewriter.finish()
         statistics = {"products fused": fusion.products, "tables fused": fusion.tables}
         return Done(statistics | {"weights rewritten": fusion.written}, tuple(notes))
@@ -143,7 +143,9 @@ def _read(graph: Graph, node: Node) -> _Quantized:
     if node.attributes.get("axis", 1) != 1 or not block:
         raise MissError(node, "scales are not those of blocks along the last axis")
     if rows is None or columns is None or columns % block or block < _SMALLEST_BLOCK or block & (block - 1):
-        raise MissError(node, f"blocks of {block} are no power of 2 from {_SMALLEST_BLOCK} on that divides {columns}")
+        raise MissError(
+            node, f"blocks of {block} are not a power of 2 from {_SMALLEST_BLOCK} on that divides {columns}"
+        )
     if any(graph.producer(value).op != "Constant" for value in (data, scales, zeros) if value is not None):
         raise MissError(node, "weights, scales or zero points are computed")
     return _Quantized(data, scales, zeros, rows, columns, block)
@@ -160,7 +162,7 @@ class _Fusion:
         if node.op == "MatMul" and weight.bits not in self._levels:
             return Miss(node, f"nothing is gained with {weight.bits} bits and activations in f32")
         if any(self._stored(value) is None for value in (weight.data, weight.zeros) if value is not None):
-            return Miss(node, "weights or zero points are no initializers")
+            return Miss(node, "weights or zero points are not initializers")
         (self._product if node.op == "MatMul" else self._table)(node, weight)
         return None
 

@@ -46,7 +46,7 @@ class QuantizeWeights(Pass[OnnxModel]):
         products = [(node, product) for node, product in readers if product is not None]
         if not products:
             reason = "no weight can be stored in 4 bits: no MatMul in f32 has one"
-            raise UnsupportedError("GP385", reason, "leave the types of the model as they are")
+            raise UnsupportedError("GP385", reason, "leave the types of the model unchanged")
         session = opened_on_ids(model)
         sample = sample_caches(session, usual_prompts(session))
         del session
@@ -79,5 +79,5 @@ class QuantizeWeights(Pass[OnnxModel]):
         rewriter.finish()
         words = loss_in_words(sample, replayed(opened_on_ids(model), sample), 4)
         left = sum(1 for _ in model.graph.of_op("Gemm"))
-        notes = [f"weights of {left} Gemm stay as they are"] if left else []
+        notes = [f"weights of {left} Gemm stay unchanged"] if left else []
         return Done({"products": len(products), "weights": len(stored)}, (words, *notes))

@@ -59,7 +59,9 @@ class RenameVariables(Pass[OpenVINOModel]):
         names = _names(caches, {*packed_caches(inventory), *flat_caches(model, inventory)})
         others = {variable.info.variable_id for variable in model.ov_model.get_variables()} - names.keys()
         if taken := sorted(others & set(names.values())):
-            raise UnsupportedError("GP343", f"variable {taken[0]} is no cache, but has the name that a cache would get")
+            raise UnsupportedError(
+                "GP343", f"variable {taken[0]} is not a cache, but has the name that a cache would get"
+            )
         declared = model.declarations
         rename_variables(model.ov_model, names)
         # New ids hold the names of past and present themselves.

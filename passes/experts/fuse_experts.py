@@ -48,7 +48,7 @@ class FuseExperts(Pass[OnnxModel]):
 
     Experts are found by structure; the function between their products is computed on numbers, and has to be SwiGLU
     with MoE's parameters, or one of its functions of one product. A softmax over the router's scores is left to the
-    operator. Other choices, such as sigmoids and groups of experts, stay as they are, and the operator reads the
+    operator. Other choices, such as sigmoids and groups of experts, stay unchanged, and the operator reads the
     logarithm of their weights, whose softmax they are.
 
     Experts whose weights are quantized in blocks, by MatMulNBits or DequantizeLinear, become QMoE, with the same whole
@@ -106,7 +106,7 @@ class FuseExperts(Pass[OnnxModel]):
         mixtures = {name: self._kept(model.graph, mixtures) for name, mixtures in model.analysis(find_mixtures).items()}
         fused = {name: mixture for name, mixture in mixtures.items() if isinstance(mixture, Mixture)}
         notes = [
-            f"experts at {name} stay as they are: {mixture}"
+            f"experts at {name} stay unchanged: {mixture}"
             for name, mixture in mixtures.items()
             if isinstance(mixture, Miss)
         ]

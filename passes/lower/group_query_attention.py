@@ -207,7 +207,7 @@ class _Block:
             return mask
         raise operator.refusal(
             f"{operator.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding "
-            "cannot be told from tokens",
+            "cannot be separated from tokens",
             "export the model with an attention mask, or with a batch of 1",
         )
 

@@ -104,7 +104,7 @@ def _stored(operator: LoweredOperator, port: int) -> LazyWeights:
     stored = None if tensor is None else operator.rewriter.weights(tensor)
     if stored is None:
         raise operator.refusal(
-            f"input {port} is {tensor.name if tensor is not None else 'left out'}, which is no initializer"
+            f"input {port} is {tensor.name if tensor is not None else 'left out'}, which is not an initializer"
         )
     return stored
 

@@ -77,7 +77,7 @@ def lower_rotation(
     """Write ``value`` rotated by its positions.
 
     ``value`` is ``[batch, heads, length, head_dim]``, ``cos`` and ``sin`` are of `angles`, ``sizes`` are head_dim and
-    rotary_dim; elements of a head beyond rotary_dim stay as they are.
+    rotary_dim; elements of a head beyond rotary_dim stay unchanged.
     """
     whole, turning = sizes
     kept = write.slice(value, turning, whole, 3) if turning < whole else None

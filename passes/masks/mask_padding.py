@@ -33,7 +33,7 @@ class MaskPadding(Pass[OpenVINOModel]):
     between a state and the tokens that continue it (``infer_chunked_prefill`` in ``llm_infer_request.cpp``). Setting
     what enters to 0, as exporters that mask at all do, is right in the first place only.
 
-    If ``attention_mask`` of a step's tokens is 0, a recurrent state stays as it is, and a window is moved past
+    If ``attention_mask`` of a step's tokens is 0, a recurrent state stays unchanged, and a window is moved past
     the padding, next to the tokens. Without padding nothing changes. What a step computes for padding is not defined.
 
     Shapes:
@@ -79,7 +79,7 @@ class MaskPadding(Pass[OpenVINOModel]):
                 taking = ", ".join(sorted({entry.node.op for entry in entries})) or "nothing"
                 notes.append(f"padding is not kept out of {cache.name}: {taking} takes it in")
         rewriter.finish()
-        return Done({told: count for told, count in counts.items() if count}, tuple(notes))
+        return Done({name: count for name, count in counts.items() if count}, tuple(notes))
 
 
 def _entries(graph: Graph, state: Value) -> list[Use]:
@@ -97,7 +97,7 @@ class _Tokens:
 
     @cached_property
     def are_real(self) -> Handle:
-        """Make the condition that a token is no padding, boolean ``[batch, length]``."""
+        """Make the condition that a token is not padding, boolean ``[batch, length]``."""
         return self._write.op("Convert", self._step.new_columns, to="boolean", label="new")
 
     def next_to_window(self, width: int) -> Handle:

@@ -59,7 +59,7 @@ class MakeStatic(Pass[Model]):
 
     Raises:
         PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, ``length`` or ``past`` is no number of positions.
+        UsageError: GP266, ``length`` or ``past`` is not a number of positions.
         UnsupportedError: GP392 the model sees slots that the mask hides, or takes one token after a past; GP393 a
             dimension stays open, or a cache is not appended to by a Concat.
     """

@@ -57,7 +57,7 @@ class Cost(NamedTuple):
 
 
 def measured(task: Task) -> Cost | None:
-    """Measure a task; return nothing if it does not end in time. Findings (exit code 1) are no failure."""
+    """Measure a task; return nothing if it does not end in time. Findings (exit code 1) are not a failure."""
     if task.out is not None:
         shutil.rmtree(task.out, ignore_errors=True)
     start = time.perf_counter()

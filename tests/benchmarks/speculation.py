@@ -96,7 +96,7 @@ class Nothing:
 
 @dataclass
 class Clocked:
-    """Notes the time of the first guess: the prompt has been fed by then."""
+    """Notes the time of the first draft: the prompt has been fed by then."""
 
     drafter: Drafter
     start: float = 0.0

@@ -11,7 +11,7 @@ from support.thinned import crossed
 
 
 def text_file(folder):
-    (folder / "model.onnx").write_text("Hello, this is no model.\n")
+    (folder / "model.onnx").write_text("Hello, this is not a model.\n")
     return folder / "model.onnx"
 
 

@@ -101,7 +101,7 @@ def test_version(capfd):
         (["inspect"], "Missing argument 'MODEL'"),
         (["inspect", "x.onnx", "--formt", "json"], "--format"),
         (["convert", "x.onnx", "-o", "out"], "Missing option '--target'"),
-        (["verify", "a", "b", "--prompt-ids", "1,x"], "is no list of token ids"),
+        (["verify", "a", "b", "--prompt-ids", "1,x"], "is not a list of token ids"),
         (["-q", "inspect", "x.onnx", "-v"], "--quiet and --verbose exclude each other"),
         ([], "Usage: graphpass"),
     ],

@@ -36,7 +36,7 @@ def test_a_linear_cache_names_what_each_rule_missed(capfd):
 def test_a_cache_inside_an_operator(capfd):
     out = why(capfd, "llama", "onnx-genai", "past_key_values.0.key")
     assert "read by\n  GroupQueryAttention /model/layers.0/attn/GroupQueryAttention, as key\n" in out
-    assert "  yes  held inside an operator\n" in out
+    assert "  yes  an operator keeps it inside\n" in out
 
 
 @pytest.mark.parametrize("file", ["decoder_with_past_model.onnx", "decoder_model_merged.onnx"])

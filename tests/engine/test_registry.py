@@ -115,8 +115,8 @@ def test_a_plugin_that_raises_while_it_is_imported(install, tmp_path):
     ("value", "words"),
     [
         ("graphpass.passes.caches.make_stateful:MakeStateful", "its name is 'make-stateful'"),
-        ("graphpass.ir.model:Model", "is no Pass"),
-        ("graphpass.io:load", "is no Pass"),
+        ("graphpass.ir.model:Model", "is not a Pass"),
+        ("graphpass.io:load", "is not a Pass"),
     ],
 )
 def test_an_entry_point_that_does_not_fit(install, value, words):
@@ -187,7 +187,7 @@ class OddOption(Mine):
     ("what", "words"),
     [
         (int, "has no name"),
-        (CPU, "is no Pass"),
+        (CPU, "is not a Pass"),
         (WithoutDefault, "field count .* has no default"),
         (OddOption, "field table .* cannot be an option"),
     ],

@@ -5,7 +5,7 @@
 
 ``--only llama:cpu`` takes the cases whose names contain each of the given words. A result is kept as two hashes: of the
 whole structure with all names (`Model.digest`), and of the operators and edges alone, which a renamed inner node leaves
-as it is. Targets also keep how many parts of each kind the contract's rules find fused, refused ...
+unchanged. Targets also keep how many parts of each kind the contract's rules find fused, refused ...
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def _hashes(model: Any) -> Result:
 def _structure(model: Any) -> str:
     """A hash of operators, edges, axes, small constants and names of inputs, outputs and variables.
 
-    Equal constants count once: whether two readers share one is no difference.
+    Equal constants count once: whether two readers share one is not a difference.
     """
     hashes: list[str] = []
     for node in model.graph.nodes:

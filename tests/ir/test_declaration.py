@@ -24,16 +24,16 @@ def test_all_that_can_be_said():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a", "'' is no kind: kv, linear, cross"),
-        ("a=hybrid", "'hybrid' is no kind"),
+        ("a", "'' is not a kind: kv, linear, cross"),
+        ("a=hybrid", "'hybrid' is not a kind"),
         ("=linear", "it names no cache"),
         ("a=kv", "sequence=NUMBER is missing"),
-        ("a=kv,sequence", "an entry is no AXIS=NUMBER"),
+        ("a=kv,sequence", "an entry is not an AXIS=NUMBER"),
         ("a=kv,sequence=-1", "sequence is '-1', not the number of an axis"),
         ("a=kv,sequence=two", "not the number of an axis"),
-        ("a=kv,sequence=1,length=2", "'length' is no axis"),
+        ("a=kv,sequence=1,length=2", "'length' is not an axis"),
         ("a=kv,sequence=1,batch=1", "one axis is said to be two"),
-        ("a=kv,sequence=1,role=conv", "'conv' is no role of a kv cache: key, value, unknown"),
+        ("a=kv,sequence=1,role=conv", "'conv' is not a role of a kv cache: key, value, unknown"),
         ("a=linear,sequence=1", "a linear cache has no sequence axis"),
     ],
 )

@@ -75,7 +75,7 @@ def as_code_scanning_reads(told):
 
 def test_sarif():
     told = sarif_of(run_of(failed(2), *OTHERS))
-    assert [result["level"] for result in told["results"]] == ["error", "error", "warning"]  # notes are no findings
+    assert [result["level"] for result in told["results"]] == ["error", "error", "warning"]  # notes are not findings
     first = told["results"][0]
     assert first["ruleId"] == "GP350"
     rule = told["tool"]["driver"]["rules"][first["ruleIndex"]]

@@ -18,7 +18,7 @@ def test_a_miss_is_the_same_in_notes_and_why_and_check():
     assert len(misses) == 4
     assert all(miss.startswith("its scores are soft-capped (at Tanh ") for miss in misses.values())
     notes = [note for record in run.records for note in getattr(record.result, "notes", ())]
-    assert [f"attention at {name} stays as it is: {miss}" for name, miss in misses.items()] == notes
+    assert [f"attention at {name} stays unchanged: {miss}" for name, miss in misses.items()] == notes
     inventory = graphpass.analyze_caches(run.model)
     assert [block.reason for block in inventory.attention] == list(misses.values())
     for cache in inventory.caches:
@@ -36,7 +36,7 @@ def test_a_miss_of_grouped_queries_is_the_same_in_notes_and_inspect_and_why_and_
     misses = grouped_query_misses(model)
     assert len(misses) == 2
     assert all("requires keys and values of one size, not 24 and 16" in str(miss) for miss in misses.values())
-    notes = [f"attention at {name} stays as it is: {miss}" for name, miss in misses.items()]
+    notes = [f"attention at {name} stays unchanged: {miss}" for name, miss in misses.items()]
     assert notes == list(run.records[0].result.notes)
     assert grouped_query_in_words(misses) == [f"  fuse-group-query-attention leaves 2: {next(iter(misses.values()))}"]
     inventory = graphpass.analyze_caches(model)

@@ -1,4 +1,4 @@
-"""Speculative decoding generates what plain greedy decoding does, whatever is guessed."""
+"""Speculative decoding generates what plain greedy decoding does, whatever is drafted."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_impossible_requests() -> None:
         lambda: DraftModel(session("llama", "ov-stateful", "draft"), width=0),
     ],
 )
-def test_guessing_nothing(make: Callable[[], Drafter]) -> None:
+def test_drafting_nothing(make: Callable[[], Drafter]) -> None:
     with pytest.raises(UsageError) as caught:
         make()
     assert caught.value.id == "GP263"

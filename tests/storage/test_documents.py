@@ -71,7 +71,7 @@ def test_a_configuration_that_names_pipes_fails_its_cells(pipe, monkeypatch, cap
     model = f"[[models]]\nname = 'm'\npath = '{export('llama', 'onnx')}'\n"
     Path("graphpass.toml").write_text(f"{model}pipelines = [{{name = 'p', pipeline = '@{pipe.name}'}}]\n")
     done = in_process(capfd, "ci")
-    assert (done.code, "GP108" in done.err, "it is no regular file" in done.err) == (3, True, True)
+    assert (done.code, "GP108" in done.err, "it is not a regular file" in done.err) == (3, True, True)
     Path("graphpass.toml").write_text(f"{model}targets = ['cpu']\n")
     done = in_process(capfd, "ci", "--baseline", pipe.name)
     assert (done.code, "GP235" in done.err) == (2, True)

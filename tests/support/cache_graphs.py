@@ -113,7 +113,7 @@ class TinyDecoder:
         fused: Whether attention is one operator; else MatMul, Softmax, MatMul.
         reads_length: Whether the mask follows from the shape of the first past rather than from attention_mask.
         softcap: Whether the scores are soft-capped, as gemma2 has it.
-        sink: Whether a column that is no position takes part in the Softmax, as gpt_oss has it.
+        sink: Whether a column that is not a position takes part in the Softmax, as gpt_oss has it.
         value_layout: The order of a value cache's axes; that of the key's where omitted.
     """
 

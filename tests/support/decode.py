@@ -21,7 +21,7 @@ _MAMBA_WINDOW = 4
 def compiled(model: openvino.Model) -> openvino.CompiledModel:
     """``model`` on the CPU plugin, in f32; it must not be edited afterwards.
 
-    OpenVINO's own cache of compiled models is no way to share them: what version 2026.4.1 reads back of a model with
+    OpenVINO's own cache of compiled models is not a way to share them: what version 2026.4.1 reads back of a model with
     attention sinks (gpt_oss) computes something else.
     """
     return openvino.Core().compile_model(model, "CPU", EXACT)

@@ -1,4 +1,4 @@
-"""Constants in graphs of OpenVINO that are no model yet, or no longer."""
+"""Constants in graphs of OpenVINO that are not a model yet, or no longer."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _state(folder: Path) -> tuple[tuple[str, str], ...]:
     return tuple(
         (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
         for path in sorted(folder.iterdir())
-        if not path.name.startswith(".") and path.exists()  # a link that leads nowhere yet is no file
+        if not path.name.startswith(".") and path.exists()  # a link that leads nowhere yet is not a file
     )
 
 

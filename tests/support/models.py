@@ -21,7 +21,7 @@ def fixtures() -> Path:
 
 @functools.cache
 def hybrids() -> Path:
-    """The unpacked models of ``hybrids.tar.xz``, which are no fixtures of all tests."""
+    """The unpacked models of ``hybrids.tar.xz``, which are not fixtures of all tests."""
     unpacked: Path = _archive().unpack(_ROOT / "build" / "hybrids", _ROOT / "fixtures" / "hybrids.tar.xz")
     return unpacked
 

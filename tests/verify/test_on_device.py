@@ -70,7 +70,7 @@ def test_an_environment_that_breaks_down(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_property_that_is_none(capfd: pytest.CaptureFixture[str]) -> None:
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), "--property", "NPUW_DEVICES")
     assert done.code == 2
-    assert "'NPUW_DEVICES' is no property such as NPUW_DEVICES=CPU" in done.err
+    assert "'NPUW_DEVICES' is not a property such as NPUW_DEVICES=CPU" in done.err
 
 
 @pytest.mark.slow

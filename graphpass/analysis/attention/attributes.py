@@ -112,7 +112,7 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
             break
         if "heads" in labels:
             size = fixed_size(key, labels.index("heads"))
-            # If an axis is split, only the part that is no copy counts.
+            # If an axis is split, only the part that is not a copy counts.
             heads = size if size is not None or len(labels) > 4 else heads
         elif ("heads", "head_dim") in labels and heads is None and head_dim is not None:
             width = fixed_size(key, labels.index(("heads", "head_dim")))

@@ -269,7 +269,7 @@ def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Label
 
 
 def _operands(graph: Graph, node: Node, labels: Labels) -> list[TraceStep]:
-    # The condition of a Select is no content, and a vector or a number is no cache.
+    # The condition of a Select is not content, and a vector or a number is not a cache.
     sources = [
         (port, source)
         for port, source in enumerate(node.inputs)

@@ -113,7 +113,7 @@ class Attention:
         sink: One number a head that joins the Softmax, neither scaled nor masked; see
             `graphpass.analysis.attention.softmax.sink_of`.
         key_forms: Forms up to the product, each made of the one before; ``value_forms`` likewise.
-        miss: Reason that this is no plain scaled dot-product attention.
+        miss: Reason that this is not a plain scaled dot-product attention.
     """
 
     node: Node

@@ -112,7 +112,7 @@ def _constant(case: CacheCase) -> Classification | str:
     graph, present, read = case.graph, case.pair.present, case.pair.read
     if present is not None and look_through_moves(graph, present) != case.pair.past:
         return f"the present is made by {case.maker.called}"
-    written = "written back as it is" if present is not None else "never written"
+    written = "written back unchanged" if present is not None else "never written"
     if direct := _read_as_given(case):
         return _cross(case, direct, written)
     unread = "no attention that could be recognised reads it as key or value"
@@ -295,7 +295,7 @@ RULES = (
     ),
     Rule("no cache: a counter", lambda case: _other(case, "counter", counter(case.graph, case.pair))),
     Rule("cross: computed once, then only read", _constant),
-    Rule("held inside an operator", _inside),
+    Rule("an operator keeps it inside", _inside),
     Rule("kv: attention reads the positions that are appended or written", _kept),
     Rule("appended, but who reads its positions is not known", _growing),
     Rule("the state of recurrent operators, laid out", _state),

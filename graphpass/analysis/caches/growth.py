@@ -18,7 +18,7 @@ def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth,
     """Return the change of each axis of a carried tensor in a step.
 
     ``fixed`` axes always have one size, ``kept`` the size of before, ``grows`` that and something added; others are
-    ``unknown``, as those of the number of tokens, which is no size of a state's own. Empty if no rank is known, or
+    ``unknown``, as those of the number of tokens, which is not a size of a state's own. Empty if no rank is known, or
     nothing is written back.
     """
     if present is None or past.rank is None:

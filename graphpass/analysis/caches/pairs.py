@@ -33,7 +33,7 @@ from graphpass.ir.values import is_activation
 _POSITIONWISE = POSITIONWISE | LOOP_ENTRIES | {"Final"}
 
 
-#: Leave the content of a cache as it is, or only move, drop or convert whole positions.
+#: Leave the content of a cache unchanged, or only move, drop or convert whole positions.
 MOVES_POSITIONS = CASTS | SLICES | {"Gather", "ScatterElementsUpdate", "Carried", "Final"}
 
 
@@ -66,7 +66,7 @@ def find_pairs(model: Model) -> tuple[Pair, ...]:
     present of another layer. Names only break ties.
     """
     graph = model.graph
-    # A result of attention is no updated cache, though a mask or a past reaches it as if it were one.
+    # A result of attention is not an updated cache, though a mask or a past reaches it as if it were one.
     results = {(block.output.node, block.output.port) for block in model.analysis(find_attention)}
     return _variables(graph) + _inputs_and_outputs(model, results)
 

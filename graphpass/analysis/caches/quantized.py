@@ -33,7 +33,7 @@ class CacheScale:
     Attributes:
         node: Name of the attention.
         bits: Bits of a value, 8 or 4.
-        scale: f32, one number or ``[heads, 1, head_dim]``; ``None`` if it is no constant.
+        scale: f32, one number or ``[heads, 1, head_dim]``; ``None`` if it is not a constant.
     """
 
     node: str

@@ -161,7 +161,7 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
         return "the variable has an initial value"
     if pair.present is not None and look_through_moves(graph, pair.present) != pair.past:
         return "a step changes it"
-    written = "no step writes it" if pair.present is None else "each step writes it back as it is"
+    written = "no step writes it" if pair.present is None else "each step writes it back unchanged"
     laid_out = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in MOVES else ())
     use = next((use.node for use in laid_out if use.node.op in {"MatMul", "Multiply"}), None)
     origin = f"it has no initial value, and {written}, so it holds what the application sets"
@@ -172,9 +172,9 @@ def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
     """Return evidence that ``pair`` is a counter, or the missing fact."""
     shape = pair.past.shape
     if shape is None or len(shape) > 1:
-        return f"it is no single number: its rank is {pair.past.rank or 'unknown'}"
+        return f"it is not a single number: its rank is {pair.past.rank or 'unknown'}"
     if pair.past.element_type not in INTEGERS:
-        return f"it is no integer: {pair.past.element_type}"
+        return f"it is not an integer: {pair.past.element_type}"
 
     def lays_out(node: Node) -> bool:
         return node.op in KEEPS_ORDER | GATHERS and pair.past not in node.outputs

@@ -15,7 +15,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
 from graphpass.ir.values import fixed_size
 
-#: Through attention a mask hides padding from other positions, and its size is no mask.
+#: Through attention a mask hides padding from other positions, and its size is not a mask.
 _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
 #: Places of ``write_indices`` and ``nonpad_kv_seqlen``, see ONNX's TensorScatter and Attention of opset 24.

@@ -26,7 +26,7 @@ class Computable:
     def from_values(self, known: Iterable[Value]) -> Callable[[Node], bool]:
         """Return the function that reports whether a node follows from ``known``, constants and shapes.
 
-        Marks of nodes before the first value that is no input are shared by all that start from the same inputs:
+        Marks of nodes before the first value that is not an input are shared by all that start from the same inputs:
         attention of the last layer does not walk through all layers again.
         """
         nodes = {value.node for value in known}

@@ -1,6 +1,6 @@
 """Compute tensors of a graph for chosen inputs and lengths.
 
-Masks and tables of angles follow from few inputs: lengths, positions, the padding mask. Computing them for some shows
+Masks and rotary tables follow from few inputs: lengths, positions, the padding mask. Computing them for some shows
 the function that an exporter spelled out in a hundred operators.
 """
 

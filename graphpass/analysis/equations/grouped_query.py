@@ -135,7 +135,7 @@ def _operator(attention: Attention) -> Attention:
     if OPERATORS[node.op].hides_later(node):
         raise MissError(node, "it counts positions from the first query, and not from the past")
     if any(operand is None or operand.rank != 4 for operand in (attention.query, attention.key, attention.value)):
-        raise MissError(node, "its heads are no axis of its operands")
+        raise MissError(node, "its heads are not an axis of its operands")
     return replace(attention, masks=() if mask is None else (Mask.of_operator(mask),))
 
 
@@ -177,7 +177,7 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
     """Return the cache that ``operand`` copies heads of.
 
     Raises:
-        MissError: It is no cache that grows by a Concat.
+        MissError: It is not a cache that grows by a Concat.
     """
     graph = model.graph
     assert operand is not None

@@ -35,7 +35,7 @@ _WORDS: dict[Feature, str] = {
 
 
 def why_left(group: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool) -> Miss | None:
-    """Return why decomposed attention stays as it is, if the kernel lacks something.
+    """Return why decomposed attention stays unchanged, if the kernel lacks something.
 
     Args:
         group: The attention. A rotation may stay outside.

@@ -214,7 +214,7 @@ class _Body:
             raise MissError(nodes[0], f"{nodes[0].op} of the old state is added to it, not a corrected value")
         # Drawn numbers are positive, so that those of a Relu would be right.
         if [value for value in self._factors(nodes[0].source(1)) if self._is_fed(value)] != [self._carried]:
-            raise MissError(nodes[0], "the correction is no product with the old state")
+            raise MissError(nodes[0], "the correction is not a product with the old state")
         return [value for value in factors if not self._is_fed(value)], self._factors(nodes[0].source(0))
 
     def _result(self) -> tuple[Node, list[Value]]:
@@ -231,7 +231,7 @@ class _Body:
         state = self._plain(self._state.source())
         factors = self._factors(value, state)
         if [value for value in factors if self._is_fed(value)] != [state]:
-            raise MissError(self._graph.producer(value), "the result of a token is no product with the new state")
+            raise MissError(self._graph.producer(value), "the result of a token is not a product with the new state")
         return used[0], [value for value in factors if value != state]
 
 
@@ -285,7 +285,7 @@ class _Shown:
         queries, scaled = _split(read)
         vectors, scalars = _split([*added, *(corrected or ())])
         if len(queries) != 1 or len(vectors) != 2 or scaled:
-            raise MissError(terms.state, "key, value and query are no single vectors a token and head")
+            raise MissError(terms.state, "key, value and query are not single vectors a token and head")
         corrections = [] if corrected is None else [scalar for scalar in scalars if scalar in corrected]
         betas = [] if corrected is None else [scalar for scalar in scalars if scalar not in corrections]
         scales = scalars if corrected is None else corrections
@@ -456,7 +456,7 @@ def _target(lined: Sequence[int], shape: Sequence[int], free: tuple[int, int]) -
     """Return the sizes that reshape axes ``lined`` to ``shape``: 0 for batch, -1 for tokens.
 
     Args:
-        lined: Sizes of the axes; those of batch and tokens are no others' multiple.
+        lined: Sizes of the axes; those of batch and tokens are not multiples of the others.
         shape: Sizes to make.
         free: Places of batch and tokens in ``lined``.
     """

@@ -45,7 +45,7 @@ def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss |
         if value is None:
             continue
         if value.rank is None or value.rank < 2:
-            return (), Miss(node, f"its mask {value.name} is no mask of positions")
+            return (), Miss(node, f"its mask {value.name} is not a mask of positions")
         masks.append(Mask.of_operator(value))
     return tuple(masks), None
 

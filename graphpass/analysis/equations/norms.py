@@ -11,7 +11,7 @@ from graphpass.ir.operators import CASTS, NORMS, REDUCTIONS
 #: Attributes that hold it: ONNX's and com.microsoft's norms, OpenVINO's MVN.
 _ATTRIBUTES = ("epsilon", "eps")
 
-#: Larger numbers are no guard against 0.
+#: Larger numbers are not a guard against 0.
 _MOST = 1e-2
 
 

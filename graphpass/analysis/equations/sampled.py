@@ -108,8 +108,8 @@ def _by_attributes(node: Node, step: SampledStep, evaluation: Evaluation) -> Arr
 
 def _new_tokens(node: Node, step: SampledStep, evaluation: Evaluation) -> Array | int:
     """Return the number of new tokens of each row, ``[batch, 1, 1, 1]`` if they differ."""
-    told = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
-    return step.length if told is None else evaluation.of(told).reshape(-1, 1, 1, 1)
+    new_tokens = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
+    return step.length if new_tokens is None else evaluation.of(new_tokens).reshape(-1, 1, 1, 1)
 
 
 def _added(mask: Mask, step: SampledStep, evaluation: Evaluation) -> Array:

@@ -72,7 +72,7 @@ def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple
     """Return the function of products, and the places of gate and linear part.
 
     Raises:
-        MissError: It is no function of these.
+        MissError: It is not a function of these.
     """
     end, leaves = function.end, function.leaves
 

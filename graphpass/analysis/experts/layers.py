@@ -56,7 +56,7 @@ def gathered_tokens(graph: Graph, rows: Value, index: Value) -> Value:
 
 def is_column(_graph: Graph, value: Value) -> str | None:
     """Check that ``value`` has one number for each row."""
-    return None if value.rank == 2 and fixed_size(value, 1) == 1 else f"{value.name} is no column"
+    return None if value.rank == 2 and fixed_size(value, 1) == 1 else f"{value.name} is not a column"
 
 
 def is_zero(graph: Graph, value: Value) -> bool:

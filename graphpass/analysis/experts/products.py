@@ -156,7 +156,7 @@ class _Reader:
         if node.op == "MatMulNBits" and not self._gathered:
             return self._packed(node, rows, bias, columns)
         if node.op != "MatMul" or node.attributes["transpose_a"]:
-            raise MissError(node, f"{node.op} is no product with weights of an expert")
+            raise MissError(node, f"{node.op} is not a product with weights of an expert")
         weight, is_turned = node.source(1), bool(node.attributes["transpose_b"])
         if self._gathered and not is_turned and fixed_size(weight, -1) == 1:
             # Rows as columns, after weights [outputs, inputs].
@@ -169,7 +169,7 @@ class _Reader:
         if self._gathered:
             rows = graph.look_through(rows, {"Squeeze", "Unsqueeze"})
             if rows.rank != 2:
-                raise MissError(node, "its rows are no tokens of one axis")
+                raise MissError(node, "its rows are not tokens of one axis")
         return made, rows
 
     def _packed(

@@ -49,7 +49,7 @@ def packed_blocks(graph: Graph, product: Node) -> QuantizedBlocks:
     """Return the weight of a MatMulNBits.
 
     Raises:
-        MissError: Its zero points are no whole numbers, its inputs are reordered, or blocks are not all full.
+        MissError: Its zero points are not whole numbers, its inputs are reordered, or blocks are not all full.
     """
     attributes = product.attributes
     bits, size, inputs = attributes.get("bits", 4), attributes["block_size"], attributes["K"]
@@ -87,7 +87,7 @@ def dequantized_blocks(graph: Graph, node: Node, axis: int) -> QuantizedBlocks:
 
 def _require_blocks(graph: Graph, node: Node, stored: tuple[Value | None, ...], inputs: int, size: int) -> None:
     if inputs % size or size < SMALLEST_BLOCK or size & (size - 1):
-        raise MissError(node, f"blocks of {size} are no power of 2 from {SMALLEST_BLOCK} on that divides {inputs}")
+        raise MissError(node, f"blocks of {size} are not a power of 2 from {SMALLEST_BLOCK} on that divides {inputs}")
     if inputs == size == SMALLEST_BLOCK:
         # QMoE reads zero points of single blocks in another layout; larger ones are halved.
         raise MissError(node, f"its weight has one block of {SMALLEST_BLOCK} alone")

@@ -83,7 +83,7 @@ def separate_layer(graph: Graph, experts: Sequence[Match]) -> Layer:
     """Return the layer of `EXPERT` matches of one OneHot.
 
     Raises:
-        MissError: Some are missing, weighted by other numbers, or unlike.
+        MissError: Some are missing, weighted by other numbers, or of other forms.
     """
     first = experts[0]
     anchor, chosen = first.nodes["one_hot"], first["chosen"]

@@ -130,7 +130,7 @@ class _Pieces:
             raise MissError(joined, f"it does not join the rows of {self.count} experts")
         product = self._graph.producer(joined.source(expert))
         if product.op not in PRODUCTS:
-            raise MissError(product, "it is no product of an expert's rows with a weight")
+            raise MissError(product, "it is not a product of an expert's rows with a weight")
         return product, self._uncut(self._graph.producer(product.source()), expert)
 
     def _uncut(self, cut: Node, expert: int) -> Value:

@@ -26,7 +26,7 @@ _LEAST, _MOST = 3, 2**24
 #: A table has a row for each position.
 _TABLE_RANK = 2
 
-#: Place of the table of angles among the inputs of GroupQueryAttention.
+#: Place of the rotary table among the inputs of GroupQueryAttention.
 _COS_CACHE = 7
 
 _WHOLE = frozenset({"i32", "i64"})
@@ -91,7 +91,7 @@ def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshol
     if any(value in measures for value in inputs):
         if node.op in _COMPARING:
             constants = [(value.element_type in REALS, fold_scalar(graph, value)) for value in inputs]
-            # Numbers that hide a score are no lengths.
+            # Numbers that hide a score are not lengths.
             numbers += [
                 (number, False) for real, number in constants if number is not None and not (real and number <= MASKED)
             ]

@@ -384,7 +384,7 @@ def choose(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     return make("choose", (condition, then, otherwise), "int" if then.sort == otherwise.sort == "int" else "real")
 
 
-#: Choices between more constants stay as they are.
+#: Choices between more constants stay unchanged.
 _MOST_CHOICES = 8
 
 

@@ -58,7 +58,7 @@ _DIGEST_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Tells different objects apart without a part in the order of expressions."""
+    """Distinguishes objects without a part in the order of expressions."""
 
     number: int = field(repr=False)
 

@@ -86,7 +86,7 @@ class Sizes:
         self._shapes: dict[tuple[int, int], Vector] = {}
         #: Values with sizes that no rule gave.
         self._unknown: list[Value] = []
-        #: Integers that were asked for and are no sizes.
+        #: Integers that were asked for and are not sizes.
         self._missing: list[Value] = []
         #: The sizes that were broadcast to a dimension.
         self._parts: dict[Expr | None, set[Expr]] = {}
@@ -265,7 +265,7 @@ class Sizes:
         return {self._equal.resolve(part) for part in self._parts.get(size, ())}
 
     def _source(self, node: Node) -> _Inferred:
-        # Names state an input's sizes, which is no proof; inside, one name often stands for all unknown.
+        # Names state an input's sizes, which is not proof; inside, one name often stands for all unknown.
         declared = node.outputs[0].shape or ()
         names = declared if node.op == "Parameter" and not self._proves else (None,) * len(declared)
         return tuple(

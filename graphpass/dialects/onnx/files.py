@@ -32,7 +32,7 @@ def stage_onnx(
     """Write a model and its external data into an empty folder.
 
     Args:
-        proto: The model; it is left as it is.
+        proto: The model; it is not edited.
         source: The file it was read from.
         folder: Folder to write into.
         file_name: Name of the ``.onnx`` file.

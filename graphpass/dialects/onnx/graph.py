@@ -46,7 +46,7 @@ _SCATTERED = {"add": "sum", "mul": "prod"}
 #: Operators of other domains that only share their name with an ONNX operator: they carry their domain.
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
-#: Operators whose attributes the graph keeps as they are.
+#: Operators whose attributes the graph keeps unchanged.
 _WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "GatherND", "MatMulNBits"}
 _WITH_ATTRIBUTES |= {"RotaryEmbedding", "ScatterNDUpdate", "TensorScatter"}
 

@@ -70,8 +70,8 @@ class OnnxModel(Model):
         """Read a ``.onnx`` file; external data is checked for its size, not read.
 
         Raises:
-            ReadError: GP104 the file is no ONNX model; GP105 external data is missing, too short or outside the folder;
-                GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape; GP119
+            ReadError: GP104 the file is not an ONNX model; GP105 external data is missing, too short or outside the
+                folder; GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape; GP119
                 functions or versions of operators are out of range.
         """
         graph = WeightFile.of(path)
@@ -229,7 +229,7 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
     """Parse an ``.onnx`` file alone; raise GP104 on others."""
     try:
         if (size := path.stat().st_size) > PROTO_LIMIT:
-            raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf reads: it is no ONNX model")
+            raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf reads: it is not an ONNX model")
         content = path.read_bytes()
     except OSError as error:
         raise ReadError("GP104", f"{path} cannot be read: {error.strerror}") from error
@@ -241,13 +241,13 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(content)
     except DecodeError as error:
-        raise ReadError("GP104", f"{path} is no ONNX model, or a damaged one", "export or copy it again") from error
+        raise ReadError("GP104", f"{path} is not an ONNX model, or a damaged one", "export or copy it again") from error
     missing = "graph" if not proto.HasField("graph") else "" if proto.opset_import else "opset_import"
     if missing:
-        raise ReadError("GP104", f"{path} is no complete ONNX model: it has no {missing}", "export or copy it again")
+        raise ReadError("GP104", f"{path} is not a complete ONNX model: it has no {missing}", "export or copy it again")
     # Protobuf returns bytes if a name is not UTF-8.
     if any(isinstance(name, bytes) for name in _names(proto)):
-        raise ReadError("GP104", f"{path} is damaged: a name in it is no text", "export or copy it again")
+        raise ReadError("GP104", f"{path} is damaged: a name in it is not text", "export or copy it again")
     return proto
 
 

@@ -25,7 +25,7 @@ _FLOAT = onnx.TensorProto.FLOAT
 #: Attributes that name the type of an output.
 _TYPES = frozenset({"dtype", "output_dtype", "to"})
 
-#: Constants up to this many elements become f32; larger ones stay as they are stored, and a Cast follows.
+#: Constants up to this many elements become f32; larger ones stay as stored, and a Cast follows.
 _FEW_ELEMENTS = 16
 
 

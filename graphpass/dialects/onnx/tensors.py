@@ -187,7 +187,7 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", str(nbytes(tensor))))
         except ValueError as error:
-            raise _no_data(tensor, f"data in {file} at an offset or length that is no number") from error
+            raise _no_data(tensor, f"data in {file} at an offset or length that is not a number") from error
         if length != nbytes(tensor) and tensor.data_type in _BY_CODE:
             needed = f"its type and shape {list(tensor.dims)} take {nbytes(tensor)}"
             raise _no_data(tensor, f"{length} bytes of data in {file}, but {needed}", _EXPORT_AGAIN)
@@ -219,11 +219,11 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
     # Backslashes part folders on Windows; a model must not mean another file there.
     parts = PurePosixPath(location.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
-        raise _no_data(tensor, f"data in {location!r}, which is no relative path inside the folder of {model_file}")
+        raise _no_data(tensor, f"data in {location!r}, which is not a relative path inside the folder of {model_file}")
     try:
         file = (model_file.parent / location).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a circle of links, until Python 3.13; a NUL
-        raise _no_data(tensor, f"data in {location!r}, which is no path: {error}") from error
+        raise _no_data(tensor, f"data in {location!r}, which is not a path: {error}") from error
     if not lies_with(file, model_file):
         raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
     if not os.path.isfile(file):  # also if permission is missing

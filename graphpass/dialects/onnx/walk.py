@@ -103,7 +103,7 @@ def _tell_constants(graph: onnx.GraphProto) -> None:
 
 def _tell_ranks(graph: onnx.GraphProto) -> bool:
     """Give carried tensors without shape the rank of their start; return whether any changed."""
-    told = False
+    changed = False
     pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
     while pending:
         graph, outer = pending.pop()
@@ -122,13 +122,13 @@ def _tell_ranks(graph: onnx.GraphProto) -> bool:
                 if not kind.HasField("shape") and source in ranks:
                     kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in range(ranks[source]))
                     kind.shape.SetInParent()
-                    told = True
-    return told
+                    changed = True
+    return changed
 
 
 def _tell_results(graph: onnx.GraphProto) -> bool:
     """Give carried results their start's rank, and sizes that iterations keep."""
-    told = False
+    changed = False
     infos = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output, *graph.input)}
     for node in graph.node:
         if node.op_type != "Loop":
@@ -150,12 +150,12 @@ def _tell_results(graph: onnx.GraphProto) -> bool:
             if not kind.HasField("shape"):
                 kind.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in sizes)
                 kind.shape.SetInParent()
-                told = True
+                changed = True
             for dimension, size in zip(kind.shape.dim, sizes, strict=True):
                 if size and not dimension.dim_value:
                     dimension.dim_value = size
-                    told = True
-    return told
+                    changed = True
+    return changed
 
 
 def _sizes(kind: onnx.TypeProto.Tensor) -> list[int]:

@@ -59,7 +59,7 @@ def stage_openvino(
     """Write an IR into a staged folder; constants that lie in ``files`` are not read.
 
     Args:
-        ov_model: The model; it is left as it is.
+        ov_model: The model; it is not edited.
         source: The file it was read from.
         files: The files that its weights were read from.
         folder: Folder to write into.

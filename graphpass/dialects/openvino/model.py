@@ -143,7 +143,7 @@ class OpenVINOModel(Model):
             self.ov_model.validate_nodes_and_infer_types()
         except RuntimeError as error:
             called = self.path or self.ov_model.get_friendly_name()
-            raise UnsupportedError("GP310", f"{called} is no valid model: {openvino_words(error)}") from error
+            raise UnsupportedError("GP310", f"{called} is not a valid model: {openvino_words(error)}") from error
 
     def read_note(self, key: str) -> str | None:
         """See `Model.read_note`; it is in the rt_info."""

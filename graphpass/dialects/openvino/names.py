@@ -62,7 +62,7 @@ def stabilise_names(
 ) -> None:
     """Rename OpenVINO's made-up node names ``<Type>_<k>``, counted in topological order.
 
-    Names of the model likewise. Those of ports, tensors and variables stay as they are, but names of tensors in bodies
+    Names of the model likewise. Those of ports, tensors and variables stay unchanged, but names of tensors in bodies
     that another graph has, too, go: OpenVINO renumbers them whenever it reads the model (2026.4.1). The result
     depends on the graph alone.
 

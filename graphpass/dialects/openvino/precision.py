@@ -21,7 +21,7 @@ _NOT_STORED = frozenset(
 
 _CONVERTS = frozenset({"Convert", "ConvertLike"})
 
-#: Constants up to this many elements become f32; larger ones stay as they are stored.
+#: Constants up to this many elements become f32; larger ones stay as stored.
 _FEW_ELEMENTS = 16
 
 

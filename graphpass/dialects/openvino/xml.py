@@ -61,8 +61,8 @@ def string_constants(path: Path) -> list[tuple[int, int]]:
 def openvino_words(error: Exception) -> str:
     """Return the message of an OpenVINO exception on one line, without its C++ places."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith("Exception from ") and " failed at src/" not in line]
-    return " ".join(told or lines or [type(error).__name__])
+    kept = [line for line in lines if line and not line.startswith("Exception from ") and " failed at src/" not in line]
+    return " ".join(kept or lines or [type(error).__name__])
 
 
 class _Reader:
@@ -96,7 +96,7 @@ class _Reader:
         except OSError as error:
             raise ReadError("GP106", f"{self.path} cannot be read: {error.strerror}") from error
         except expat.ExpatError as error:
-            raise ReadError("GP106", f"{self.path} is no XML, or damaged: {error}", _COPY_AGAIN) from error
+            raise ReadError("GP106", f"{self.path} is not XML, or damaged: {error}", _COPY_AGAIN) from error
         except (LookupError, ValueError) as error:  # expat asks Python's codecs for encodings that it does not know
             reason = f"{self.path} declares an encoding that XML parsers cannot read: {error}"
             raise ReadError("GP106", reason, "write it in UTF-8, as OpenVINO does") from error

@@ -54,7 +54,7 @@ def read_case(path: Path) -> Failing:
     """Read a file of `graphpass reduce`, or a bundle.
 
     Raises:
-        ReadError: GP101, there is no such file; GP120, it is no bundle.
+        ReadError: GP101, there is no such file; GP120, it is not a bundle.
         UsageError: GP270, its text is not a graph.
     """
     try:

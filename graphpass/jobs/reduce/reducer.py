@@ -26,17 +26,17 @@ class Reducer:
         trials: Number of cases that were tried.
     """
 
-    def __init__(self, case: Failing, oracle: Oracle, seconds: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, case: Failing, oracle: Oracle, seconds: float, note: Callable[[str], None]) -> None:
         """Create a reducer.
 
         Args:
             case: A case that fails.
             oracle: Has seen it fail.
             seconds: Time after which no candidate is tried.
-            tell: Receives a line for each kind of candidates that was tried.
+            note: Receives a line for each kind of candidates that was tried.
         """
         self.case, self.trials = case, 0
-        self._oracle, self._tell = oracle, tell
+        self._oracle, self._note = oracle, note
         self._end = time.monotonic() + seconds
         self._values = _values_of(case)
 
@@ -47,7 +47,7 @@ class Reducer:
             for step in (self._ends, self._range, self._layers, self._operators, self._constants, self._sizes):
                 if time.monotonic() < self._end:
                     step()
-                    self._tell(f"{step.__name__.strip('_')}: {self.case.nodes} nodes, {self.trials} trials")
+                    self._note(f"{step.__name__.strip('_')}: {self.case.nodes} nodes, {self.trials} trials")
         self._plain()
         return self.case
 

@@ -64,7 +64,7 @@ def failing_case(model: Model, passes: tuple[Pass[Any], ...], keeps: str, inline
 
 
 def reduce_model(
-    model: Model, passes: tuple[Pass[Any], ...], keeps: str, *, seconds: float, tell: Callable[[str], None]
+    model: Model, passes: tuple[Pass[Any], ...], keeps: str, *, seconds: float, note: Callable[[str], None]
 ) -> Reduction:
     """Shrink a model and a pipeline that fails on it.
 
@@ -73,7 +73,7 @@ def reduce_model(
         passes: The pipeline.
         keeps: The failure to keep: the id of an error, ``different`` or ``slow``.
         seconds: Time for the search.
-        tell: Receives a line for each kind of cases that was tried.
+        note: Receives a line for each kind of cases that was tried.
 
     Raises:
         UsageError: GP275, the pipeline does not fail in this way on the model, with noise in the place of weights.
@@ -85,12 +85,12 @@ def reduce_model(
     nodes = case.nodes
     with stage("reducing the pipeline"):
         case = _with_fewer_passes(case, oracle)
-        tell(f"passes: {', '.join(step.name for step in case.passes)}")
+        note(f"passes: {', '.join(step.name for step in case.passes)}")
     with stage("reducing the model"):
         # Without the other passes it may be possible to run the graph on arrays, which takes less time.
         oracle = Oracle()
         oracle.failure(case)
-        reducer = Reducer(case, oracle, seconds, tell)
+        reducer = Reducer(case, oracle, seconds, note)
         case = reducer.run()
     failure = oracle.failure(case)
     assert failure is not None

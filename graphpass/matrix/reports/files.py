@@ -57,6 +57,6 @@ def append(file: Path, text: str) -> None:
         raise WriteError("GP501", f"cannot write to {file}: {error.strerror}") from error
 
 
-def dumped(told: object) -> str:
+def dumped(content: object) -> str:
     """Return an object as JSON text."""
-    return json.dumps(told, indent=2, allow_nan=False) + "\n"
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"

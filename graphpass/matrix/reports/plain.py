@@ -59,8 +59,8 @@ def new_findings(run: Run) -> tuple[CellFinding, ...]:
 def unused_lines(run: Run) -> list[str]:
     """Return a line for each entry of the baseline that does not occur any more."""
     level = "error" if run.strict_baseline else "warning"
-    told = [f"  {entry['cell']} {entry['rule']}: {entry['message']}" for entry in run.unused]
-    return [f"{level}: entries of the baseline do not occur any more; --update-baseline removes them", *told]
+    lines = [f"  {entry['cell']} {entry['rule']}: {entry['message']}" for entry in run.unused]
+    return [f"{level}: entries of the baseline do not occur any more; --update-baseline removes them", *lines]
 
 
 def _findings(result: CellResult, findings: Sequence[CellFinding]) -> list[str]:
@@ -89,10 +89,10 @@ def as_json(run: Run) -> dict[str, Any]:
     """Return the object of ``graphpass ci --format json`` and ``--report-json``."""
     cells = []
     for result in run.results:
-        told = result.to_json() | {"verdict": run.verdict(result)}
-        for problem, noted in zip(result.problems, told["problems"], strict=True):
+        report = result.to_json() | {"verdict": run.verdict(result)}
+        for problem, noted in zip(result.problems, report["problems"], strict=True):
             noted["known"] = run.is_known(result, problem, noted["fingerprint"])
-        cells.append(told)
+        cells.append(report)
     return {
         "exit_code": run.exit_code,
         "interrupted": run.interrupted,

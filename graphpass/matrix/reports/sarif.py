@@ -20,7 +20,7 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 
 _PAGES = "https://github.com/graphpass/graphpass/blob/v{version}/docs"
 
-#: Rules that are no errors of the catalog: text, page, default level.
+#: Rules that are not errors of the catalog: text, page, default level.
 _OTHERS = {"verify": ("The comparison with the input is weaker than usual.", "verification.md", "warning")}
 
 #: Tags by the first digit of an error's id.
@@ -50,7 +50,7 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
         "informationUri": "https://github.com/graphpass/graphpass",
         "rules": [_rule(rule) for rule in rules],
     }
-    told: dict[str, Any] = {
+    sarif_run: dict[str, Any] = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [
@@ -62,13 +62,13 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
         ],
         "results": [_result(finding, rules.index(finding.problem.rule), root) for finding in shown],
     }
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [told]}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [sarif_run]}
 
 
 def short_path(file: str, root: Path) -> str:
     """Return a file relative to ``root``, absolute if it lies elsewhere.
 
-    Addresses stay as they are.
+    Addresses stay unchanged.
     """
     if "://" in file:
         return file
@@ -86,7 +86,7 @@ def _result(finding: CellFinding, rule: int, root: Path) -> dict[str, Any]:
         {"name": name, "fullyQualifiedName": f"{cell.id}::{name}", "kind": kind} for name, kind in kinds.items()
     ]
     words = f"{cell.id}: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else "")
-    told = {
+    entry = {
         "ruleId": problem.rule,
         "ruleIndex": rule,
         "level": problem.level,
@@ -100,7 +100,7 @@ def _result(finding: CellFinding, rule: int, root: Path) -> dict[str, Any]:
         "baselineState": "unchanged" if finding.known else "new",
         "properties": {"model": cell.model, "target": cell.label, "file": finding.result.file},
     }
-    return told | (
+    return entry | (
         {"suppressions": [{"kind": "external", "justification": "the baseline holds it"}]} if finding.known else {}
     )
 

@@ -31,13 +31,13 @@ def list_file(path: Path) -> str:
 
     Args:
         path: An ``.onnx`` file or the ``.xml`` file of an IR becomes a line for each operator; of others, and of
-            damaged ones, text stays as it is, and the rest becomes size and digest.
+            damaged ones, text stays unchanged, and the rest becomes size and digest.
 
     Raises:
         ReadError: GP101, there is no such file; GP104, it cannot be read.
     """
     if not path.is_file():
-        raise ReadError("GP101", f"{path} is no file")
+        raise ReadError("GP101", f"{path} is not a file")
     try:
         if path.suffix.lower() == ".xml":
             check_xml(path)
@@ -87,17 +87,17 @@ def _layer(layer: ElementTree.Element, names: dict[Any, str], sources: dict[Any,
     number, kind = layer.get("id"), layer.get("type", "")
     data = layer.find("data")
     attributes = dict(data.attrib) if data is not None else {}
-    told = [kind, layer.get("name", "")]
+    words = [kind, layer.get("name", "")]
     if kind == "Const":
         attributes.pop("offset", None)  # moves whenever a weight before it grows
-    told += [f"{key}={value}" for key, value in sorted(attributes.items())]
+    words += [f"{key}={value}" for key, value in sorted(attributes.items())]
     reads = [sources.get((number, port.get("id"))) for port in layer.iterfind("input/port")]
     if reads:
-        told.append(f"reads {', '.join(names.get(source[0], '') if source else '-' for source in reads)}")
+        words.append(f"reads {', '.join(names.get(source[0], '') if source else '-' for source in reads)}")
     for port in layer.iterfind("output/port"):
         shape = ",".join(dim.text or "" for dim in port.iterfind("dim"))
-        told.append(f"-> {port.get('precision', '')}[{shape}] {port.get('names', '')}".rstrip())
-    return " ".join(told)
+        words.append(f"-> {port.get('precision', '')}[{shape}] {port.get('names', '')}".rstrip())
+    return " ".join(words)
 
 
 def _of_onnx(proto: onnx.ModelProto) -> Iterator[str]:

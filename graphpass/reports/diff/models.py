@@ -79,9 +79,9 @@ def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -
     changes: list[Change] = []
     for old in olds.values():
         new = news.get(old.name) or (places.get((old.layer, old.role)) if old.layer is not None else None)
-        told = {} if new is None else {old.name: _cache(news.pop(new.name), symbols=symbols)}
+        kept = {} if new is None else {old.name: _cache(news.pop(new.name), symbols=symbols)}
         places.pop((old.layer, old.role), None)
-        changes += changes_between({old.name: _cache(old, symbols=symbols)}, told)
+        changes += changes_between({old.name: _cache(old, symbols=symbols)}, kept)
     changes += changes_between({}, {name: _cache(cache, symbols=symbols) for name, cache in news.items()})
     return tuple(changes)
 

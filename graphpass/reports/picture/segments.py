@@ -57,7 +57,7 @@ def segments_of(model: Model) -> Segments:
 
 
 def _live(model: Model, graph: Graph) -> list[bool]:
-    """Return, by node, whether data from it reaches an output that is no cache."""
+    """Return, by node, whether data from it reaches an output that is not a cache."""
     writes = {cache.write for cache in analyze_caches(model).caches}
     live = [node.op == "Result" and node.name not in writes for node in graph.nodes]
     for node in reversed(graph.nodes):

@@ -195,7 +195,7 @@ def _check_pair(prefill: Phase, decode: Phase, *, alone: bool) -> None:
     if decode.length != 1:
         raise UnsupportedError("GP394", f"a decode model takes one token at a time, but this one {decode.length}", hint)
     if [_without_length(cache) for cache in prefill.caches] != [_without_length(cache) for cache in decode.caches]:
-        raise UnsupportedError("GP394", "the two models are no pair: their caches differ", hint)
+        raise UnsupportedError("GP394", "the two models are not a pair: their caches differ", hint)
 
 
 def _without_length(cache: Cache) -> Cache:

@@ -35,7 +35,7 @@ def adapter_values(adapters: Iterable[Cache], weights: Mapping[str, ArrayLike]) 
         adapter, value = known.get(name), np.asarray(weight)
         if adapter is None:
             there = f"there are {', '.join(known)}" if known else "the model has none"
-            raise UsageError("GP251", f"{name} is no variable of adapter weights: {there}")
+            raise UsageError("GP251", f"{name} is not a variable of adapter weights: {there}")
         sizes = adapter.shape if adapter.shape is not None else (None,) * value.ndim
         if len(sizes) != value.ndim or any(
             isinstance(wanted, int) and wanted != size for wanted, size in zip(sizes, value.shape, strict=True)

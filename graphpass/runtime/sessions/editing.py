@@ -119,7 +119,7 @@ class EditableSession(ABC):
         The tokens of the session are computed again with the next ones.
 
         Args:
-            weights: Values by the name of the variable, of its shape and element type; others stay as they are.
+            weights: Values by the name of the variable, of its shape and element type; others stay unchanged.
 
         Raises:
             UsageError: GP251, a name is none of `adapters`, or a value has another shape.

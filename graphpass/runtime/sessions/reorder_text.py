@@ -32,12 +32,12 @@ def parse_reorder(text: str) -> tuple[list[int], list[int]]:
     if len(parts) != 2:
         reason = f"there are {len(parts) - 1} semicolons, not one"
     elif wrong is not None:
-        reason = f"{wrong!r} is no slot"
+        reason = f"{wrong!r} is not a slot"
     elif len(parts[0]) != len(parts[1]):
         reason = f"{len(parts[0])} sources, but {len(parts[1])} destinations"
     elif len({int(number) for number in parts[1]}) != len(parts[1]):
         reason = "a destination is named twice"
     if reason is not None:
-        raise UsageError("GP249", f"{text!r} is no reorder: {reason}", "sources, then destinations: 1,2,3;4,5,6")
+        raise UsageError("GP249", f"{text!r} is not a reorder: {reason}", "sources, then destinations: 1,2,3;4,5,6")
     sources, destinations = ([int(number) for number in part] for part in parts)
     return sources, destinations

@@ -162,7 +162,7 @@ def read_state(
 
 def _check_origin(path: Path, metadata: Mapping[str, str], origin: SavedOrigin) -> None:
     if metadata.get(_FORMAT) != _VERSION:
-        raise ReadError("GP117", f"{path} is no state that this version of graphpass saves", _AGAIN)
+        raise ReadError("GP117", f"{path} is not a state that this version of graphpass saves", _AGAIN)
     if metadata.get(_MODEL) != origin.model:
         raise UsageError("GP252", f"{path} was saved by a session of another model", "open the model that it is of")
     settings = {key.removeprefix(_SETTING): value for key, value in metadata.items() if key.startswith(_SETTING)}

@@ -169,7 +169,7 @@ class DecodeSession(EditableSession):
 
         Raises:
             UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP247
-                ``parents`` is no tree; GP267 the fixed capacity of the caches is exceeded, and they are as they were.
+                ``parents`` is not a tree; GP267 the fixed capacity of the caches is exceeded, and they are unchanged.
             UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
                 hold a tree; GP379 it cannot hide these tokens.
         """

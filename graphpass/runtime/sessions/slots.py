@@ -147,12 +147,12 @@ class Slots:
 
     @property
     def visible(self) -> NDArray[np.int64]:
-        """Return int64 [batch, size]: 1 for entries of slots that are no padding."""
+        """Return int64 [batch, size]: 1 for entries of slots that are not padding."""
         return self._table[_VISIBLE, :, : self.size]
 
     @property
     def counted(self) -> NDArray[np.int64]:
-        """Return int64 [batch]: the number of slots that are no padding."""
+        """Return int64 [batch]: the number of slots that are not padding."""
         return self._counted
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:

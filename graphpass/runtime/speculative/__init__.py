@@ -1,7 +1,7 @@
-"""Speculative decoding: guess several tokens, and check them all in one step of the model.
+"""Speculative decoding: draft several tokens, and check them all in one step of the model.
 
-The result is the model's own greedy choice, token for token; guesses only reduce the number of steps. Every
-`DecodeSession` serves: wrong guesses are rewound, and of a tree the ones that hold are moved to their slots.
+The result is the model's own greedy choice, token for token; drafts only reduce the number of steps. Every
+`DecodeSession` serves: wrong drafts are rewound, and of a tree the ones that hold are moved to their slots.
 """
 
 from graphpass.runtime.speculative.decoding import Drafter, Speculation, StateDrafter, speculate

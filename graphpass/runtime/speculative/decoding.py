@@ -1,4 +1,4 @@
-"""Check guessed tokens in steps of the target."""
+"""Check drafted tokens in steps of the target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphpass.runtime.speculative.tree import DraftTree
 
 
 class Drafter(Protocol):
-    """Guesses the next tokens."""
+    """Drafts the next tokens."""
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return continuations of ``history``, right or wrong.
@@ -25,7 +25,7 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class StateDrafter(Drafter, Protocol):
-    """Guesses by hidden states of the target."""
+    """Drafts by hidden states of the target."""
 
     def observe(self, first: int, states: Mapping[int, Array]) -> None:
         """Take the hidden states of accepted tokens, before `propose` is asked for what follows them.
@@ -39,13 +39,13 @@ class StateDrafter(Drafter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Holds the tokens of `speculate`, and counts its guesses.
+    """Holds the tokens of `speculate`, and counts drafted ones.
 
     Attributes:
         tokens: The generated ids, without the prompt.
-        drafted: Number of guessed tokens, all branches of trees counted.
-        accepted: Number of guesses that the target would have chosen.
-        target_steps: Runs of the target after the prefill; without guesses, one less than the tokens.
+        drafted: Number of drafted tokens, all branches of trees counted.
+        accepted: Number of drafted tokens that the target would have chosen.
+        target_steps: Runs of the target after the prefill; without drafts, one less than the tokens.
     """
 
     tokens: tuple[int, ...]
@@ -62,14 +62,14 @@ class Speculation:
 def speculate(
     target: DecodeSession, prompt: Sequence[int], drafter: Drafter, *, count: int, stop: Collection[int] = ()
 ) -> Speculation:
-    """Generate the greedy choice of ``target``, checking guesses in its steps.
+    """Generate the greedy choice of ``target``, checking drafts in its steps.
 
     Afterwards the session holds the prompt and all generated tokens but the last one, as after plain decoding.
 
     Args:
         target: The model whose tokens are wanted; it is reset first.
         prompt: The ids of one sequence.
-        drafter: Makes the guesses.
+        drafter: Makes the drafts.
         count: Number of tokens to generate.
         stop: Ids that end the generation.
 
@@ -77,7 +77,7 @@ def speculate(
         The tokens, the number of target steps, and the share of accepted drafts.
 
     Raises:
-        UsageError: GP261, ``count`` is not positive; GP262, the drafter guessed an id that the target does not have.
+        UsageError: GP261, ``count`` is not positive; GP262, the drafter returned an id that the target does not have.
         UnsupportedError: GP375, the model gives the logits of the last position only; GP377, the drafter needs hidden
             states, and the model gives none.
     """
@@ -115,7 +115,7 @@ def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[i
         raise UnsupportedError(
             "GP375",
             f"output {target.logits_output} has logits of {len(logits)} of {len(draft.tokens)} positions, "
-            "so guesses cannot be checked",
+            "so drafts cannot be checked",
             "export the model with the logits of all positions",
         )
     return [int(token) for token in logits.argmax(axis=-1)]

@@ -45,12 +45,12 @@ def continuations(logits: Array, feed: Callable[[int], Array], length: int, widt
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Guesses by a smaller model with the same tokens.
+    """Drafts by a smaller model with the same tokens.
 
     Attributes:
         session: The model; its caches follow the history, as far as that stays the same.
-        length: Number of tokens to guess, each one from the one before.
-        width: Number of likeliest tokens to guess at each place; only the first one is followed. With more than one,
+        length: Number of tokens to draft, each one from the one before.
+        width: Number of likeliest tokens to draft at each place; only the first one is followed. With more than one,
             the draft is a tree.
 
     Raises:
@@ -72,10 +72,10 @@ class DraftModel:
 
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
-    """Guesses that the last tokens go on as before; needs no model.
+    """Drafts that the last tokens go on as before; needs no model.
 
     Attributes:
-        length: Most tokens to guess.
+        length: Most tokens to draft.
         ngram: Most tokens to look for earlier; fewer are tried if none are found.
         width: Most earlier places to look at, the latest first. With more than one, the draft may be a tree.
 

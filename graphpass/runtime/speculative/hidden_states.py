@@ -17,7 +17,7 @@ from graphpass.runtime.sessions.inputs import Array
 from graphpass.runtime.speculative.drafts import check_positive, continuations
 
 Head: TypeAlias = Callable[[NDArray[np.int64], Array], tuple[Array, Array]]
-"""Guesses from pairs of a state and the token that follows it.
+"""Drafts from pairs of a state and the token that follows it.
 
 Takes tokens int64 [n] and states f32 [n, features]; returns logits [n, vocabulary] of the tokens after those, and
 states [n, features] to go on with. Row i may depend on rows 0 to i; the last one counts.
@@ -25,10 +25,10 @@ states [n, features] to go on with. Row i may depend on rows 0 to i; the last on
 
 
 class HiddenStateDraft:
-    """Guesses by a head on the hidden states of accepted tokens.
+    """Drafts by a head on the hidden states of accepted tokens.
 
-    For the first guess, the head reads the target's states and the tokens that follow them. For later ones it reads
-    its own states and guesses after those.
+    For the first token, the head reads the target's states and the tokens that follow them. For later ones it reads
+    its own states and its tokens after those.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class HiddenStateDraft:
 
         Args:
             head: A function, or a `ModelHead`.
-            length: Number of tokens to guess, each one from the one before.
-            width: Number of likeliest tokens to guess at each place; only the first one is followed. With more than
+            length: Number of tokens to draft, each one from the one before.
+            width: Number of likeliest tokens to draft at each place; only the first one is followed. With more than
                 one, the draft is a tree.
             context: Number of last positions that the head sees at once; a head with attention attends to those.
             fuse: Makes features [n, features] of the states of all exposed layers, f32 [n, layers * hidden], in order

@@ -1,4 +1,4 @@
-"""Join guessed continuations to one tree of tokens."""
+"""Join drafted continuations to one tree of tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """Holds guessed continuations as one tree of tokens, to feed in one step.
+    """Holds drafted continuations as one tree of tokens, to feed in one step.
 
     Attributes:
         tokens: The ids; the first one is the last token of the history.

@@ -1,6 +1,6 @@
 """View a model's caches as other programs do, by their own rules.
 
-Programs that are no targets of graphpass have their rules here; a target brings its own (`Target.view`).
+Programs that are not targets of graphpass have their rules here; a target brings its own (`Target.view`).
 
 >>> from graphpass.targets.consumers import view_caches
 >>> for view in view_caches(model, graphpass.analyze_caches(model)):    # doctest: +SKIP

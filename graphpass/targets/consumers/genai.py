@@ -115,7 +115,7 @@ def _trimmed(inventory: Inventory, initializers: dict[str, Shape], sees: dict[st
         place = next(cache.axes.sequence for cache in caches if cache.name == other[0])
         lines.append(f"will trim {listed(other)} along axis {axis}, but positions are on axis {place}")
     if carried:
-        lines.append(f"will trim {listed(carried)}, too, which is no cache")
+        lines.append(f"will trim {listed(carried)}, too, which is not a cache")
     return lines
 
 

@@ -2,7 +2,7 @@
 
 Sources, of onnxruntime-genai at a0c04eb1: the default templates in ``src/config.h``, the shape that pasts are allocated
 with in ``src/models/kv_cache.cpp``, the templates of linear states in ``src/models/recurrent_state.cpp`` and
-``src/python/py/models/builders``. The configuration lies outside the model, so other names are no misreading: the
+``src/python/py/models/builders``. The configuration lies outside the model, so other names are not a misreading: the
 view states the settings that it needs.
 """
 

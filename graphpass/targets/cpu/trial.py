@@ -23,9 +23,9 @@ def observe(model: Model) -> Observation:
         return Observation(tried, refused=error.message)
     fused: set[str] = set()
     for op in compiled.get_runtime_model().get_ops():
-        told = op.get_rt_info()
-        if told["layerType"].value.startswith("ScaledDotProductAttention"):
-            fused.update(told["originalLayersNames"].value.split(","))
+        info = op.get_rt_info()
+        if info["layerType"].value.startswith("ScaledDotProductAttention"):
+            fused.update(info["originalLayersNames"].value.split(","))
     names = {op.get_friendly_name() for op in model.ov_model.get_ops()}
     version = openvino.__version__.split("-")[0]
     return Observation(f"{tried}, openvino {version}", frozenset(fused & names))

@@ -16,7 +16,7 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
     """Return a configuration beside a model, the language model's section if there are several.
 
     Raises:
-        ReadError: GP116, it is no JSON object.
+        ReadError: GP116, it is not a JSON object.
     """
     file = model_file.parent / name if model_file is not None else None
     if file is None or not file.is_file():
@@ -24,7 +24,7 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
     try:
         content = read_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ReadError("GP116", f"{file} is no JSON: {error}", "copy it again from the model's origin") from error
+        raise ReadError("GP116", f"{file} is not JSON: {error}", "copy it again from the model's origin") from error
     if not isinstance(content, dict):
         raise ReadError("GP116", f"{file} holds no JSON object", "copy it again from the model's origin")
     inner = content.get("text_config")
@@ -35,7 +35,7 @@ def context_length(model_file: Path | None) -> int | None:
     """Return the number of positions; ``None`` if it is not known.
 
     Raises:
-        ReadError: GP116, config.json is no JSON object.
+        ReadError: GP116, config.json is not a JSON object.
     """
     config = configuration(model_file)
     return next((config[key] for key in _KEYS if isinstance(config.get(key), int) and config[key] > 0), None)

@@ -72,7 +72,7 @@ class ORTGenAI(ORT):
 
         Raises:
             PreconditionError: GP396, the number of positions or of token ids is not known.
-            ReadError: GP116, a configuration beside the model is no JSON object.
+            ReadError: GP116, a configuration beside the model is not a JSON object.
             UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
         """
         self.require_onnx(model)

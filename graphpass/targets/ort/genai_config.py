@@ -40,7 +40,7 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
 
     Raises:
         PreconditionError: GP396, the number of positions or of token ids is not known.
-        ReadError: GP116, a configuration of the input is no JSON object.
+        ReadError: GP116, a configuration of the input is not a JSON object.
         UnsupportedError: GP397, caches or inputs that onnxruntime-genai's generic decoder does not take.
     """
     length, vocabulary = require_sizes(model, source, context)
@@ -85,7 +85,7 @@ def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[
     """Return the entries of every model: its number of positions, and its tokens.
 
     Raises:
-        ReadError: GP116, a configuration of the input is no JSON object.
+        ReadError: GP116, a configuration of the input is not a JSON object.
     """
     config, generation = configuration(source), configuration(source, "generation_config.json")
     values = {**config, **{name: value for name, value in generation.items() if value is not None}}
@@ -117,7 +117,7 @@ def require_sizes(model: Model, source: Path | None, context: int | None) -> tup
 
     Raises:
         PreconditionError: GP396, one is not known.
-        ReadError: GP116, config.json is no JSON object.
+        ReadError: GP116, config.json is not a JSON object.
     """
     length = context or context_length(source)
     logits = next((port for port in model.outputs if port.name == "logits"), None)

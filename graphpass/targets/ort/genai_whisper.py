@@ -49,7 +49,7 @@ def whisper_config(
 
     Raises:
         PreconditionError: GP396, the number of positions or of token ids is not known.
-        ReadError: GP116, a configuration of the input is no JSON object.
+        ReadError: GP116, a configuration of the input is not a JSON object.
         UnsupportedError: GP397, onnxruntime-genai does not take such a model.
     """
     reason = why_no_audio(encoder) or why_no_whisper(decoder) or why_no_pair(encoder, decoder)
@@ -101,11 +101,11 @@ def audio_processor(source: Path | None) -> str | None:
     """Return the text of ``audio_processor_config.json``; ``None`` if the computation of features is not known.
 
     Raises:
-        ReadError: GP116, preprocessor_config.json is no JSON object.
+        ReadError: GP116, preprocessor_config.json is not a JSON object.
     """
-    told = configuration(source, "preprocessor_config.json")
+    audio = configuration(source, "preprocessor_config.json")
     names = ("chunk_length", "hop_length", "n_fft", "feature_size")
-    numbers = [told.get(name) for name in names]
+    numbers = [audio.get(name) for name in names]
     if not all(isinstance(number, int) for number in numbers):
         return None
     chunk, hop, size, bands = numbers

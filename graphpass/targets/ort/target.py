@@ -41,7 +41,7 @@ class ORT(Target):
         batch: With ``any`` batches take several new tokens after a past, see `count-new-tokens`; such models are for
             ONNX Runtime from version 1.32 on. With ``one`` sessions feed such tokens one by one.
         context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
-            either, rotary embeddings stay as they are.
+            either, rotary embeddings stay unchanged.
         logits: With ``last`` those of the last token of each row, see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights` and
             `fuse-experts`.
@@ -117,7 +117,7 @@ class ORT(Target):
         """See `Target.pipeline`.
 
         Raises:
-            ReadError: GP116, the configuration beside the model is no JSON object.
+            ReadError: GP116, the configuration beside the model is not a JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
         self.require_onnx(model)

@@ -98,7 +98,7 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
         )
         return f"it reduces by {reduction} in {kind}" if is_left and reduction != "none" else None
     if node.op == "Clip" and any(value and fold_scalar(graph, value) is None for value in node.inputs[1:]):
-        return "its bounds are no constants"
+        return "its bounds are not constants"
     if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
         return "no builder of the provider takes com.microsoft's"
     return None

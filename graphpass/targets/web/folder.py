@@ -35,7 +35,7 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
         file: Path of the model in the folder.
 
     Raises:
-        ReadError: GP116, the configuration of the input is no JSON object.
+        ReadError: GP116, the configuration of the input is not a JSON object.
     """
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.dialects.onnx.shards import count_shards
@@ -44,9 +44,9 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
     configuration = configuration_of(source)
     name = PurePosixPath(file).name
     suffixes = {suffix: kind for kind, suffix in SUFFIXES.items()}
-    told: dict[str, Any] = {"dtype": suffixes[name.removeprefix("model").removesuffix(".onnx")], "device": device}
+    settings: dict[str, Any] = {"dtype": suffixes[name.removeprefix("model").removesuffix(".onnx")], "device": device}
     if shards := count_shards(model):
-        told["use_external_data_format"] = {name: shards}
+        settings["use_external_data_format"] = {name: shards}
     config = {name: value for name, value in configuration.items() if name not in {"text_config", "vision_config"}}
     if any(str(name).endswith("ForConditionalGeneration") for name in config.get("architectures") or ()):
         # A class of several files would be loaded.
@@ -55,7 +55,7 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
     if named.stand_in is not None:
         config = {name: value for name, value in config.items() if name not in _OF_OTHER_TYPES}
         config |= named.stand_in
-    return json.dumps(config | {"transformers.js_config": told}, indent=2) + "\n"
+    return json.dumps(config | {"transformers.js_config": settings}, indent=2) + "\n"
 
 
 #: Entries by which transformers.js would take caches of a decoder for others.

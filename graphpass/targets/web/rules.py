@@ -51,15 +51,15 @@ class Named:
         if self.caches is None:
             return []
         layers = list(self.caches.layers)
-        told = [f"layers=[{','.join(map(str, layers))}]"] if layers != list(range(len(layers))) else []
-        return [*told, *(["recurrent=ssm"] if self.caches.recurrent == "ssm" else [])]
+        options = [f"layers=[{','.join(map(str, layers))}]"] if layers != list(range(len(layers))) else []
+        return [*options, *(["recurrent=ssm"] if self.caches.recurrent == "ssm" else [])]
 
 
 def caches_for(model: Model, inventory: Inventory) -> Named:
     """Name the caches of a model by its configuration, or that of another type.
 
     Raises:
-        ReadError: GP116, the configuration is no JSON object.
+        ReadError: GP116, the configuration is not a JSON object.
     """
     roles = _roles(inventory)
     config = configuration_of(model.path)
@@ -75,7 +75,7 @@ def configuration_of(model_file: Path | None) -> dict[str, Any]:
     """Return ``config.json`` beside a model, or beside the folder ``onnx`` that holds it.
 
     Raises:
-        ReadError: GP116, it is no JSON object.
+        ReadError: GP116, it is not a JSON object.
     """
     above = model_file.parent if model_file is not None and model_file.parent.name == "onnx" else None
     return configuration(model_file) or configuration(above)
@@ -93,7 +93,7 @@ def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
     """Return why transformers.js cannot run a model, and the remedy.
 
     Raises:
-        ReadError: GP116, the configuration is no JSON object.
+        ReadError: GP116, the configuration is not a JSON object.
     """
     fed = {cache.read for cache in inventory.caches}
     tokens = token_input(model.graph)
@@ -110,7 +110,7 @@ def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
             return f"nothing feeds its input {port.name}", f"run fix-input{{input={port.name}}} if it is a setting"
         if port.element_type != "i64" or (port.shape is not None and len(port.shape) != _rank(port.name)):
             wanted = "a scalar" if _rank(port.name) == 0 else "of rank 2"
-            return f"its input {port.name} is no i64 {wanted}, as transformers.js feeds it", "export the model again"
+            return f"its input {port.name} is not i64 {wanted}, as transformers.js feeds it", "export the model again"
     if not any(port.name == "logits" for port in model.outputs):
         return "it has no output logits", "export the model with its head"
     if not inventory.of_kind("kv"):

@@ -61,7 +61,7 @@ class Web(Target):
         """See `Target.pipeline`.
 
         Raises:
-            ReadError: GP116, the configuration beside the model is no JSON object.
+            ReadError: GP116, the configuration beside the model is not a JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR; GP399, transformers.js cannot run such a model.
         """
         if missing := ONNX.missing(model):
@@ -71,7 +71,7 @@ class Web(Target):
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
         names = rules.caches_for(model, inventory).options
         first = ["select-branch"] if is_merged(model.graph) else []
-        # First, so that fused attention holds tables of angles in f32.
+        # First, so that fused attention holds rotary tables in f32.
         first += ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
         first += ["standardize-layout"] if any(map(_counts_elsewhere, inventory.of_kind("kv"))) else []
         last = ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []

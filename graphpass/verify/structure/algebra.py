@@ -29,7 +29,7 @@ LARGEST = float(numpy.finfo(numpy.float32).max)
 #: More conditions are not distinguished.
 _MOST_CONDITIONS = 48
 
-#: More cases are left as they are.
+#: More cases are left unchanged.
 _MOST_CASES = 48
 
 
@@ -38,7 +38,7 @@ class TooLargeError(Exception):
 
 
 class Algebra:
-    """Normal forms, each computed once.
+    """Canonical forms, each computed once.
 
     Attributes:
         angles: Frequencies of angles that occurred.
@@ -61,7 +61,7 @@ class Algebra:
         self._tables: dict[tuple[int, ...], list[Table]] = {}
 
     def normal(self, root: Expr) -> Expr:
-        """Return the normal form of ``root``."""
+        """Return the canonical form of ``root``."""
         if root in self._known:
             return self._known[root]
         for part in ex.walk(root):
@@ -262,7 +262,7 @@ class Algebra:
         return ex.add(*integers, *kept) if integers or kept else ZERO
 
     def cases(self, expr: Expr, apart: Callable[[Expr], bool] = lambda _: True) -> Expr:
-        """Return the normal form of ``expr`` with its conditions on indices outermost, in one order.
+        """Return the canonical form of ``expr`` with its conditions on indices outermost, in one order.
 
         Args:
             expr: The expression.

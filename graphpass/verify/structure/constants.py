@@ -17,7 +17,7 @@ from graphpass.verify.structure.weights import SMALL, WeightDigests
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
 
-#: Elements of the largest table of angles.
+#: Elements of the largest rotary table.
 _LARGEST_TABLE = 1 << 26
 
 

@@ -117,7 +117,7 @@ class Definitions:
     """Make definitions of both graphs.
 
     Attributes:
-        algebra: Normal forms.
+        algebra: Canonical forms.
         masks: Conditions of visible keys that were shown to be equal.
     """
 

@@ -144,7 +144,7 @@ class Comparer:
 
     @property
     def rows(self) -> int | None:
-        """Return the number of positions of tables of angles that were recognized."""
+        """Return the number of positions of rotary tables that were recognized."""
         return min(self.angles.rows, default=None)
 
     @property

@@ -255,7 +255,7 @@ class DefinedTensors(Elements):
         )
 
     def whole(self, value: Value) -> Expr:
-        """Return ``value`` as a function of its own indices, in normal form."""
+        """Return ``value`` as a function of its own indices, in canonical form."""
         return self.definitions.algebra.cases(self.of(value, self.own_index(value)))
 
 

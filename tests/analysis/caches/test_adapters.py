@@ -1,4 +1,4 @@
-"""What a model carries that is no cache, or that no step changes: named as what it is."""
+"""What a model carries that is not a cache, or that no step changes: named as what it is."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_encoders_output_that_is_kept():
     y = ops.scaled_dot_product_attention(heads(x), heads(read), heads(read))
     (cache,) = inventory([y], [openvino.opset6.assign(read, kept)], [ids, states]).caches
     assert (cache.kind, cache.role, cache.axes) == ("cross", "encoder_hidden", Axes(batch=0))
-    assert cache.evidence[0] == "starts as an input of the model, written back as it is"
+    assert cache.evidence[0] == "starts as an input of the model, written back unchanged"
     assert cache.evidence[1].startswith("keys and values are computed from it by MatMul ")
 
 

@@ -241,7 +241,7 @@ def test_missing_external_data(tmp_path):
         ({"location": "."}, "no relative path"),
         ({"offset": "64"}, "bytes 64 to 4160 .* which has 4096"),
         ({"offset": "-1"}, "bytes -1"),
-        ({"length": "many"}, "is no number"),
+        ({"length": "many"}, "is not a number"),
     ],
     ids=str,
 )

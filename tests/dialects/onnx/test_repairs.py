@@ -43,7 +43,7 @@ def test_types_that_contradict_an_initializer_are_removed(tmp_path):
 
 
 def test_a_constant_has_the_shape_of_its_data_whatever_is_declared(tmp_path):
-    """onnxruntime-genai's builder (0.18) declares ``[1]`` as a scalar; the file stays as it is."""
+    """onnxruntime-genai's builder (0.18) declares ``[1]`` as a scalar; the file stays unchanged."""
     ports = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "y")]
     one = numpy_helper.from_array(numpy.ones(1, numpy.float32))
     nodes = [helper.make_node("Constant", [], ["one"], "one", value=one), helper.make_node("Mul", ["x", "one"], ["y"])]

@@ -255,7 +255,7 @@ NET = '<?xml version="1.0"?><net name="x" version="11"><layers>{}</layers><edges
     ("xml", "words"),
     [
         ("", "no element found"),
-        ("no xml at all", "is no XML"),
+        ("no xml at all", "is not XML"),
         ("<html><body/></html>", "starts with <html>"),
         (NET.format("").replace('"11"', '"7"'), "is an IR of version 7"),
         (NET.format(""), "without outputs"),
@@ -279,7 +279,7 @@ def test_damaged_xml(tmp_path, xml, words, capfd):
 def test_truncated_xml(tmp_path):
     path = copied(tmp_path)
     path.write_bytes(path.read_bytes()[:20000])
-    with pytest.raises(ReadError, match=r"GP106: .*openvino_model\.xml is no XML, or damaged: .*line \d+"):
+    with pytest.raises(ReadError, match=r"GP106: .*openvino_model\.xml is not XML, or damaged: .*line \d+"):
         OpenVINOModel.load(path)
 
 

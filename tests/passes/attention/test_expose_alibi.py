@@ -87,7 +87,7 @@ def changed(change) -> OpenVINOModel:
 
 
 def test_a_bias_besides_it_stays():
-    """What is added to nearer keys would be lost: then the form stays as it is, with a word."""
+    """What is added to nearer keys would be lost: then the form stays unchanged, with a word."""
 
     def change(mask):
         keys = opset13.gather(opset13.shape_of(mask), opset13.constant(3), opset13.constant(0))

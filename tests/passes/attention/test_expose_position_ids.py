@@ -103,7 +103,7 @@ def test_an_input_that_nothing_reads_is_taken(variant):
 
 
 def test_the_mask_counts_on():
-    """Moving all positions leaves rotary attention as it is; a mask that read them would see less."""
+    """Moving all positions leaves rotary attention unchanged; a mask that read them would see less."""
     after, _ = exposed(before("gemma3_text", "onnx"))
     given = inputs_of(after, length=6, past=0, batch=1)
     given["attention_mask"][:] = 1

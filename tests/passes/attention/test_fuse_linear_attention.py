@@ -160,10 +160,10 @@ def multiplies_states(body: Build, state: str, token: list[str]) -> tuple[str, s
 @pytest.mark.parametrize(
     ("work", "reason"),
     [
-        (reads_old_state, "the result of a token is no product with the new state"),
+        (reads_old_state, "the result of a token is not a product with the new state"),
         (decays_below_zero, "may be negative"),
         (corrects_by_the_query, "the numbers of the loop are not those of linear attention"),
-        (corrects_by_a_part, "the correction is no product with the old state"),
+        (corrects_by_a_part, "the correction is not a product with the old state"),
         (takes_the_root, "Sqrt computes a factor of the update in the loop"),
         (multiplies_states, "Multiply makes the new state, not a sum"),
     ],

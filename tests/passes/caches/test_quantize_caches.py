@@ -134,7 +134,7 @@ def test_scales_of_rotated_channels_hold_at_any_position(pairs):
 
 def test_what_cannot_be_rounded_is_refused():
     run = graphpass.PassManager(graphpass.parse("quantize-caches")).run
-    with pytest.raises(UnsupportedError, match=r"GP389: .*Softmax stay as they are: it is decomposed, and Group"):
+    with pytest.raises(UnsupportedError, match=r"GP389: .*Softmax stay unchanged: it is decomposed, and Group"):
         run(exported("llama/onnx"))
     fused = made("llama", "ort{cache=reorder}")
     with pytest.raises(UnsupportedError, match=r"GP389: .*: something stands between it and past_key_values\.0\.key"):

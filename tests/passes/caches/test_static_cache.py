@@ -236,6 +236,6 @@ def test_a_cache_that_something_else_reads() -> None:
     model.proto.graph.node.append(onnx.helper.make_node("ReduceSum", ["present.0.key"], ["sum"], keepdims=0))
     model.proto.graph.output.append(onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, []))
     model.mark_edited()
-    with pytest.raises(GraphpassError, match=r"is read by ReduceSum sum, which is no attention") as caught:
+    with pytest.raises(GraphpassError, match=r"is read by ReduceSum sum, which is not attention") as caught:
         fixed(model)
     assert caught.value.id == "GP391"

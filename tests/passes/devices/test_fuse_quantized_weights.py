@@ -108,8 +108,8 @@ def test_activations_in_8_bits(stored, zeros, rows, blocks, block):
     ("model", "reason"),
     [
         (build("int8", 8, 2, 32), "nothing is gained with 8 bits and activations in f32"),
-        (build("uint4", 8, 2, 24), "blocks of 24 are no power of 2"),
-        (build("uint4", 8, 4, 8), "blocks of 8 are no power of 2"),
+        (build("uint4", 8, 2, 24), "blocks of 24 are not a power of 2"),
+        (build("uint4", 8, 4, 8), "blocks of 8 are not a power of 2"),
     ],
 )
 def test_other_weights_stay_with_the_reason(model, reason):

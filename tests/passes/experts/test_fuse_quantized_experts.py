@@ -88,7 +88,7 @@ def test_whole_numbers_and_scales_are_those_of_the_model():
     ("given", "reason"),
     [
         ({"stored": "int8"}, "QMoE rounds activations to 8 bits for weights in 8; activations=int8 lets it"),
-        ({"stored": "uint4", "block": 8}, "blocks of 8 are no power of 2 from 16 on that divides"),
+        ({"stored": "uint4", "block": 8}, "blocks of 8 are not a power of 2 from 16 on that divides"),
         ({"kind": "gelu"}, "a function of 2 products that MoE does not have stands between the products of an expert"),
     ],
 )

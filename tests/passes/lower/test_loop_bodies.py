@@ -1,4 +1,4 @@
-"""Passes on models whose caches loops carry: the loops stay as they are, what is around them is rewritten."""
+"""Passes on models whose caches loops carry: the loops stay unchanged, what is around them is rewritten."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_attention_in_a_body_is_left_with_a_word():
     result = PassManager([ToOpenVINO(), FuseAttention()]).run(forms.appended()).records[-1].result
     assert not result.changed
     (note,) = result.notes
-    assert note == "attention at loop_Softmax_10 stays as it is: it is in the body of a loop or branch"
+    assert note == "attention at loop_Softmax_10 stays unchanged: it is in the body of a loop or branch"
 
 
 def test_the_inventory_calls_it_not_fusable():

@@ -62,7 +62,7 @@ def test_edits(name: str, variant: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", ["1", "4"])
-def test_guesses_are_checked(at_once: str) -> None:
+def test_drafts_are_checked(at_once: str) -> None:
     session = llama(NPUW_LLM_MAX_GENERATION_TOKEN_LEN=at_once)
     found = speculate(session, PROMPT, PromptLookup(length=3), count=24)
     assert found == speculate(open_session(openvino_model("llama")), PROMPT, PromptLookup(length=3), count=24)

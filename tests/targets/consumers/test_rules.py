@@ -118,7 +118,7 @@ class TestGenai:
         more = ops.add(counted, ops.constant([1], openvino.Type.i64))
         model.ov_model.add_sinks([openvino.opset6.assign(more, count)])
         model.mark_edited()
-        assert view(model, "openvino.genai").reasons == ("will trim count, too, which is no cache",)
+        assert view(model, "openvino.genai").reasons == ("will trim count, too, which is not a cache",)
 
 
 def stateful(decoder, more="", *, beam_index=True):

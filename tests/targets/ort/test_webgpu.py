@@ -105,7 +105,7 @@ def test_attention_on_the_cpu_provider_confirms_the_prediction(adapter):
 @pytest.mark.slow
 def test_f16_is_tried_as_its_twin(adapter):
     if not webgpu.environment():
-        pytest.skip("the adapter is no software")
+        pytest.skip("the adapter is not software")
     report = check_model(converted(exported("llama/onnx"), "ort{device=webgpu}").model, "ort{device=webgpu}")
     assert report.confirmation.outcome == "confirmed", report.confirmation
     assert "in f32, since SwiftShader has no f16" in report.confirmation.tried
@@ -114,7 +114,7 @@ def test_f16_is_tried_as_its_twin(adapter):
 @pytest.mark.slow
 def test_verify_runs_f16_as_its_twin(adapter, tmp_path, capfd):
     if not webgpu.environment():
-        pytest.skip("the adapter is no software")
+        pytest.skip("the adapter is not software")
     source = export("llama", "onnx")
     done = in_process(capfd, "convert", source, "-o", tmp_path, "--target", "ort{device=webgpu}", "--no-verify")
     assert done.code == 0, done.err
