@@ -101,7 +101,7 @@ class _Kind(Generic[Class]):
         where = f"{entry.module} of {entry.owner}"
         if not (isinstance(loaded, type) and issubclass(loaded, self.base())):
             raise UsageError(
-                "GP222", f"{where} is registered as {self.word} {entry.name!r}, but is no {self.base().__name__}"
+                "GP222", f"{where} is registered as {self.word} {entry.name!r}, but is not a {self.base().__name__}"
             )
         name = getattr(loaded, "name", None)
         if name != entry.name:

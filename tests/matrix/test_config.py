@@ -159,7 +159,7 @@ def test_what_is_no_toml(project):
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: it nests too deep"):
         cells(f"models = {'[' * 20000}{']' * 20000}\n")
     Path("graphpass.toml").write_bytes(b"\xff")
-    with pytest.raises(GraphpassError, match="no text in UTF-8"):
+    with pytest.raises(GraphpassError, match="not text in UTF-8"):
         load_config(Path("graphpass.toml"))
 
 

@@ -62,7 +62,7 @@ def test_a_pipe_is_no_document(pipe, read, error_id):
 def test_a_pipe_is_no_manifest(pipe):
     assert damage(pipe) == "pipe.toml is damaged, or another program's"
     assert earlier_files(pipe) == (frozenset(), frozenset())
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         digest_of_file(pipe)
 
 

@@ -194,7 +194,7 @@ def damaged(tmp_path: Path, content: bytes) -> Path:
     ("content", "words"),
     [
         (b"", "is empty"),
-        (b"hello, this is a text and no model\n" * 20, "no ONNX model"),
+        (b"hello, this is a text and no model\n" * 20, "not an ONNX model"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
         (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "has no graph"),
         (onnx.ModelProto(ir_version=8, graph=onnx.GraphProto(name="g")).SerializeToString(), "has no opset_import"),
@@ -233,12 +233,12 @@ def test_missing_external_data(tmp_path):
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
-        ({"location": "/etc/passwd"}, "no relative path"),
-        ({"location": "../model/weights.bin"}, "no relative path"),
-        ({"location": "..\\weights.bin"}, "no relative path"),
-        ({"location": "C:\\weights.bin"}, "no relative path"),
-        ({"location": ""}, "no relative path"),
-        ({"location": "."}, "no relative path"),
+        ({"location": "/etc/passwd"}, "not a relative path"),
+        ({"location": "../model/weights.bin"}, "not a relative path"),
+        ({"location": "..\\weights.bin"}, "not a relative path"),
+        ({"location": "C:\\weights.bin"}, "not a relative path"),
+        ({"location": ""}, "not a relative path"),
+        ({"location": "."}, "not a relative path"),
         ({"offset": "64"}, "bytes 64 to 4160 .* which has 4096"),
         ({"offset": "-1"}, "bytes -1"),
         ({"length": "many"}, "is not a number"),

@@ -162,10 +162,10 @@ def _rewrite(path: Path, change: object) -> None:
         (_cut, "damaged"),
         (lambda path: path.write_text("{}"), "damaged"),
         (lambda path: path.unlink(), "there is no file"),
-        (lambda path: save_file({"a": np.zeros(3)}, path), "no state that this version"),
+        (lambda path: save_file({"a": np.zeros(3)}, path), "not a state that this version"),
         (
             lambda path: save_file({"a": np.zeros(3)}, path, {"format": "graphpass state 0"}),
-            "no state that this version",
+            "not a state that this version",
         ),
         (_dropped, "is missing"),
         (_shortened, r"origins is \[2, 8\], not \[2, 7\]"),
