@@ -13,7 +13,11 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.reports.cache import reason_about
 
 #: How the rule begins that holds, by kind of cache.
-RULES = {"kv": ("kv:", "an operator keeps it"), "linear": ("linear:", "an operator keeps it", "the state of"), "cross": ("cross:",)}
+RULES = {
+    "kv": ("kv:", "an operator keeps it"),
+    "linear": ("linear:", "an operator keeps it", "the state of"),
+    "cross": ("cross:",),
+}
 RULES["other"] = ("no cache:", *RULES["linear"])
 
 

@@ -153,8 +153,11 @@ class Elements:
     """Elements of one graph's tensors; each is written once.
 
     Attributes:
+        limit: Most elements that one is made of.
         misses: The reason of each opaque element.
     """
+
+    limit = LIMIT
 
     def __init__(
         self,
@@ -238,8 +241,8 @@ class Elements:
         while answer is None or running:
             if answer is None:
                 count += 1
-                if count > LIMIT:
-                    reason = f"it is made of more than {LIMIT} elements"
+                if count > self.limit:
+                    reason = f"it is made of more than {self.limit} elements"
                     expr = self._opaque(*root, self.graph.producer(value), reason)
                     return self._known.setdefault(root, expr)
                 running.append((request, self._start(*request)))

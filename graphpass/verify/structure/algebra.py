@@ -29,6 +29,9 @@ LARGEST = float(numpy.finfo(numpy.float32).max)
 #: More conditions are not distinguished.
 _MOST_CONDITIONS = 48
 
+#: Longer sums become definitions where they are factors or bases, so that work stays linear in experts and layers.
+_MOST_TERMS = 64
+
 #: More cases are left unchanged.
 _MOST_CASES = 48
 
@@ -43,6 +46,7 @@ class Algebra:
     Attributes:
         angles: Frequencies of angles that occurred.
         neutral: Functions that round to the type which the reference computes in; they count as nothing.
+        define: Makes a definition of a long sum; returns its element.
     """
 
     def __init__(self, angles: AngleTables, limit: int, neutral: Iterable[str] = ()) -> None:
@@ -56,6 +60,7 @@ class Algebra:
         self._left = limit
         self.angles = angles
         self.neutral = frozenset(neutral)
+        self.define: Callable[[Expr], Expr] = lambda long: long
         self._known: dict[Expr, Expr] = {}
         self._numbers: list[float] = []
         self._tables: dict[tuple[int, ...], list[Table]] = {}
@@ -174,7 +179,11 @@ class Algebra:
             return self.power(base.args[0], base.args[1] * exponent)
         if base.op == "times" and float(exponent).is_integer():
             return self.times(*(self.power(factor, exponent) for factor in base.args))
-        return ex.make("raise", (base, float(exponent)), "real")
+        return ex.make("raise", (self._short(base), float(exponent)), "real")
+
+    def _short(self, factor: Expr) -> Expr:
+        """Return a factor without long sums."""
+        return self.define(factor) if factor.op == "real_sum" and len(factor.args) > _MOST_TERMS else factor
 
     def times(self, *factors: Expr) -> Expr:
         """Return the product: one coefficient, and each base once."""
@@ -205,6 +214,8 @@ class Algebra:
             for base, exponent in powers.items()
             if exponent
         ]
+        if len(kept) > 1:
+            kept = [self._short(factor) for factor in kept]
         constant = self._snapped(number(coefficient))
         if not kept:
             return constant
@@ -255,7 +266,7 @@ class Algebra:
                 largest[term] = max(largest.get(term, 0.0), 1.0)
         # Terms that cancel but for rounding are none.
         kept = [
-            self.times(number(factor), term)
+            term if factor == 1 else self.times(number(factor), term)
             for term, factor in factors.items()
             if abs(factor) > _ROUNDING * largest[term]
         ]

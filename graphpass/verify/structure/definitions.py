@@ -124,13 +124,21 @@ class Definitions:
     def __init__(self, algebra: Algebra, masks: KnownMasks) -> None:
         """Begin with none."""
         self.algebra, self.masks = algebra, masks
+        algebra.define = self.of_sum
         self._selections: dict[tuple[Expr, ...], Selection] = {}
         self._by_count: dict[Expr, Selection] = {}
         self._lengths: dict[tuple[object, ...], Expr] = {}
+        self._sums: dict[Expr, Expr] = {}
 
     def length(self, key: tuple[object, ...]) -> Expr:
         """Return the length that a description stands for in both models."""
         return self._lengths.setdefault(key, ex.length(f"size {len(self._lengths)}"))
+
+    def of_sum(self, expr: Expr) -> Expr:
+        """Return an element of the definition of a sum of several terms."""
+        if expr not in self._sums:
+            self._sums[expr] = self.abstract("terms", (), (expr,), ())
+        return self._sums[expr]
 
     def selection(self, condition: Expr, own: tuple[Expr, ...]) -> Selection:
         """Return the places where a condition holds."""

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Elements, Index, OperatorTable, Request, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import (
+    LIMIT,
+    Element,
+    Elements,
+    Index,
+    OperatorTable,
+    Request,
+    Rule,
+    UnknownError,
+)
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
@@ -117,6 +126,8 @@ class DefinedTensors(Elements):
         """
         super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
         self.definitions, self.model = definitions, model
+        # The first element of a result takes all nodes upstream.
+        self.limit = max(LIMIT, 4 * len(model.graph.nodes))
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
         self._closed: dict[tuple[object, ...], Expr] = {}
         self._makers = self._first_makers()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy
 import onnx
 import pytest
@@ -295,3 +298,48 @@ def test_a_number_of_logits_to_keep_is_0():
     assert found is not None
     assert found.equal == found.operators > 0
     assert found.assumed == ("num_logits_to_keep is 0",)
+
+
+def summing(order: Sequence[int], *, fused: bool, seed: int = 0) -> OnnxModel:
+    """Return the norm of the sum of an input and its products with weights, added in an order."""
+    make, float_ = onnx.helper, onnx.TensorProto.FLOAT
+    weights = numpy.random.default_rng(seed).standard_normal((len(order), 4, 4)).astype("f4")
+    constants = [onnx.numpy_helper.from_array(weights[place], f"weight.{place}") for place in order]
+    constants.append(onnx.numpy_helper.from_array(numpy.ones(4, "f4"), "gamma"))
+    nodes, total = [], "hidden"
+    for place in order:
+        nodes.append(make.make_node("MatMul", ["hidden", f"weight.{place}"], [f"product.{place}"]))
+        nodes.append(make.make_node("Add", [total, f"product.{place}"], [f"total.{place}"]))
+        total = f"total.{place}"
+    if fused:
+        nodes.append(make.make_node("RMSNormalization", [total, "gamma"], ["logits"], epsilon=0.0))
+    else:
+        nodes += [
+            make.make_node("Mul", [total, total], ["square"]),
+            make.make_node("ReduceMean", ["square"], ["mean"], axes=[-1]),
+            make.make_node("Sqrt", ["mean"], ["root"]),
+            make.make_node("Div", [total, "root"], ["logits"]),
+        ]
+    ports = [make.make_tensor_value_info(name, float_, ["batch", 4]) for name in ("hidden", "logits")]
+    graph = make.make_graph(nodes, "summing", ports[:1], ports[1:], constants)
+    opset = make.make_opsetid("", 23 if fused else 17)
+    return OnnxModel(make.make_model(graph, opset_imports=[opset], ir_version=10))
+
+
+def test_long_sums_are_equal_in_any_order():
+    order = range(80)
+    found = compare_structures(summing(order, fused=False), summing(order[::-1], fused=True))
+    assert found is not None
+    assert found.equal == found.operators, found.regions
+    assert unequal(summing(order, fused=False), summing(order, fused=True, seed=1), unpadded=False)
+
+
+def test_a_result_may_be_made_of_many_operators():
+    make, float_ = onnx.helper, onnx.TensorProto.FLOAT
+    names = ["hidden", *(f"value.{place}" for place in range(4200)), "logits"]
+    nodes = [make.make_node("Tanh", [source], [result]) for source, result in itertools.pairwise(names)]
+    ports = [make.make_tensor_value_info(name, float_, ["batch"]) for name in ("hidden", "logits")]
+    proto = make.make_model(make.make_graph(nodes, "deep", ports[:1], ports[1:]))
+    found = compare_structures(OnnxModel(proto), OnnxModel(proto))
+    assert found is not None
+    assert found.equal == found.operators
