@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.expressions import ONE, Expr, number
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 
 
@@ -50,6 +50,36 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     if end - least == 1:
         return {index: number(least)}
     return {index: ex.add(number(least), ex.index(f"{index.args[0]}+{least}", number(end - least)))}
+
+
+def count_of(body: Expr, index: Expr) -> Expr | None:
+    """Return the number of values of an index between two bounds, if ``body`` is 1 for these and 0 for others.
+
+    A causal mask shows ``past + q + 1`` keys: as many as a guard of rows without keys counts.
+    """
+    if body.op != "choose" or body.args[1:] != (ONE, ZERO):
+        return None
+    first, last = ZERO, ex.subtract(index.args[1], ONE)
+    for condition in body.args[0].args if body.args[0].op == "and" else (body.args[0],):
+        terms = ex.polynomial(condition.args[0]) if condition.op == "not_positive" else {}
+        factor = terms.pop((index,), 0)
+        rest = from_polynomial(terms)
+        if factor not in (1, -1) or index in set(ex.walk(rest)):
+            return None
+        if factor == 1:
+            last = _smaller(last, ex.negative(rest))
+        else:
+            first = _smaller(first, rest, larger=True)
+    return _smaller(ZERO, ex.add(ex.subtract(last, first), ONE), larger=True)
+
+
+def _smaller(left: Expr, right: Expr, *, larger: bool = False) -> Expr:
+    """Return the smaller or larger of two integers, by their bounds if these decide."""
+    if ex.at_most(left, right) is ex.TRUE:
+        return right if larger else left
+    if ex.at_most(right, left) is ex.TRUE:
+        return left if larger else right
+    return ex.maximum(left, right) if larger else ex.minimum(left, right)
 
 
 def place_of(condition: Expr, index: Expr) -> Expr | None:

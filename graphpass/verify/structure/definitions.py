@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.algebra import Algebra
-from graphpass.verify.structure.conditions import limited, on_indices, oriented, place_of
+from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
 
 
@@ -187,6 +187,8 @@ class Definitions:
 
     def sum(self, body: Expr, *bounds: Expr) -> Expr:
         """Return the sum of ``body`` for all values of ``bounds``."""
+        if len(bounds) == 1 and (count := count_of(self.algebra.normal(body), bounds[0])) is not None:
+            return count
         within = set(bounds)
 
         def is_apart(condition: Expr) -> bool:

@@ -1,10 +1,13 @@
 """Conditions decide others by their bounds."""
 
+import itertools
+
 import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.expressions import number
-from graphpass.verify.structure.conditions import decide, order, place_of
+from graphpass.analysis.symbolic.evaluate import value_at
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
+from graphpass.verify.structure.conditions import count_of, decide, order, place_of
 
 QUERY, KEY = ex.index("query", ex.length("length", 1)), ex.index("key", ex.length("length", 1))
 EXPERT = ex.index("expert", number(4))
@@ -44,3 +47,29 @@ def test_conditions_follow_those_that_they_contain():
     is_ahead = ex.at_most(QUERY, KEY)
     distance = ex.choose(is_ahead, ex.subtract(KEY, QUERY), ex.subtract(QUERY, KEY))
     assert all(order(is_ahead) < order(ex.at_most(distance, number(most))) for most in range(4, 20))
+
+
+@pytest.mark.parametrize("window", [None, 1, 3])
+@pytest.mark.parametrize("offset", [-2, 0, 1])
+def test_keys_between_two_bounds_are_counted(window, offset):
+    past, length = ex.length("past"), ex.length("length", 1)
+    total = ex.add(past, length)
+    query, key = ex.index("query", length), ex.index("key", total)
+    position = ex.add(past, query, number(offset))
+    seen = ex.at_most(key, position)
+    if window is not None:
+        seen = ex.conjunction(seen, ex.less(ex.subtract(position, key), number(window)))
+    count = count_of(ex.choose(seen, ONE, ZERO), key)
+    assert count is not None
+    for held, new in itertools.product(range(5), range(1, 4)):
+        for at in range(new):
+            values = {past: held, length: new, query: at}
+            expected = sum(value_at(seen, values | {key: place}, None) for place in range(held + new))
+            assert value_at(count, values, None) == expected
+
+
+def test_other_sums_are_no_counts():
+    other = ex.index("other", number(4))
+    assert count_of(ex.choose(ex.equal(EXPERT, other), ONE, ZERO), EXPERT) is None
+    assert count_of(ex.choose(ex.at_most(EXPERT, other), number(2), ZERO), EXPERT) is None
+    assert count_of(ex.choose(ex.at_most(ex.multiply(number(2), EXPERT), other), ONE, ZERO), EXPERT) is None

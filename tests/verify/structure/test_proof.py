@@ -11,9 +11,11 @@ import pytest
 from mutants import moves, triggers  # noqa: F401 - registers their faults
 from mutants.faults import faults
 from support.loaded import converted, exported, ran
+from support.models import exporters
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.io import load
 from graphpass.verify.structure.operators import split_mask
 from graphpass.verify.structure.proof import Comparer, compare_structures
 from graphpass.verify.structure.weights import WeightDigests
@@ -343,3 +345,11 @@ def test_a_result_may_be_made_of_many_operators():
     found = compare_structures(OnnxModel(proto), OnnxModel(proto))
     assert found is not None
     assert found.equal == found.operators
+
+
+@pytest.mark.parametrize("family", ["llama", "olmo3"])
+def test_rows_without_keys_are_those_of_padding(family):
+    reference = load(exporters("transformers-onnx", family))
+    found = compare_structures(reference, ran(reference, "drop-row-guards").model)
+    assert found is not None
+    assert found.equal < found.unpadded == found.operators
