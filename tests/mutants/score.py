@@ -7,7 +7,7 @@
     python tests/mutants/score.py --budget 0.01MB  by the proof of models too large to run whole
 
 A fault that passes is listed if the report leaves operators to numbers, and proven if it does not. Exits with 1 if one
-is proven, or if less than 99 of 100 are found.
+is proven.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def main() -> int:
     score = (counts["found"] + counts["refused"]) / max(tried, 1)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("found", "refused", "listed", "proven"))
     sys.stdout.write(f"{tried} mutants: {told}; {score:.1%} in {time.perf_counter() - began:.0f} s\n")
-    return counts["proven"] > 0 or score < 0.99
+    return counts["proven"] > 0
 
 
 if __name__ == "__main__":
