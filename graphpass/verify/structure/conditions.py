@@ -53,9 +53,10 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
 
 
 def count_of(body: Expr, index: Expr) -> Expr | None:
-    """Return the number of values of an index between two bounds, if ``body`` is 1 for these and 0 for others.
+    """Return the number of values of an index at which ``body`` is 1.
 
-    A causal mask shows ``past + q + 1`` keys: as many as a guard of rows without keys counts.
+    It is 0 at the others, which bounds exclude. A causal mask shows ``past + q + 1`` keys: as many as a guard of rows
+    without keys counts.
     """
     if body.op != "choose" or body.args[1:] != (ONE, ZERO):
         return None
