@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from graphpass.analysis.attention.mask import AttentionMask
@@ -91,7 +91,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         if (reason := why_too_old(opset_of(model.proto))) is not None:
             return Skipped(reason)
         groups = model.analysis(find_grouped_queries)
-        groups = {name: self._allowed(model, groups) for name, groups in groups.items()}
+        groups = {name: self._allowed(model, group) for name, group in groups.items()}
         fused = [group for group in groups.values() if isinstance(group, GroupedQuery)]
         notes = [
             f"attention at {name} stays unchanged: {group}" for name, group in groups.items() if isinstance(group, Miss)
@@ -116,6 +116,11 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     def _allowed(self, model: OnnxModel, group: GroupedQuery | Miss) -> GroupedQuery | Miss:
         if isinstance(group, Miss):
             return group
+        mask = group.mask
+        if self.padding == "any" and isinstance(mask, AttentionMask) and mask.window_of_tokens is not None:
+            # The operator's own window counts slots, which padding between tokens takes, too.
+            words = f"its window of {mask.window_of_tokens} counts tokens, not slots of the cache"
+            group = replace(group, mask=Miss(group.attention.node, words))
         if (reason := why_left(group, self.lacks, any_padding=self.padding == "any")) is not None:
             return reason
         if not self.pad_values and (reason := group.wants_padding) is not None:

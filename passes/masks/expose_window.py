@@ -8,9 +8,9 @@ from graphpass.analysis.caches.places import are_known_places
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.graph import Graph, Value
-from graphpass.passes.masks.window_mask import WindowWriter, find_windows
-from graphpass.passes.masks.window_places import window_places
+from graphpass.ir.graph import Graph
+from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows
+from graphpass.passes.masks.window_places import counted_tokens, window_places
 
 _GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()))
 
@@ -45,7 +45,8 @@ class ExposeWindow(Pass[OpenVINOModel]):
         the same form, with places counted by Range, and mask > -1000 as one of the conditions
 
     Masks in other forms are rewritten if they are proven, as expressions of positions and attention_mask, to hold a
-    window, the causal condition and padding alone.
+    window, the causal condition and padding alone. Windows that count tokens by attention_mask, and not slots of the
+    cache, count them after it, too: slots between tokens may be padding.
 
     Before:
         Range(past, past + length), Range(0, length) + past, however written -> Unsqueeze of two axes -> Unsqueeze
@@ -60,26 +61,39 @@ class ExposeWindow(Pass[OpenVINOModel]):
         windows = [
             window
             for window in find_windows(model)
-            if window.obstacle is None and not all(_is_exposed(model.graph, mask) for mask in window.masks)
+            if window.obstacle is None
+            and (window.mask.window_of_tokens is not None or not window.mask.counts_positions)
+            and not _is_exposed(model.graph, window)
         ]
         rewriter = model.rewriter()
-        counted = window_places(model, rewriter) if windows else None
-        if counted is None:
+        places = window_places(model, rewriter) if windows else None
+        if places is None:
             return Done()
-        writer = WindowWriter(rewriter, counted, counted)
+        by_slots, by_tokens = WindowWriter(rewriter, places, places), None
         for window in windows:
-            writer.replace(window)
+            if window.mask.window_of_tokens is None:
+                by_slots.replace(window)
+                continue
+            by_tokens = by_tokens or WindowWriter(rewriter, counted_tokens(model, rewriter), places)
+            by_tokens.replace(window)
         rewriter.finish()
-        return Done({"windows exposed": len(windows), "masks": len(writer)})
+        masks = len(by_slots) + (len(by_tokens) if by_tokens is not None else 0)
+        return Done({"windows exposed": len(windows), "masks": masks})
 
 
-def _is_exposed(graph: Graph, mask: Value) -> bool:
-    """Return whether state_management_pattern.cpp takes ``mask`` as it is, and NPUW its places."""
+def _is_exposed(graph: Graph, window: Window) -> bool:
+    """Return whether state_management_pattern.cpp takes the masks of ``window`` unchanged, and NPUW its places."""
     path = (("Slice", 0), ("Select", 0), ("Broadcast", 0), ("BitwiseAnd", 0), ("BitwiseAnd", 1), ("BitwiseAnd", 0))
-    node = graph.producer(mask)
-    for kind, port in (*path, ("BitwiseAnd", 1)):
-        if node.op != kind:
+    for mask in window.masks:
+        node = graph.producer(mask)
+        for kind, port in (*path, ("BitwiseAnd", 1)):
+            if node.op != kind:
+                return False
+            node = graph.producer(node.source(port))
+        match = _GREATER.match(graph, node.outputs[0])
+        counts_tokens = window.mask.window_of_tokens is not None
+        if not (
+            isinstance(match, Match) and (counts_tokens or are_known_places(graph, match["keys"], match["queries"]))
+        ):
             return False
-        node = graph.producer(node.source(port))
-    match = _GREATER.match(graph, node.outputs[0])
-    return isinstance(match, Match) and are_known_places(graph, match["keys"], match["queries"])
+    return True

@@ -11,6 +11,7 @@ from graphpass.ir.inputs import SOURCE_SLOTS, token_input
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.attention.step_builder import StepBuilder
 
 
 def window_places(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | None:
@@ -45,3 +46,17 @@ def window_places(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | N
             places = rewriter.op("Unsqueeze", places, axis, name=f"window/{label}_{axis}")
         made.append(places)
     return made[0], made[1]
+
+
+def counted_tokens(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle]:
+    """Count tokens up to each key and query by attention_mask.
+
+    Returns:
+        Those of keys ``[batch, 1, 1, sequence]`` and of queries ``[batch, 1, length, 1]``, i64.
+    """
+    write = rewriter.under("window")
+    seen = write.convert(rewriter.graph.parameters["attention_mask"], "i64")
+    counted = write.op("CumSum", seen, axis=1, label="counted")
+    new = write.slice(counted, StepBuilder(model, rewriter).of("past"), None, axis=1, label="of_new")
+    keys = write.op("Unsqueeze", counted, axes=[1, 2], label="tokens_of_keys")
+    return keys, write.op("Unsqueeze", new, axes=[1, 3], label="tokens_of_queries")

@@ -97,6 +97,12 @@ class AttentionMask:
         """Return whether running sums of ``attention_mask`` give the positions of keys."""
         return any(part.op == "running_sum" for part in ex.walk(self.visible))
 
+    @property
+    def window_of_tokens(self) -> int | None:
+        """Return the window if it counts tokens by ``attention_mask`` alone."""
+        reads = {part.args[0] for part in ex.walk(self.visible) if _is_input(part)}
+        return self.window if self.counts_positions and reads == {"attention_mask"} else None
+
 
 def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
     """Return a mask that is only causal, windowed and padded; or why it is not."""
@@ -402,6 +408,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
     is_causal, has_lengths, own = _of_operator(node)
     windows, is_padded = list(own), False
     chunk: int | None = None
+    counted: list[Expr] = []
     by_row = (
         set()
         if not has_lengths
@@ -427,6 +434,8 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
             continue
         elif (size := _chunk(part, scope)) is not None:
             chunk = size
+        elif _is_counted_causal(part, scope):
+            counted.append(part)
         else:
             rest.append(part)
     return AttentionMask(
@@ -440,7 +449,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
         is_padded,
         has_lengths,
         alibi_slopes(unpadded(bias), scope.head, scope.key),
-        tuple(rest),
+        (*rest, *([] if is_causal else counted)),
         tuple(dict.fromkeys(elements.misses[part] for part in opaque)),
     )
 
@@ -490,6 +499,18 @@ def _window(part: Expr, scope: Scope) -> int | None:
             if isinstance(excess, int) and excess < 0:
                 return 1 - excess
     return None
+
+
+def _is_counted_causal(part: Expr, scope: Scope) -> bool:
+    """Return whether no more tokens are up to the key than up to the position.
+
+    That holds for all keys that a causal mask shows.
+    """
+    sums = ex.polynomial(part.args[0]) if part.op == "not_positive" else {}
+    atoms = {factor: monomial[0] for monomial, factor in sums.items() if len(monomial) == 1}
+    if len(sums) != 2 or atoms.keys() != {1, -1} or any(atom.op != "running_sum" for atom in atoms.values()):
+        return False
+    return ex.substitute(atoms[1], {scope.key: scope.position}) is atoms[-1]
 
 
 def _is_padding(part: Expr, scope: Scope) -> bool:

@@ -11,19 +11,25 @@ from openvino.utils.node_factory import NodeFactory
 from support.attention_graphs import infer, infer_each, integers
 from support.decode import compiled, greedy
 from support.folded import fold
-from support.loaded import exported, made, openvino_model
+from support.loaded import converted, exported, made, openvino_model
 from support.models import reference
 from support.piped import piped
 from support.thinned import crossed
 
+from graphpass.analysis.caches.masks import find_masks
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
+from graphpass.engine.passes import Done
 from graphpass.passes.attention.expose_position_ids import ExposePositionIds
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.masks.expose_window import ExposeWindow
+from graphpass.passes.masks.window_mask import WindowWriter, find_windows
+from graphpass.passes.masks.window_places import counted_tokens, window_places
 from graphpass.runtime import open_session
+from graphpass.verify.structure.proof import compare_structures
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
@@ -314,3 +320,48 @@ def test_slices_that_take_all(form):
 @pytest.mark.parametrize("form", ["inverted", "sum with a bias"])
 def test_other_masks_are_left(form):
     assert not check(windowed(INSIDE["key > query - w"], form)).changed
+
+
+def counting_tokens() -> OnnxModel:
+    """Return mistral whose windows count the tokens that attention_mask shows; its causal mask compares slots."""
+    model = exported("mistral_sw8/onnx").clone()
+    rewriter = model.rewriter()
+    places = window_places(model, rewriter)
+    assert places is not None
+    writer = WindowWriter(rewriter, counted_tokens(model, rewriter), places, "LogicalAnd")
+    for window in find_windows(model):
+        writer.replace(window)
+    rewriter.finish()
+    return model
+
+
+def test_causality_by_tokens_follows_from_that_by_slots():
+    """Masks of Gemma 3 by mobius hold both."""
+    model = counting_tokens()
+    rewriter = model.rewriter()
+    (causal,) = (node.outputs[0] for node in model.graph.nodes if node.name.endswith("/causal"))
+    write = rewriter.under("by_tokens")
+    counted = write.op("LessEqual", *counted_tokens(model, rewriter))
+    rewriter.redirect_uses(causal, write.op("LogicalAnd", causal, counted))
+    rewriter.finish()
+    masks = model.analysis(find_masks)
+    assert all(mask.is_causal and mask.window_of_tokens == 8 and not mask.residue for mask in masks)
+
+
+@pytest.mark.parametrize("target", ["cpu", "npu", "ort", "paged"])
+def test_windows_of_tokens_count_tokens(target):
+    model = counting_tokens()
+    assert {mask.window_of_tokens for mask in model.analysis(find_masks)} == {8}
+    result = converted(model, target).model
+    proof = compare_structures(model, result)
+    assert proof is not None
+    assert proof.equal == proof.operators, proof.regions
+    if target == "paged":
+        assert paged_windows(result) == [8, 8]
+        assert piped(result, ExposeWindow())[1] == Done()
+
+
+def test_a_window_of_slots_is_another():
+    proof = compare_structures(counting_tokens(), exported("mistral_sw8/onnx"))
+    assert proof is not None
+    assert proof.equal < proof.unpadded == proof.operators
