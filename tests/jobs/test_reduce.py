@@ -42,12 +42,12 @@ def plant_gelu(monkeypatch):
 
 
 def plant_scale(monkeypatch):
-    right = fuse_attention.product_of
+    right = fuse_attention.write_product
 
-    def product_of(graph, write, scales, kind):
+    def write_product(graph, write, scales, kind):
         return write.op("Multiply", right(graph, write, scales, kind), write.number(1.5, kind))
 
-    monkeypatch.setattr(fuse_attention, "product_of", product_of)
+    monkeypatch.setattr(fuse_attention, "write_product", write_product)
 
 
 def plant_crash(monkeypatch):
