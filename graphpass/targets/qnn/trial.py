@@ -28,7 +28,7 @@ from graphpass.runtime import open_pair
 from graphpass.runtime.backends.qnn_request import nodes_on_cpu
 from graphpass.runtime.embedding_model import let_take_ids
 
-*paths, answer = sys.argv[1:]
+*paths, where = sys.argv[1:]
 answer = {"version": version("onnxruntime-qnn")}
 models = [load(Path(path)) for path in paths]
 try:
@@ -53,7 +53,7 @@ try:
     answer["tokens"] = int((expected.argmax(-1) == actual.argmax(-1)).sum())
 except GraphpassError as error:
     answer["refused"] = error.message
-with open(answer, "w") as file:
+with open(where, "w") as file:
     json.dump(answer, file)
 """.replace("STEPS", str(_STEPS))
 
@@ -63,13 +63,13 @@ from pathlib import Path
 from graphpass.errors import GraphpassError
 from graphpass.runtime.backends.qnn_request import compile_for_htp
 import json
-source, destination, answer = sys.argv[1:]
+source, destination, where = sys.argv[1:]
 answer = {}
 try:
     compile_for_htp(Path(source), Path(destination))
 except GraphpassError as error:
     answer["refused"] = error.message
-with open(answer, "w") as file:
+with open(where, "w") as file:
     json.dump(answer, file)
 """
 
