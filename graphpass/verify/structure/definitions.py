@@ -387,8 +387,10 @@ def _walk(*roots: Expr) -> Iterator[Expr]:
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
     """Return the indices in ``bodies``, ordered by the reads that use them."""
     places: dict[Expr, set[object]] = {}
-    for part in _walk(*bodies):
-        if part.op == "index":
+    walked = list(_walk(*bodies))
+    bound = {part.args[1] for part in walked if part.op == "running_sum"}
+    for part in walked:
+        if part.op == "index" and part not in bound:
             places.setdefault(part, set())
         if part.op != "read":
             continue
@@ -396,7 +398,7 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
             for monomial, factor in ex.polynomial(argument).items():
                 for atom in monomial:
                     for index in _walk(atom):
-                        if index.op == "index":
+                        if index.op == "index" and index not in bound:
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(index, set()).add(use)
     # Python's hashes of text differ between processes.
