@@ -69,16 +69,15 @@ class ExposeWindow(Pass[OpenVINOModel]):
         places = window_places(model, rewriter) if windows else None
         if places is None:
             return Done()
-        by_slots, by_tokens = WindowWriter(rewriter, places, places), None
+        writers: dict[bool, WindowWriter] = {}
         for window in windows:
-            if window.mask.window_of_tokens is None:
-                by_slots.replace(window)
-                continue
-            by_tokens = by_tokens or WindowWriter(rewriter, counted_tokens(model, rewriter), places)
-            by_tokens.replace(window)
+            by_tokens = window.mask.window_of_tokens is not None
+            if by_tokens not in writers:
+                compared = counted_tokens(model, rewriter) if by_tokens else places
+                writers[by_tokens] = WindowWriter(rewriter, compared, places)
+            writers[by_tokens].replace(window)
         rewriter.finish()
-        masks = len(by_slots) + (len(by_tokens) if by_tokens is not None else 0)
-        return Done({"windows exposed": len(windows), "masks": masks})
+        return Done({"windows exposed": len(windows), "masks": sum(map(len, writers.values()))})
 
 
 def _is_exposed(graph: Graph, window: Window) -> bool:

@@ -510,7 +510,10 @@ def _is_counted_causal(part: Expr, scope: Scope) -> bool:
     atoms = {factor: monomial[0] for monomial, factor in sums.items() if len(monomial) == 1}
     if len(sums) != 2 or atoms.keys() != {1, -1} or any(atom.op != "running_sum" for atom in atoms.values()):
         return False
-    return ex.substitute(atoms[1], {scope.key: scope.position}) is atoms[-1]
+    # Sums of other numbers than 0 and 1 may fall.
+    body = atoms[1].args[0]
+    counts = body.op == "choose" and set(body.args[1:]) == {ZERO, ONE}
+    return counts and ex.substitute(atoms[1], {scope.key: scope.position}) is atoms[-1]
 
 
 def _is_padding(part: Expr, scope: Scope) -> bool:

@@ -204,16 +204,17 @@ def _divides(divisor: Expr, operand: Expr) -> bool:
 
 def maximum(left: Expr, right: Expr) -> Expr:
     """Return the larger number."""
-    return _extreme(left, right, at_most(right, left))
+    return _extreme(left, right, at_most(right, left), at_most(left, right))
 
 
 def minimum(left: Expr, right: Expr) -> Expr:
     """Return the smaller number."""
-    return _extreme(left, right, at_most(left, right))
+    return _extreme(left, right, at_most(left, right), at_most(right, left))
 
 
-def _extreme(left: Expr, right: Expr, takes_left: Expr) -> Expr:
-    return choose(takes_left, _as_integer(left), _as_integer(right))
+def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Expr:
+    # Bounds may decide one of the comparisons alone: both hold for equal numbers.
+    return _as_integer(right) if takes_right is TRUE else choose(takes_left, _as_integer(left), _as_integer(right))
 
 
 # Comparisons and conditions

@@ -222,7 +222,7 @@ class Slots:
         return SlotState(self.entries.copy(), self._table[_MASK][:, self.entries])
 
     def back_to(self, earlier: SlotState) -> None:
-        """Go back to ``earlier``, if nothing was compacted since and the rows are the same."""
+        """Go back to ``earlier``, unless slots were compacted or rows changed since."""
         self.hold(earlier.entries)
         self.mask_as(earlier.mask)
 

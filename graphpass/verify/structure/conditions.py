@@ -68,19 +68,10 @@ def count_of(body: Expr, index: Expr) -> Expr | None:
         if factor not in (1, -1) or index in set(ex.walk(rest)):
             return None
         if factor == 1:
-            last = _smaller(last, ex.negative(rest))
+            last = ex.minimum(last, ex.negative(rest))
         else:
-            first = _smaller(first, rest, larger=True)
-    return _smaller(ZERO, ex.add(ex.subtract(last, first), ONE), larger=True)
-
-
-def _smaller(left: Expr, right: Expr, *, larger: bool = False) -> Expr:
-    """Return the smaller or larger of two integers, by their bounds if these decide."""
-    if ex.at_most(left, right) is ex.TRUE:
-        return right if larger else left
-    if ex.at_most(right, left) is ex.TRUE:
-        return left if larger else right
-    return ex.maximum(left, right) if larger else ex.minimum(left, right)
+            first = ex.maximum(first, rest)
+    return ex.maximum(ZERO, ex.add(ex.subtract(last, first), ONE))
 
 
 def place_of(condition: Expr, index: Expr) -> Expr | None:

@@ -8,8 +8,9 @@ import pytest
 from onnx import helper
 from support.loaded import exported, onnx_model
 
-from graphpass.analysis.attention.mask import AttentionMask, plain_mask
+from graphpass.analysis.attention.mask import AttentionMask, Scope, _is_counted_causal, plain_mask
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.symbolic import expressions as ex
 from graphpass.ir.miss import Miss
 
 #: Window, and whether padding is hidden.
@@ -66,3 +67,13 @@ def test_a_mask_that_weighs_is_not_shown():
     chosen.output[0] = "inner"
     model.mark_edited()
     assert all("adds numbers to positions that it shows" in str(one) for one in shown(model))
+
+
+@pytest.mark.parametrize(("values", "expected"), [((ex.ONE, ex.ZERO), True), ((ex.ONE, ex.number(-1)), False)])
+def test_sums_of_0_and_1_alone_grow_from_key_to_key(values, expected):
+    batch, length, total = ex.length("batch", 1), ex.length("length", 1), ex.length("total", 1)
+    scope = Scope(ex.index("b", batch), ex.index("h", ex.number(2)), ex.index("q", length), ex.index("k", total))
+    bound = ex.index("summed", total)
+    body = ex.choose(ex.read("attention_mask", (scope.row, bound), "bool"), *values)
+    sums = (ex.running_sum(body, bound, upper) for upper in (scope.key, scope.position))
+    assert _is_counted_causal(ex.at_most(*sums), scope) is expected
