@@ -71,24 +71,17 @@ NORMS = frozenset(
 )
 
 ARITHMETIC = frozenset({"Add", "Divide", "Multiply", "Subtract"})
-EXTREMA = frozenset({"Max", "Maximum", "Min", "Minimum"})
+EXTREMA = frozenset({"Maximum", "Minimum"})
 
 #: Compute each element from one of the first input.
 UNARY = frozenset(
     {"Abs", "Ceiling", "Clamp", "Clip", "Cos", "Dropout", "Elu", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "HSwish"}
-    | {"HardSwish", "IsInf", "IsNaN", "Log", "Mish", "Negative", "QuickGelu", "Reciprocal", "Relu", "Round", "Sigmoid"}
-    | {"Sign", "Sin", "SoftPlus", "Softplus", "Sqrt", "Swish", "Tanh"}
+    | {"IsInf", "IsNaN", "Log", "Mish", "Negative", "QuickGelu", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign"}
+    | {"Sin", "SoftPlus", "Sqrt", "Swish", "Tanh"}
 )
 
-#: Order two numbers: which operand is the lesser one, and whether they may be equal. ONNX spells two of them its way.
-COMPARISONS = {
-    "Less": (0, 0),
-    "LessEqual": (0, 1),
-    "LessOrEqual": (0, 1),
-    "Greater": (1, 0),
-    "GreaterEqual": (1, 1),
-    "GreaterOrEqual": (1, 1),
-}
+#: Order two numbers: which operand is the lesser one, and whether they may be equal.
+COMPARISONS = {"Less": (0, 0), "LessEqual": (0, 1), "Greater": (1, 0), "GreaterEqual": (1, 1)}
 
 ANDS = frozenset({"BitwiseAnd", "LogicalAnd"})
 ORS = frozenset({"BitwiseOr", "LogicalOr"})

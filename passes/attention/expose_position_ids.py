@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -32,6 +33,9 @@ _NUMBERS = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadca
 
 #: Takes rows of a table by indices of one number, as CodeGen does.
 _ROWS = op.GatherND(var("table"), var("row"))
+
+#: Takes rows of a table by flattened indices, as XGLM does.
+_FLATTENED = op.Reshape(op.Gather(var("table"), op.Reshape(var("row"), ...), ..., axis=0), ...)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,11 @@ class ExposePositionIds(Pass[Model]):
         Range -> Unsqueeze -> Tile(., [1, 1, n]) -> GatherElements(table [1, positions, n])
     After:
         position_ids (Parameter) -> Gather(table [positions, n])
+
+    Before:
+        Range -> Unsqueeze -> Reshape(., [-1]) -> Gather(table [positions, n]) -> Reshape(., [1, -1, n])
+    After:
+        position_ids (Parameter) -> Gather(table [positions, n])
     """
 
     name = "expose-position-ids"
@@ -109,12 +118,15 @@ class ExposePositionIds(Pass[Model]):
 
 
 def _gather_rows(model: Model) -> None:
-    """Replace GatherElements and GatherND that take whole rows of a table by Gather."""
+    """Replace GatherElements, GatherND and flattened Gathers that take whole rows of a table by Gather."""
     rewriter = model.rewriter()
-    rewrite(
-        rewriter,
-        (RewriteRule("rows", _NUMBERS, _gather, _takes_numbers), RewriteRule("rows", _ROWS, _gather, _takes_rows)),
+    keeps_layout = partial(_keeps_layout, model.analysis(infer_sizes))
+    rules = (
+        RewriteRule("rows", _NUMBERS, _gather, _takes_numbers),
+        RewriteRule("rows", _ROWS, _gather, _takes_rows),
+        RewriteRule("rows", _FLATTENED, _gather_unflattened, keeps_layout),
     )
+    rewrite(rewriter, rules)
     rewriter.finish()
 
 
@@ -137,6 +149,18 @@ def _gather(write: Writer, match: Match) -> Handle:
     table = match["table"]
     rows = table if table.rank == 2 else write.op("Squeeze", table, axes=[0])
     return write.op("Gather", rows, write.op("Squeeze", match["row"], axes=[(match["row"].rank or 0) - 1]), axis=0)
+
+
+def _keeps_layout(sizes: Sizes, graph: Graph, match: Match) -> bool:
+    """Return whether the result has the axes of the indices, then those of a row of the table."""
+    indices, table = sizes.shape(match["row"]), sizes.shape(match["table"])
+    if indices is None or table is None or not _is_table(graph, match["table"]):
+        return False
+    return sizes.shape(match.node.outputs[0]) == (*indices, *table[1:])
+
+
+def _gather_unflattened(write: Writer, match: Match) -> Handle:
+    return write.op("Gather", match["table"], match["row"], axis=0)
 
 
 def _counted_rows(model: Model) -> list[Value]:

@@ -36,10 +36,10 @@ _ROUNDING = 1e-4
 _PRODUCTS = frozenset({"Einsum", "MatMul", "Multiply"})
 
 #: Functions of single elements that roles may have.
-_FUNCTIONS = frozenset({"Exp", "Negative", "Sigmoid", "Softplus"})
+_FUNCTIONS = frozenset({"Exp", "Negative", "Sigmoid", "SoftPlus"})
 
 #: Give no negative numbers.
-_POSITIVE = frozenset({"Exp", "Sigmoid", "Softplus"})
+_POSITIVE = frozenset({"Exp", "Sigmoid", "SoftPlus"})
 
 #: Lead from a tensor of all tokens to that of one.
 _PICKS = MOVES | GATHERS | SLICES | {"Sliced"}

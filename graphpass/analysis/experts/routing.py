@@ -11,7 +11,7 @@ from graphpass.ir.operators import CASTS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
 #: Give no number below 0, whatever they read.
-_POSITIVE = frozenset({"Exp", "OneHot", "Relu", "Sigmoid", "Softmax", "Softplus"})
+_POSITIVE = frozenset({"Exp", "OneHot", "Relu", "Sigmoid", "SoftPlus", "Softmax"})
 
 #: Give no number below 0 if no operand has one.
 _KEEP_SIGNS = frozenset({"Add", "Divide", "Maximum", "Minimum", "Multiply", "Reciprocal", "Sqrt"})

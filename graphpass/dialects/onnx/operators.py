@@ -13,8 +13,14 @@ from graphpass.ir.rewriter import Handle, Rewriter
 NEUTRAL_NAMES = {
     "And": "LogicalAnd",
     "Cast": "Convert",
+    "Ceil": "Ceiling",
     "Div": "Divide",
     "Expand": "Broadcast",
+    "GreaterOrEqual": "GreaterEqual",
+    "HardSwish": "HSwish",
+    "LessOrEqual": "LessEqual",
+    "Max": "Maximum",
+    "Min": "Minimum",
     "Mul": "Multiply",
     "Neg": "Negative",
     "Not": "LogicalNot",
@@ -23,19 +29,14 @@ NEUTRAL_NAMES = {
     "ScatterElements": "ScatterElementsUpdate",
     "ScatterND": "ScatterNDUpdate",
     "Shape": "ShapeOf",
+    "Softplus": "SoftPlus",
     "Split": "VariadicSplit",
     "Sub": "Subtract",
     "Where": "Select",
     "Xor": "LogicalXor",
 }
 
-#: The inverse, and operators that take any number of operands in ONNX.
-_NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()} | {
-    "GreaterEqual": "GreaterOrEqual",
-    "LessEqual": "LessOrEqual",
-    "Maximum": "Max",
-    "Minimum": "Min",
-}
+_NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()}
 
 #: Operators that read their axes from an input, since opset 13, and from which version on.
 AXES_INPUTS = dict.fromkeys(REDUCTIONS, 18) | {"CumSum": 11, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}

@@ -17,8 +17,8 @@ _ALL = _NUMBERS | {"boolean"}
 
 _TYPES: dict[str, frozenset[str]] = {
     **dict.fromkeys(
-        ("Abs", "Add", "ArgMax", "CumSum", "Divide", "Equal", "Max", "Min", "Multiply", "ReduceMax", "ReduceMin",
-         "ReduceSum", "Select", "Subtract", "TopK", *COMPARISONS, "Clip", "GreaterOrEqual", "LessOrEqual"),
+        ("Abs", "Add", "ArgMax", "Clip", "CumSum", "Divide", "Equal", "Maximum", "Minimum", "Multiply", "ReduceMax",
+         "ReduceMin", "ReduceSum", "Select", "Subtract", "TopK", *COMPARISONS),
         _NUMBERS,
     ),
     **dict.fromkeys(
@@ -27,10 +27,10 @@ _TYPES: dict[str, frozenset[str]] = {
         _ALL,
     ),
     **dict.fromkeys(
-        ("Attention", "Ceil", "Conv", "Cos", "Einsum", "Elu", "Exp", "Floor", "Gelu", "Gemm", "HardSigmoid",
-         "HardSwish", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Negative", "Pad",
+        ("Attention", "Ceiling", "Conv", "Cos", "Einsum", "Elu", "Exp", "Floor", "Gelu", "Gemm", "HSwish",
+         "HardSigmoid", "IsNaN", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Negative", "Pad",
          "Power", "QuickGelu", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMean", "RotaryEmbedding", "Round",
-         "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "Softmax", "Softplus", "Sqrt", "Swish", "Tanh"),
+         "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "SoftPlus", "Softmax", "Sqrt", "Swish", "Tanh"),
         _FLOATS,
     ),
     **dict.fromkeys(("LogicalAnd", "LogicalNot", "LogicalOr", "LogicalXor"), frozenset({"boolean"})),

@@ -199,6 +199,9 @@ class Counting:
             return words
         if self.embedding == "indices of one number":
             return ops.add(words, ops.gather_nd(table, ops.unsqueeze(row, integers(-1))))
+        if self.embedding == "flattened indices":
+            rows = ops.gather(table, ops.reshape(ops.add(row, ops.constant(2)), integers(-1), False), ops.constant(0))
+            return ops.add(words, ops.reshape(rows, integers(1, -1, 8), False))
         if self.embedding == "numbers of a table":
             columns = ops.tile(ops.unsqueeze(row, integers(2)), integers(1, 1, 8))
             return ops.add(words, ops.gather_elements(ops.constant(table.data[numpy.newaxis]), columns, 1))
@@ -241,6 +244,7 @@ class Counting:
         ("column at once", "past"),
         ("repeated cosines", "past"),
         ("numbers of a table", "past"),
+        ("flattened indices", "past"),
         ("indices of one number", "past"),
         ("rotary", "mask"),
         ("learned with offset", "sum of the mask"),
