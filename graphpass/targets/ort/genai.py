@@ -67,6 +67,11 @@ class ORTGenAI(ORT):
         """See `ORT.pads_values`: onnxruntime-genai makes all caches of one shape."""
         return True
 
+    @property
+    def feeds_positions(self) -> bool:
+        """See `ORT.feeds_positions`; ``position_inputs.cpp`` of onnxruntime-genai counts them by the mask."""
+        return True
+
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 

@@ -89,6 +89,11 @@ class ORT(Target):
         return False
 
     @property
+    def feeds_positions(self) -> bool:
+        """Return whether ``position_ids`` is fed to models that have it, and counts no padding."""
+        return False
+
+    @property
     def reads_padding(self) -> Padding:
         """See `Target.reads_padding`."""
         return "left" if self.reads_any_padding else "right"
@@ -137,6 +142,7 @@ class ORT(Target):
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
+        steps += ["expose-position-ids"] if self._lacks_positions(model) else []
         # Norms go first: heads that are normed change places once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
         steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
@@ -153,6 +159,10 @@ class ORT(Target):
         demotion = self.demotion(model)
         steps += [] if demotion is None else [demotion]
         return parse(",".join(steps))
+
+    def _lacks_positions(self, model: Model) -> bool:
+        has_input = "position_ids" in model.graph.parameters
+        return self.feeds_positions and not has_input and not analyze_caches(model).of_kind("cross")
 
     def _experts(self) -> str:
         options = ["activations=int8"] if self.activations == "int8" else []

@@ -10,8 +10,8 @@ import onnxruntime_genai
 import pytest
 from support.commands import in_process
 from support.generated import greedy
-from support.loaded import exported, onnx_model
-from support.models import export, hybrids, reference
+from support.loaded import converted, exported, onnx_model
+from support.models import export, exporters, hybrids, reference
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -139,6 +139,16 @@ def test_prompts_in_batches_of_a_hybrid_are_of_one_length():
     model = graphpass.load(hybrids() / "qwen3_next_dense" / "onnx-raw")
     reasons = [finding.reason for finding in check_model(model, "ort-genai").findings if finding.subject == "model"]
     assert reasons == ["prompts of a batch have to be of one length: padding enters recurrent states and windows"]
+
+
+def test_rows_count_their_positions_where_the_export_counts_places():
+    model = graphpass.load(exporters("transformers-onnx-fused", "llama"))
+    assert "position_ids" not in model.graph.parameters
+    result = converted(model, "ort-genai").model
+    assert "position_ids" in result.graph.parameters
+    comparison = compare(model, result, padding="right", steps=3)
+    assert comparison.passed
+    assert not any("right padding" in part for part in comparison.skipped)
 
 
 @pytest.mark.slow
