@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 
 TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 INTERRUPTED = 130
@@ -32,9 +33,13 @@ def raise_interrupts() -> None:
     A second one would stop the tidying that the first began.
     """
     for number in _SIGNALS:
-        signal.signal(number, _interrupt)
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, _interrupt)
+        signal.signal(number, _after_imports(lambda _: KeyboardInterrupt()))
+
+
+def exit_at(numbers: Iterable[signal.Signals]) -> None:
+    """Exit with 128 and the number of the first of these signals, and ignore interrupts from then on."""
+    for number in numbers:
+        signal.signal(number, _after_imports(lambda came: SystemExit(128 + came)))
 
 
 def ignore_interrupts() -> None:
@@ -63,15 +68,34 @@ def _leave(*_: object) -> None:
     os._exit(INTERRUPTED)
 
 
-def _interrupt(_: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, after the import that is under way.
+def _after_imports(made: Callable[[int], BaseException]) -> Callable[[int, FrameType | None], None]:
+    """Return a handler that raises what is made of the signal, after the import that is under way.
 
     In the middle of one, libraries in C++ crash, or report that their initialization failed, and importlib drops it.
+    Python drops what callbacks of weak references and ``__del__`` raise, so that it is raised again after these.
     """
-    ignore_interrupts()
-    while frame is not None and hasattr(signal, "setitimer"):
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+
+    def answer(number: int, frame: FrameType | None) -> None:
+        ignore_interrupts()
+        raised = made(number)
+
+        def drop(dropped: sys.UnraisableHookArgs) -> None:
+            if dropped.exc_value is raised:
+                again()
+            else:
+                sys.__unraisablehook__(dropped)
+
+        def again() -> None:
+            signal.signal(signal.SIGALRM, lambda _, later: answer(number, later))
             signal.setitimer(signal.ITIMER_REAL, _SOON)
-            return
-        frame = frame.f_back
-    raise KeyboardInterrupt
+
+        if hasattr(signal, "setitimer"):
+            while frame is not None:
+                if frame.f_code.co_filename.startswith("<frozen importlib"):
+                    again()
+                    return
+                frame = frame.f_back
+            sys.unraisablehook = drop
+        raise raised
+
+    return answer

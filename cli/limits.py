@@ -21,6 +21,8 @@ import click
 
 from graphpass.errors import GraphpassError, PassFailedError, UnsupportedError
 
+from .interrupts import exit_at
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TIMES = {"s": 1, "min": 60, "h": 3600}
@@ -107,8 +109,7 @@ def go_on_in_child(limits: Limits) -> None:
             import ctypes
 
             ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
-        for ending in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(ending, _leave)
+        exit_at((signal.SIGTERM, signal.SIGHUP))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
     try:
@@ -120,10 +121,6 @@ def go_on_in_child(limits: Limits) -> None:
         hint = "a library crashed on this model, or the system ran out of memory; the model may be damaged"
         raise PassFailedError("GP406", f"the process that worked on the model ended by {name}", hint)
     raise click.exceptions.Exit(code)
-
-
-def _leave(number: int, _: object) -> None:
-    sys.exit(128 + number)
 
 
 def _wait(child: int, limits: Limits, watched: set[signal.Signals]) -> int:

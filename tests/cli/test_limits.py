@@ -79,14 +79,31 @@ def test_a_crash_of_a_library_is_reported(endless, ending):
 
 
 @pytest.mark.parametrize(("sent", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_signals_reach_the_work(tmp_path, sent, code):
-    os.mkfifo(tmp_path / "config.json")
-    (tmp_path / "model.onnx").symlink_to(export("llama", "onnx") / "model.onnx")
-    process, _ = started("convert", tmp_path, "-o", tmp_path / "out", "--target", "ort")
+@pytest.mark.parametrize("seconds", [0, 0.3, 0.6])
+def test_signals_reach_the_work(tmp_path, sent, code, seconds):
+    process, child = started("convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "ort")
+    usage = Path(f"/proc/{child}/stat")
+    while sum(map(int, usage.read_text().rpartition(")")[2].split()[11:13])) < seconds * os.sysconf("SC_CLK_TCK"):
+        assert process.poll() is None
     process.send_signal(getattr(signal, sent))
     process.communicate()
     assert process.returncode == code
     assert not [*tmp_path.glob("out"), *tmp_path.glob(".graphpass-*")]
+
+
+def test_a_signal_in_an_import_waits_for_its_end():
+    """Send it to the child as a library in C++ is imported."""
+    script = (
+        "import os, signal, sys\nfrom graphpass.cli.__main__ import run\n"
+        "class Ending:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'onnx':\n            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "            print('imported on', file=sys.stderr)\n"
+        "sys.meta_path.insert(0, Ending())\nrun()\n"
+    )
+    program = [sys.executable, "-c", script, "check", str(export("llama", "onnx")), "--target", "ort"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "imported on\n")
 
 
 @pytest.mark.parametrize("option", [("--timeout", "soon"), ("--timeout", "5"), ("--memory", "8")])

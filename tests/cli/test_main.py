@@ -35,9 +35,10 @@ def test_help_imports_little_of_graphpass():
         "print(*sorted(name for name in sys.modules if name.startswith('graphpass')), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    wanted = ["graphpass", "graphpass.cli", "graphpass.cli.console", "graphpass.cli.limits"]
+    wanted = ["graphpass", "graphpass.cli", "graphpass.cli.console", "graphpass.cli.interrupts"]
     assert done.stderr.split() == [
         *wanted,
+        "graphpass.cli.limits",
         "graphpass.cli.main",
         "graphpass.cli.watch",
         "graphpass.errors",

@@ -234,6 +234,23 @@ def test_an_interrupt_in_an_import_waits_for_its_end(tmp_path):
     assert _interrupted(script, tmp_path) == "imported on\ninterrupted\n"
 
 
+def test_an_interrupt_in_a_callback_of_a_weak_reference_is_raised_after_it(tmp_path):
+    """Interrupt where Python prints what is raised, and goes on."""
+    script = (
+        "import os, signal, sys, weakref\nimport graphpass.io as io\nfrom graphpass.cli.__main__ import run\n"
+        "check = io._check_written\n"
+        "class Thing: pass\n"
+        "def interrupt(*given):\n"
+        "    thing = Thing()\n"
+        "    reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))\n"
+        "    del thing\n"
+        "    print('went on', file=sys.stderr)\n"
+        "    while True: pass\n"
+        "io._check_written = interrupt\nrun()\n"
+    )
+    assert _interrupted(script, tmp_path) == "went on\ninterrupted\n"
+
+
 def test_an_interrupt_of_the_work_exits_with_130_and_leaves_nothing(tmp_path):
     """Interrupt while weights are written: the place of the result stays as it was."""
     script = (

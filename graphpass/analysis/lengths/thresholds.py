@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.folding import fold_scalar
@@ -58,8 +58,12 @@ def find_thresholds(model: Model) -> tuple[Threshold, ...]:
     view = inlined(model)
     graph = view.graph
     measures = _measures(graph, find_lengths(view))
-    thresholds = [threshold for node in graph.nodes for threshold in _thresholds(graph, node, measures)]
-    return tuple({threshold.length: threshold for threshold in sorted(thresholds, reverse=True)}.values())[::-1]
+    thresholds: dict[int, Threshold] = {}
+    for threshold in sorted(threshold for node in graph.nodes for threshold in _thresholds(graph, node, measures)):
+        first = thresholds.setdefault(threshold.length, threshold)
+        ends, changes = first.ends or threshold.ends, first.changes or threshold.changes
+        thresholds[threshold.length] = replace(first, ends=ends, changes=changes)
+    return tuple(thresholds.values())
 
 
 def _measures(graph: Graph, sizes: Sizes) -> set[Value]:

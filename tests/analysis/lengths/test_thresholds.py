@@ -46,3 +46,17 @@ def test_thresholds_of_both_dialects(variant, op):
     rewriter.finish()
     model.mark_edited()
     assert 37 in {threshold.length for threshold in find_thresholds(model)}
+
+
+def test_a_length_at_which_the_graph_changes_and_a_table_ends():
+    """The first of both alone left prompts beyond the table, which its attention refuses."""
+    model = load(export("llama", "onnx-genai"))
+    rewriter = model.rewriter()
+    write, tokens = rewriter.under("a first name"), model.graph.parameters["input_ids"]
+    is_long = write.convert(write.op("GreaterEqual", write.size(tokens, 1), 512), "i64")
+    rewriter.redirect_uses(tokens, write.op("Add", tokens, is_long), lambda use: use.node.op != "ShapeOf")
+    rewriter.finish()
+    model.mark_edited()
+    (both,) = [threshold for threshold in find_thresholds(model) if threshold.length == 512]
+    assert both.ends
+    assert both.changes
