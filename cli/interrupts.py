@@ -37,7 +37,7 @@ def raise_interrupts() -> None:
 
 
 def exit_at(numbers: Iterable[signal.Signals]) -> None:
-    """Exit with 128 and the number of the first of these signals, and ignore interrupts from then on."""
+    """Exit with 128 and the number of the first of these signals."""
     for number in numbers:
         signal.signal(number, _after_imports(lambda came: SystemExit(128 + came)))
 
@@ -69,7 +69,7 @@ def _leave(*_: object) -> None:
 
 
 def _after_imports(made: Callable[[int], BaseException]) -> Callable[[int, FrameType | None], None]:
-    """Return a handler that raises what is made of the signal, after the import that is under way.
+    """Return a handler that raises an exception after the import that is under way.
 
     In the middle of one, libraries in C++ crash, or report that their initialization failed, and importlib drops it.
     Python drops what callbacks of weak references and ``__del__`` raise, so that it is raised again after these.

@@ -152,7 +152,7 @@ def _gather(write: Writer, match: Match) -> Handle:
 
 
 def _keeps_layout(sizes: Sizes, graph: Graph, match: Match) -> bool:
-    """Return whether the result has the axes of the indices, then a row of the table."""
+    """Return whether each index is replaced by a row of the table."""
     indices, table = sizes.shape(match["row"]), sizes.shape(match["table"])
     if indices is None or table is None or not _is_table(graph, match["table"]):
         return False

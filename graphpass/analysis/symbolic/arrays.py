@@ -174,7 +174,7 @@ def _range(inputs: Sequence[Array]) -> Array | None:
 _LONGEST = 1 << 24
 
 _BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {
-    "Einsum": lambda node, inputs: numpy.einsum(node.attributes["equation"].decode(), *inputs),
+    "Einsum": lambda node, inputs: numpy.einsum(node.attributes["equation"], *inputs),
     "MatMul": _matmul,
     "NonZero": lambda _node, inputs: numpy.array(numpy.nonzero(inputs[0])),
     "Range": lambda _node, inputs: _range(inputs),

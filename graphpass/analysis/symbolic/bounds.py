@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import cast
 
 from graphpass.analysis.symbolic.nodes import (
     ONE,
@@ -33,7 +34,8 @@ def is_natural(expr: Expr) -> bool:
         if len(terms) > _MOST_TERMS:
             return False
         atoms = {atom for monomial in terms for atom in monomial}
-        variable = max((atom for atom in atoms if atom.op == "index"), key=lambda atom: atom.order, default=None)
+        sizes = {atom: size for atom in atoms if (size := _size(atom)) is not None}
+        variable = max(sizes, key=lambda atom: atom.order, default=None)
         if variable is None:
             return _is_natural_in_lengths(terms, atoms)
         slope, rest = _split(terms, variable)
@@ -42,9 +44,25 @@ def is_natural(expr: Expr) -> bool:
         if is_natural(slope):
             expr = rest
         elif is_natural(_times(slope, number(-1))):
-            expr = _plus(rest, _times(slope, _plus(variable.args[1], number(-1))))
+            expr = _plus(rest, _times(slope, _plus(sizes[variable], number(-1))))
         else:
             return False
+
+
+def _size(atom: Expr) -> Expr | None:
+    """Return the number of an atom's values, from 0 on; ``None`` without a bound."""
+    if atom.op not in {"floor_quotient", "index", "modulo"}:
+        return None
+    first, size = atom.args[0], cast("Expr", atom.args[1])
+    if atom.op == "index":
+        return size
+    divisor = size.as_number
+    if not isinstance(divisor, int) or divisor <= 0:
+        return None
+    if atom.op == "modulo":
+        return size
+    dividends = first.args[1].as_number if first.op == "index" else None
+    return number(-(-dividends // divisor)) if isinstance(dividends, int) else None
 
 
 def _split(terms: Polynomial, variable: Expr) -> tuple[Expr | None, Expr]:
@@ -82,9 +100,13 @@ def _least(atom: Expr) -> int | None:
     """Return the least value of an atom."""
     if atom.op == "length":
         return int(atom.args[1])
-    if atom.op == "running_sum" or (atom.op == "modulo" and isinstance(atom.args[1].as_number, int)):
+    if atom.op == "running_sum" or (atom.op == "floor_quotient" and _is_natural_quotient(*atom.args)):
         return 0
     return getattr(atom.args[0], "least", None) if atom.op == "read" else None
+
+
+def _is_natural_quotient(dividend: Expr, divisor: Expr) -> bool:
+    return is_natural(_plus(divisor, number(-1))) and is_natural(dividend)
 
 
 def _plus(left: Expr, right: Expr) -> Expr:

@@ -74,8 +74,11 @@ __all__ = [
 
 
 def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
-    """Return an uninterpreted function of numbers, computed at constants alone."""
-    return make("apply", (function, *operands), sort)
+    """Return an uninterpreted function of numbers; exponents of masked ones are 0."""
+    arguments = tuple(operands)
+    if function == "exp" and arguments[0].as_number == -math.inf:
+        return number(0.0)
+    return make("apply", (function, *arguments), sort)
 
 
 def running_sum(body: Expr, bound: Expr, upper: Expr) -> Expr:
@@ -462,6 +465,8 @@ def rebuild(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
             terms.append(term)
         return add(*terms)
     args = tuple(known[arg] if isinstance(arg, Expr) else arg for arg in expr.args)
+    if expr.op == "apply":
+        return apply(str(args[0]), args[1:], expr.sort)
     maker = _MAKERS.get(expr.op)
     return maker(*args) if maker is not None else make(expr.op, args, expr.sort)
 

@@ -7,7 +7,18 @@ from functools import reduce
 
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.elements import Elements
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, add, choose, equal, multiply, number, subtract
+from graphpass.analysis.symbolic.expressions import (
+    ONE,
+    ZERO,
+    Expr,
+    add,
+    choose,
+    equal,
+    floor_divide,
+    multiply,
+    number,
+    subtract,
+)
 from graphpass.ir.graph import Node, Value
 
 
@@ -18,7 +29,16 @@ def _reshape(elements: Elements, node: Node, axis: int) -> Expr | None:
         targets = [source[place] if size is ZERO else size for place, size in enumerate(targets)]
     if targets[axis].as_number != -1:
         return targets[axis]
-    return quotient(reduce(multiply, source, ONE), reduce(multiply, (*targets[:axis], *targets[axis + 1 :]), ONE))
+    count, others = list(source), [*targets[:axis], *targets[axis + 1 :]]
+    exact = quotient(reduce(multiply, count, ONE), reduce(multiply, others, ONE))
+    if exact is not None:
+        return exact
+    for size in tuple(others):
+        if size in count:
+            count.remove(size)
+            others.remove(size)
+    # A model that runs divides without a remainder, as where a length was padded to whole chunks.
+    return floor_divide(reduce(multiply, count, ONE), reduce(multiply, others, ONE))
 
 
 def _broadcast(elements: Elements, node: Node, axis: int) -> Expr | None:

@@ -47,7 +47,7 @@ _SCATTERED = {"add": "sum", "mul": "prod"}
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
 #: Operators whose attributes the graph keeps unchanged.
-_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "Einsum", "GatherND", "MatMulNBits"}
+_WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "GatherND", "MatMulNBits"}
 _WITH_ATTRIBUTES |= {"RotaryEmbedding", "ScatterNDUpdate", "TensorScatter"}
 
 
@@ -135,6 +135,10 @@ class _Builder:
         if op == "ScatterElementsUpdate":
             reduction = by_name["reduction"].s.decode() if "reduction" in by_name else "none"
             translated |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
+        if op == "Einsum":
+            translated["equation"] = by_name["equation"].s.decode()
+        if op == "Pad" and "mode" in by_name and by_name["mode"].s != b"constant":
+            translated["pad_mode"] = by_name["mode"].s.decode()
         if op == "TopK":
             translated |= {"mode": "min"} if "largest" in by_name and not by_name["largest"].i else {}
             translated |= {"sort": "none"} if "sorted" in by_name and not by_name["sorted"].i else {}

@@ -35,6 +35,8 @@ _AXIS_INPUTS = {
 _PLAIN_ATTRIBUTES = {
     "Broadcast": ("mode",),
     "Concat": ("axis",),
+    "CumSum": ("exclusive", "reverse"),
+    "Einsum": ("equation",),
     "Gather": ("batch_dims",),
     "GatherND": ("batch_dims",),
     "GatherElements": ("axis",),
@@ -45,14 +47,22 @@ _PLAIN_ATTRIBUTES = {
     "LogSoftmax": ("axis",),
     "MVN": ("eps",),
     "MatMul": ("transpose_a", "transpose_b"),
+    "Pad": ("pad_mode",),
     "OneHot": ("axis",),
     "ScatterElementsUpdate": ("reduction",),
     "TopK": ("mode", "sort"),
     "ScaledDotProductAttention": ("causal",),
 }
 
-#: Attributes of scatter operators and TopK that graphs leave out.
-_USUAL = {"mode": "max", "reduction": "none", "sort": "value"}
+#: Attributes that graphs leave out.
+_USUAL = {
+    "exclusive": False,
+    "mode": "max",
+    "pad_mode": "constant",
+    "reduction": "none",
+    "reverse": False,
+    "sort": "value",
+}
 
 
 def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:

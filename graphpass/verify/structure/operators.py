@@ -13,6 +13,7 @@ from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations, sizes
+from graphpass.verify.structure.sizes import labels
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
 
 # Sums
@@ -102,6 +103,49 @@ def _reduction(mean: bool = False, squares: bool = False) -> Rule:
         return (yield from exact(element))
 
     return rule
+
+
+@closed
+def _real_cum_sum(element: Element) -> Steps:
+    """Sum the elements up to each, or those from it on."""
+    node, attributes = element.node, element.node.attributes
+    axis = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)).as_number
+    if not isinstance(axis, int):
+        raise UnknownError("it sums along a computed axis")
+    axis %= len(element.index)
+    own, size = element.index[axis], element.own_shape[axis]
+    bound = ZERO if size is ONE else ex.index("k", size)
+    body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
+    first, last = (own, bound) if attributes.get("reverse") else (bound, own)
+    counts = ex.less(first, last) if attributes.get("exclusive") else ex.at_most(first, last)
+    body = ex.choose(counts, body, ZERO)
+    return body if bound is ZERO else definitions_of(element).sum(body, bound)
+
+
+def _cum_sum(element: Element) -> Steps:
+    is_real = element.value.element_type in REALS
+    return (yield from (_real_cum_sum if is_real else TABLE.elements["CumSum"])(element))
+
+
+@closed
+def _einsum(element: Element) -> Steps:
+    """Sum products over all labels that the result does not have."""
+    node = element.node
+    operands, result = labels(str(node.attributes["equation"]))
+    shapes = [element.shape(port) for port in range(len(operands))]
+    places = dict(zip(result, element.index, strict=True))
+    bounds = []
+    for operand, shape in zip(operands, shapes, strict=True):
+        for label, size in zip(operand, shape, strict=True):
+            if label not in places and size is not ONE:
+                bounds.append(ex.index(f"k{label}", size))
+                places[label] = bounds[-1]
+    factors = []
+    for port, (operand, shape) in enumerate(zip(operands, shapes, strict=True)):
+        own = [ZERO if size is ONE else places[label] for label, size in zip(operand, shape, strict=True)]
+        factors.append((yield node.source(port), tuple(own)))
+    body = reduce(ex.multiply, factors)
+    return definitions_of(element).sum(body, *bounds) if bounds else body
 
 
 # Norms
@@ -293,7 +337,9 @@ def _identity_of(element: Element) -> Steps:
 
 RULES: dict[str, Rule] = {
     **TABLE.elements,
+    "CumSum": _cum_sum,
     "Dropout": _identity_of,
+    "Einsum": _einsum,
     "Flatten": _reshape,
     "Gemm": _gemm,
     "FusedMatMul": _fused_matmul,

@@ -44,7 +44,7 @@ class ComparedResult:
     Attributes:
         name: Its name in the reference.
         reference: The value there.
-        candidate: The value in the candidate; ``None`` if it has none.
+        candidate: The value in the candidate; ``None`` if it has none of that rank.
         orders: Axes of both, in one order.
         windows: The common part of the larger one.
     """
@@ -99,8 +99,9 @@ class Comparer:
             values = [model.graph.writes.get(name) for model in self.models]
             left, right = (None if node is None else node.source() for node in values)
             if left is not None:
-                rank = tuple(range(left.rank or 0))
-                yield ComparedResult(name, left, right, (rank, rank))
+                axes = tuple(range(left.rank or 0))
+                same = right if right is not None and right.rank == left.rank else None
+                yield ComparedResult(name, left, same, (axes, axes))
 
     def _written(self, pairs: Collection[Carried]) -> Iterable[ComparedResult]:
         by_name = {pair.name: pair for pair in pairs}

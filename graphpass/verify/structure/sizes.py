@@ -8,7 +8,7 @@ from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.dialects.attributes import native_attributes
@@ -20,6 +20,30 @@ def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
     attributes = native_attributes(node)
     swapped = bool(attributes.get("transB" if axis else "transA", 0))
     return elements.shape(node.source(axis))[axis ^ swapped]
+
+
+def labels(equation: str) -> tuple[list[str], str]:
+    """Return the axes of each operand of Einsum, and those of the result.
+
+    Raises:
+        UnknownError: Some axes have no label.
+    """
+    operands, arrow, result = equation.replace(" ", "").partition("->")
+    if "." in equation:
+        raise UnknownError("some axes have no label")
+    once = sorted(label for label in {*operands} - {","} if operands.count(label) == 1)
+    return operands.split(","), result if arrow else "".join(once)
+
+
+def _einsum_size(elements: Elements, node: Node, axis: int) -> Expr:
+    operands, result = labels(str(node.attributes["equation"]))
+    sizes = [
+        size
+        for port, operand in enumerate(operands)
+        for label, size in zip(operand, elements.shape(node.source(port)), strict=True)
+        if label == result[axis]
+    ]
+    return next((size for size in sizes if size is not ONE), ONE)
 
 
 def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
@@ -73,6 +97,7 @@ def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 SIZES = {
     **dict.fromkeys(("Conv", "Convolution", "GroupConvolution"), _convolution_size),
     "Concat": _concat_size,
+    "Einsum": _einsum_size,
     "Gemm": _gemm_size,
     "Slice": _slice_size,
 }

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.evaluate import value_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
 from graphpass.verify.structure.conditions import count_of, decide, order, place_of
@@ -73,3 +74,14 @@ def test_other_sums_are_no_counts():
     assert count_of(ex.choose(ex.equal(EXPERT, other), ONE, ZERO), EXPERT) is None
     assert count_of(ex.choose(ex.at_most(EXPERT, other), number(2), ZERO), EXPERT) is None
     assert count_of(ex.choose(ex.at_most(ex.multiply(number(2), EXPERT), other), ONE, ZERO), EXPERT) is None
+
+
+def test_remainders_and_quotients_of_indices_are_bounded():
+    head, length = ex.index("head", number(5)), ex.length("length", 1)
+    half, rest = ex.floor_divide(head, number(2)), ex.modulo(length, number(8))
+    assert is_natural(ex.subtract(number(2), half))
+    assert not is_natural(ex.subtract(number(1), half))
+    assert is_natural(ex.subtract(number(7), rest))
+    assert not is_natural(ex.subtract(number(6), rest))
+    assert is_natural(ex.floor_divide(length, number(8)))
+    assert not is_natural(ex.floor_divide(ex.subtract(length, number(2)), number(8)))

@@ -52,6 +52,11 @@ def _gather_nd(element: Element) -> Steps:
 
 
 def _pad(element: Element) -> Steps:
+    if "pad_mode" in element.node.attributes:
+        raise UnknownError("it pads with elements of its input")
+    further = element.node.input(3)
+    if further is not None and further.rank != 0:
+        raise UnknownError("it pads some of its axes")
     sizes = element.shape(0)
     rank = len(sizes)
     pads = yield from element.integers(1)
@@ -66,9 +71,8 @@ def _pad(element: Element) -> Steps:
     if inside is ex.TRUE:
         return expr
     ports = [port for port in (2, 3) if element.node.input(port) is not None and element.node.source(port).rank == 0]
-    if not ports:
-        raise UnknownError("its mode of padding is not in the graph")
-    return ex.choose(inside, expr, (yield element.node.source(ports[0]), ()))
+    value = (yield element.node.source(ports[0]), ()) if ports else ex.FALSE if expr.sort == "bool" else ZERO
+    return ex.choose(inside, expr, value)
 
 
 def _scatter_nd(element: Element) -> Steps:

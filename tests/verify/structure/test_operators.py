@@ -1,0 +1,75 @@
+"""Operators as expressions: one of ONNX is equal to the same of OpenVINO, and to no other."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy
+import onnx
+import openvino
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.verify.structure.proof import Comparer
+from graphpass.verify.structure.weights import WeightDigests
+
+
+def onnx_model(kind: str, element: int, *constants: Any, **attributes: Any) -> OnnxModel:
+    """Return a model of one operator, whose first input is ``hidden`` [batch, length, 4]."""
+    names = [f"constant.{place}" for place in range(len(constants))]
+    tensors = [
+        numpy_helper.from_array(numpy.asarray(value), name) for name, value in zip(names, constants, strict=True)
+    ]
+    node = helper.make_node(kind, ["hidden", *names], ["logits"], "node", **attributes)
+    ports = helper.make_tensor_value_info("hidden", element, ["batch", "length", 4]), onnx.ValueInfoProto(name="logits")
+    graph = helper.make_graph([node], "graph", ports[:1], ports[1:], tensors)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return OnnxModel(onnx.shape_inference.infer_shapes(proto))
+
+
+def read_by_openvino(model: OnnxModel) -> OpenVINOModel:
+    native = openvino.Core().read_model(io.BytesIO(model.proto.SerializeToString()))
+    native.outputs[0].set_names({"logits"})
+    return OpenVINOModel(native)
+
+
+def is_equal(reference: Any, candidate: Any) -> bool:
+    comparer = Comparer((reference, candidate), WeightDigests((reference, candidate)), ["logits"], unpadded=False)
+    assert "logits" in {result.name for result in comparer.results}
+    return not comparer.unequal()
+
+
+WEIGHT = numpy.arange(8, dtype="f4").reshape(4, 2)
+AXIS = numpy.int64(1)
+
+PADS = numpy.int64([0, 1, 0, 0, 2, 0])
+REAL, WHOLE = TensorProto.FLOAT, TensorProto.INT64
+
+#: Two forms of an operator that compute something else: type, constants and attributes of each.
+FORMS: dict[str, tuple[tuple[int, list[Any], dict[str, Any]], tuple[int, list[Any], dict[str, Any]]]] = {
+    "Einsum": ((REAL, [WEIGHT], {"equation": "bik,kj->bij"}), (REAL, [WEIGHT], {"equation": "bik,kj->bj"})),
+    "Einsum of one operand": ((REAL, [], {"equation": "bij->bji"}), (REAL, [], {"equation": "bij->bij"})),
+    "CumSum": ((REAL, [AXIS], {}), (REAL, [AXIS], {"exclusive": 1})),
+    "CumSum from the end": ((REAL, [AXIS], {"reverse": 1}), (REAL, [AXIS], {})),
+    "CumSum of integers": ((WHOLE, [AXIS], {}), (WHOLE, [AXIS], {"exclusive": 1})),
+    "Pad": ((REAL, [PADS], {}), (REAL, [PADS], {"mode": "edge"})),
+    "Pad by ones": ((REAL, [PADS, numpy.float32(1)], {}), (REAL, [PADS], {})),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_operator_of_both_dialects(name):
+    model, different = (
+        onnx_model(name.split()[0], element, *constants, **attributes) for element, constants, attributes in FORMS[name]
+    )
+    assert is_equal(model, read_by_openvino(model))
+    assert not is_equal(model, different)
+    assert not is_equal(model, read_by_openvino(different))
+
+
+def test_einsum_is_the_product_that_it_names():
+    product = onnx_model("MatMul", REAL, WEIGHT)
+    assert is_equal(product, onnx_model("Einsum", REAL, WEIGHT, equation="bik,kj->bij"))
