@@ -67,29 +67,26 @@ class Carried:
 
 
 def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
-    """Yield the caches that both models have, by kind, layer, role and name.
+    """Yield the caches that both models have, by name and kind, or by kind, layer and role.
 
     Any pairing may be tried: if equal caches before a step give equal results and caches after it, they stay equal.
     """
+    caches = [{cache.name: cache for cache in analyze_caches(model).caches} for model in (reference, candidate)]
+    named = {name for name in caches[0].keys() & caches[1] if caches[0][name].kind == caches[1][name].kind}
+    yield from (Carried(name, own, caches[1][name]) for name, own in caches[0].items() if name in named)
     groups: list[dict[object, list[Cache]]] = []
-    for model in (reference, candidate):
+    for by_name in caches:
         by_key: dict[object, list[Cache]] = {}
-        for cache in analyze_caches(model).caches:
-            by_key.setdefault((cache.kind, cache.layer, cache.role), []).append(cache)
+        for cache in by_name.values():
+            if cache.name not in named:
+                by_key.setdefault((cache.kind, cache.layer, cache.role), []).append(cache)
         groups.append(by_key)
     for key, own in groups[0].items():
         others = groups[1].get(key, [])
         if len(own) == len(others):
-            for left, right in zip(own, _in_order(own, others), strict=True):
+            ordered = sorted(others, key=lambda cache: (cache.index or 0, cache.name))
+            for left, right in zip(own, ordered, strict=True):
                 yield Carried(left.name, left, right)
-
-
-def _in_order(own: Iterable[Cache], others: Iterable[Cache]) -> list[Cache]:
-    """Order caches of one kind, layer and role by the reference's names."""
-    names = {other.name: other for other in others}
-    if all(cache.name in names for cache in own):
-        return [names[cache.name] for cache in own]
-    return sorted(names.values(), key=lambda cache: (cache.index or 0, cache.name))
 
 
 #: Inputs that select rows of caches before a step; without them a caller selects rows between steps.
