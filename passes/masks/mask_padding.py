@@ -43,8 +43,8 @@ class MaskPadding(Pass[OpenVINOModel]):
     Before:
         window -> Concat(., new columns) -> convolution, Slice -> window
     After:
-        window -> Concat(., new columns) -> Gather(., Select(column < padding + kernel, column - padding, column)) ->
-        convolution, Slice -> window
+        window -> Concat(., new columns) -> Gather(., Select(column < padding + kernel, column - padding, column), and
+        column + kernel where that is below 0) -> convolution, Slice -> window
 
     Before:
         Loop { state -> update -> state }
@@ -108,8 +108,10 @@ class _Tokens:
             column = write.op("Range", 0, write.op("Add", length, width), 1)
             hidden = write.op("Convert", write.op("LogicalNot", self.are_real), to="i64")
             padding = write.op("ReduceSum", hidden, 1, keep=True, label="padding")
-            # Nothing reads what lies before the window; any column may stand there.
-            moved = write.op("Maximum", write.op("Subtract", column, padding), 0, label="moved")
+            # No token reads what lies before the window. Padding's own columns stand there: norms divide zeros by zero.
+            behind = write.op("Add", column, width)
+            is_before = write.op("Less", column, padding)
+            moved = write.op("Select", is_before, behind, write.op("Subtract", column, padding), label="moved")
             is_moved = write.op("Less", column, write.op("Add", padding, width))
             self._orders[width] = write.op("Select", is_moved, moved, column, label=f"after_{width}")
         return self._orders[width]

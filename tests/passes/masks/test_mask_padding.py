@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from support.attention_graphs import infer
 from support.decode import Decoder, compiled, greedy
 from support.loaded import onnx_model, openvino_model
-from support.models import reference
+from support.models import exporters, reference
 from support.piped import piped
 
 import graphpass
@@ -26,6 +26,7 @@ from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
 from graphpass.passes.masks.mask_padding import MaskPadding
+from graphpass.runtime import open_session
 
 HYBRIDS = ["lfm2", "qwen3_next", "granitemoehybrid"]
 
@@ -123,6 +124,19 @@ def test_states_that_no_loop_carries_are_told():
     assert not result.changed
     assert any("cache_params.past.conv.0: Roll takes it in" in note for note in result.notes)
     assert after.digest() == model.digest()
+
+
+def test_norms_of_padding_do_not_divide_zeros():
+    """Attention would pass the NaN on to the tokens."""
+    model, _ = run(graphpass.load(exporters("mobius", "qwen3_5_text")), LowerOperators(), ToOpenVINO())
+    session = open_session(model)
+    ids = numpy.random.default_rng(0).integers(3, 200, (2, 11))
+    mask = numpy.ones_like(ids)
+    mask[1, :9] = 0
+    padded = session.forward(ids, mask)["logits"][1, 9:].copy()
+    session.reset()
+    alone = session.forward(ids[1:, 9:], mask[1:, 9:])["logits"][0]
+    numpy.testing.assert_allclose(padded, alone, atol=1e-4)
 
 
 def test_models_without_linear_caches():
