@@ -8,8 +8,8 @@ and without cycles:
 ``Carried``
     A tensor that a loop carries, as an iteration finds it; reads the start of the first one.
 ``Sliced``
-    The slice of a tensor along ``axis`` that an iteration takes; the axis stays with size 1 if ``keeps_axis``. ONNX's
-    says if it takes the last one first, ``backward``.
+    The slice of a tensor along ``axis`` that an iteration takes; the axis stays with size 1 if ``keeps_axis``.
+    ``in_order`` says whether the first iteration takes the first place, and each the next one.
 ``Iteration``
     The number of the iteration. ONNX's has the most iterations, ``count``, and ``conditions``: as given, as an
     iteration finds it, as that leaves it.
@@ -18,7 +18,7 @@ and without cycles:
     loop without iterations.
 ``Stacked``
     An output that concatenates the results of all iterations along ``axis``, which is new unless ``keeps_axis``;
-    ``backward`` as above.
+    ``in_order`` as above.
 
 The attribute ``loop`` of all but If is the kind of loop.
 """

@@ -6,6 +6,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided
 from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.analysis.symbolic.text import expression_text
 
 
@@ -36,6 +37,14 @@ def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
     if parts is not None:
         return parts
     total = size.as_number
+    if isinstance(total, int) and total > 0:
+        terms = ex.polynomial(place)
+        whole = from_polynomial(
+            {monomial: factor // total for monomial, factor in terms.items() if factor % total == 0}
+        )
+        if whole is not ZERO:
+            part, rest = digits(ex.subtract(place, ex.multiply(size, whole)), size)
+            return ex.add(whole, part), rest
     for atom in place.operands if place.op == "sum" and isinstance(total, int) else ():
         # ``16 * head + channel`` by 32 is ``head`` by 2, and ``channel`` is part of the remainder.
         count = atom.args[1].as_number if atom.op == "index" else None

@@ -296,7 +296,7 @@ def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
     axes, backward = (stated.get(f"scan_input_{name}", [0] * (len(inputs) - count)) for name in ("axes", "directions"))
     for source, info, axis, is_backward in zip(sources[count:], inputs[count:], axes, backward, strict=True):
         rank = source.rank if source is not None else None
-        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "backward": bool(is_backward)}
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "in_order": not is_backward}
         builder.add(name, "Sliced", (source,), [info.name], native, attributes)
     starts = tuple(node.outputs[0] for node in carried)
     ending = functools.partial(_end_loop, builder, native, inside, starts, number)
@@ -321,7 +321,7 @@ def _end_loop(
         axis = axes[port - len(starts)] if axes else 0
         inner = result.rank if result is not None else None
         rank = inner + 1 if inner is not None else None
-        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "backward": any(backward)}
+        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "in_order": not any(backward)}
         builder.add(name, "Stacked", (result,), [output], native, attributes)
 
 

@@ -170,7 +170,7 @@ class _Builder:
                 carried = self._add_port(op, "Carried", (source,), parameter.output(0), loop)
                 starts[entry.body_value_index] = carried
             elif kind == "SliceInputDescription":
-                attributes = loop | {"axis": positive_axis(entry.axis, source.rank), "keeps_axis": True}
+                attributes = loop | {"axis": positive_axis(entry.axis, source.rank), **_slices(entry)}
                 self._add_port(op, "Sliced", (source,), parameter.output(0), attributes)
             else:
                 self.values[parameter.get_name(), 0] = source
@@ -187,7 +187,7 @@ class _Builder:
             result = self.value(results[entry.body_value_index].input_value(0))
             output = op.output(entry.output_index)
             if entry.get_type_info().name == "ConcatOutputDescription":
-                attributes = loop | {"axis": positive_axis(entry.axis, result.rank), "keeps_axis": True}
+                attributes = loop | {"axis": positive_axis(entry.axis, result.rank), **_slices(entry)}
                 self._add_port(op, "Stacked", (result,), output, attributes)
             else:
                 start = starts.get(entry.body_value_index)
@@ -229,6 +229,11 @@ class _Builder:
     def _constant_input(self, port: int, inputs: tuple[Value, ...]) -> list[int] | None:
         node = self.nodes[inputs[port].node] if port < len(inputs) else None
         return node.native.data.reshape(-1).tolist() if node is not None and node.op == "Constant" else None
+
+
+def _slices(entry: Any) -> dict[str, bool]:
+    """Return how a loop takes the slices of a tensor, or concatenates them."""
+    return {"keeps_axis": True, "in_order": (entry.start, entry.stride, entry.part_size, entry.end) == (0, 1, 1, -1)}
 
 
 def _value(node: int, output: openvino.Output) -> Value:

@@ -67,8 +67,9 @@ class Carried:
 
 
 def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
-    """Yield the caches that both models have, by name and kind, or by kind, layer and role.
+    """Yield the caches that both models have.
 
+    They are paired by name and kind, the others by kind, layer and role.
     Any pairing may be tried: if equal caches before a step give equal results and caches after it, they stay equal.
     """
     caches = [{cache.name: cache for cache in analyze_caches(model).caches} for model in (reference, candidate)]

@@ -373,9 +373,10 @@ def _guarded(rule: Rule) -> Rule:
 
 def table() -> OperatorTable:
     """Return the table of all operators."""
-    from graphpass.verify.structure import attention, convolutions, experts, selection
+    from graphpass.verify.structure import attention, convolutions, experts, recurrences, selection
 
-    tables = (RULES, activations.RULES, attention.RULES, convolutions.RULES, experts.RULES, selection.RULES)
+    parts = (activations, attention, convolutions, experts, recurrences, selection)
+    tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
     first = {**TABLE.sizes, **attention.SIZES, **selection.SIZES, **sizes.SIZES}
     return OperatorTable(rules, first, attention.STATES)

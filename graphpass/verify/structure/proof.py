@@ -28,8 +28,9 @@ from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
+from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
-from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors
+from graphpass.verify.structure.tensors import CacheWindow
 from graphpass.verify.structure.weights import WeightDigests
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Comparer:
         constants = Constants(self.angles, weights)
         both = constants, constants.by_blocks(reference.graph)
         self.sides = tuple(
-            DefinedTensors(
+            LoopTensors(
                 models[side],
                 table(),
                 read_inputs(model, leaves_of(self.models, pairs, side), unpadded=unpadded),

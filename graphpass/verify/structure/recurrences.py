@@ -1,0 +1,342 @@
+"""Loops over tokens, and LinearAttention, as recurrences of a state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
+from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.bodies import inlined
+from graphpass.ir.values import REALS
+from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Steps, closed, definitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from graphpass.analysis.symbolic.elements import Request
+    from graphpass.ir.graph import Value
+
+#: The state that an iteration finds.
+_STATE = "carried state"
+
+#: Loops that run once for each slice; a Loop may end before.
+_LOOPS = ("Scan", "TensorIterator")
+
+#: Outputs of loops, in the view of their bodies.
+_RESULTS = ("Final", "Stacked")
+_PORTS = (*_RESULTS, "Carried", "Iteration", "Sliced")
+
+
+class LoopTensors(DefinedTensors):
+    """Elements of one model's tensors, those that loops compute included."""
+
+    @cached_property
+    def bodies(self) -> BodyTensors:
+        """Return the tensors in bodies of loops."""
+        return BodyTensors(self)
+
+    def _inferred(self, dimension: Expr) -> Expr:
+        name = dimension_name(dimension)
+        place, *axes = name if isinstance(name, tuple) else (None,)
+        node = self.graph.nodes[place] if isinstance(place, int) else None
+        if node is not None and node.op in _LOOPS:
+            port, axis = axes
+            found = self.bodies.port(node.name, node.outputs[port])
+            if found is not None:
+                return self.bodies.shape(found)[axis]
+        return super()._inferred(dimension)
+
+
+class BodyTensors(DefinedTensors):
+    """Elements of tensors in the bodies of loops."""
+
+    def __init__(self, outer: DefinedTensors) -> None:
+        """Map the values that both graphs have.
+
+        Args:
+            outer: Tensors of the model with the loops.
+        """
+        view = inlined(outer.model)
+        values = [value for node in view.graph.nodes for value in node.outputs]
+        times = Counter(value.name for value in values)
+        named = {value.name: value for node in outer.graph.nodes for value in node.outputs}
+        self._outer = outer
+        # An inner value may have the name of an outer one.
+        both = {value: named[value.name] for value in values if times[value.name] == 1 and value.name in named}
+        kinds = {value: view.graph.producer(value).op for value in both}
+        self._results = {value: other for value, other in both.items() if kinds[value] in _RESULTS}
+        self._same = {value: other for value, other in both.items() if kinds[value] not in _PORTS}
+        own, others = view.analysis(infer_sizes), outer.model.analysis(infer_sizes)
+        lengths: dict[Expr, Expr] = {}
+        for value, other in self._same.items():
+            for size, known in zip(own.shape(value) or (), others.shape(other) or (), strict=True):
+                if as_dimension(size) is not None and size not in lengths:
+                    lengths[size] = outer.size(known)
+        inputs = Inputs(lengths, frozenset(), {}, {}, {})
+        super().__init__(view, outer._table, inputs, outer.definitions, outer._constants)
+        self._running = ""
+        self._unknown: set[str] = set()
+
+    def shape(self, value: Value) -> Index:
+        """See `Elements.shape`."""
+        return self._outer.shape(self._same[value]) if value in self._same else super().shape(value)
+
+    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+        node = self.graph.producer(value)
+        other = self._same.get(value)
+        if node.op in _RESULTS and node.name != self._running:
+            other = self._results.get(value)
+            if other is None:
+                raise UnknownError("it is a loop in the body of another")
+        return super()._start(value, index) if other is None else _known(self._outer.of(other, index))
+
+    def port(self, loop: str, value: Value) -> Value | None:
+        """Return a loop's output in the view of bodies; ``None`` if several share its name."""
+        ports = [node.outputs[0] for node in self.graph.of_op(*_RESULTS) if node.name == loop]
+        own = [port for port in ports if port.name == value.name]
+        return own[0] if len(own) == 1 else None
+
+    def result(self, loop: str, value: Value, index: Index) -> Expr:
+        """Return an element of a loop's output.
+
+        Args:
+            loop: Name of the loop.
+            value: Its output in the model around it.
+            index: The place.
+
+        Raises:
+            UnknownError: Its body computes what is not known.
+        """
+        port = self.port(loop, value)
+        if port is None or loop in self._unknown:
+            raise UnknownError("its body is not known")
+        before, around, self._running = len(self.misses), self._running, loop
+        try:
+            result = self.of(port, index)
+        finally:
+            self._running = around
+        if len(self.misses) > before:
+            self._unknown.add(loop)
+            raise UnknownError("its body computes what is not known")
+        return result
+
+
+def _known(expr: Expr) -> Generator[Request, Expr, Expr]:
+    yield from ()
+    return expr
+
+
+def _loop(element: Element) -> Steps:
+    tensors = element.elements
+    assert isinstance(tensors, LoopTensors)
+    yield from ()
+    return tensors.bodies.result(element.node.name, element.value, element.index)
+
+
+def _iteration(name: str, size: Expr) -> Expr:
+    return ex.index(("iteration", name), size)
+
+
+def _sliced(element: Element) -> Steps:
+    node, source = element.node, element.node.source()
+    if not node.attributes["in_order"]:
+        raise UnknownError("it takes other slices than one after another")
+    axis, own = node.attributes["axis"], list(element.index)
+    number_of = _iteration(node.name, element.shape(0)[axis])
+    if node.attributes["keeps_axis"]:
+        own[axis] = number_of
+    else:
+        own.insert(axis, number_of)
+    return (yield source, tuple(own))
+
+
+def _carried(element: Element) -> Steps:
+    yield from ()
+    carried = [node for node in element.elements.graph.of_op("Carried") if node.name == element.node.name]
+    if len(carried) != 1 or element.value.element_type not in REALS:
+        raise UnknownError("its loop carries several tensors")
+    return ex.read(_STATE, element.index, "real")
+
+
+def _state_of(element: Element) -> tuple[Value, Value]:
+    """Return what an iteration leaves of the state, and the state before the first one.
+
+    Raises:
+        UnknownError: The loop carries none, or several.
+    """
+    graph, name = element.elements.graph, element.node.name
+    finals = [node for node in graph.of_op("Final") if node.name == name and len(node.inputs) == 2]
+    if len(finals) != 1:
+        raise UnknownError("its loop does not carry one tensor")
+    return finals[0].source(0), graph.producer(finals[0].source(1)).source()
+
+
+def _number_of(expr: Expr, name: str) -> Expr:
+    found = {part for part in ex.walk(expr) if part.op == "index" and part.args[0] == ("iteration", name)}
+    if len(found) != 1:
+        raise UnknownError("its iterations are not those of one axis")
+    return found.pop()
+
+
+@closed
+def _final(element: Element) -> Steps:
+    update, first = _state_of(element)
+    places = _places(element.elements.shape(first))
+    left, start = (yield update, places), (yield first, places)
+    return _last(element, (left, start), _number_of(left, element.node.name), places)
+
+
+@closed
+def _stacked(element: Element) -> Steps:
+    node, tensors = element.node, element.elements
+    if not node.attributes["in_order"]:
+        raise UnknownError("it stacks slices in another order")
+    axis, own = node.attributes["axis"], list(element.index)
+    place = own[axis]
+    if node.attributes["keeps_axis"]:
+        own[axis] = ZERO
+    else:
+        del own[axis]
+    update, first = _state_of(element)
+    result = yield node.source(), tuple(own)
+    places = _places(tensors.shape(first))
+    left, start = (yield update, places), (yield first, places)
+    bound = _number_of(left, node.name)
+    return _followed(element, (result, left, start), bound, places, place)
+
+
+def _places(sizes: Sequence[Expr]) -> Index:
+    return tuple(ZERO if size is ONE else ex.index(f"state {axis}", size) for axis, size in enumerate(sizes))
+
+
+def _followed(element: Element, bodies: tuple[Expr, Expr, Expr], bound: Expr, places: Index, place: Expr) -> Expr:
+    """Return the result of an iteration, after all before it.
+
+    Args:
+        element: The element.
+        bodies: The result, the state that an iteration leaves, and the first one.
+        bound: The number of the iteration.
+        places: Indices of the state.
+        place: The iteration in question.
+    """
+    result, left, start = bodies
+    before = ex.index("before", bound.args[1])
+    inner = [before, *(index for index in places if index is not ZERO)]
+    left = ex.substitute(left, {bound: before})
+    # A result may be the same function of the state for all iterations.
+    made = definitions_of(element).abstract("recurrence", (), (result, bound, left, start), inner)
+    return ex.substitute(made, {bound: place})
+
+
+def _last(element: Element, bodies: tuple[Expr, Expr], bound: Expr, places: Index) -> Expr:
+    """Return the state after all iterations; see `_followed`."""
+    inner = [bound, *(index for index in places if index is not ZERO)]
+    result = ex.read(_STATE, element.index, "real")
+    return definitions_of(element).abstract("recurrence", (), (result, bound.args[1], *bodies), inner)
+
+
+class _LinearAttention:
+    """Operands of LinearAttention by their heads; com.microsoft's documentation of the operator gives the rules."""
+
+    def __init__(self, element: Element) -> None:
+        self.element, attributes = element, native_attributes(element.node)
+        rule = str(attributes.get("update_rule", "gated_delta"))
+        if attributes.get("state_window", 0):
+            raise UnknownError("it keeps a window of states")
+        self.decays, self.corrects = rule in {"gated", "gated_delta"}, rule in {"delta", "gated_delta"}
+        self.heads, self.kv_heads = int(attributes["q_num_heads"]), int(attributes["kv_num_heads"])
+        self.key_dim = self._width(0) // self.heads
+        self.key_heads, self.value_dim = self._width(1) // self.key_dim, self._width(2) // self.kv_heads
+        self.scale = float(attributes.get("scale", 0.0)) or self.key_dim**-0.5
+
+    def _width(self, port: int) -> int:
+        width = self.element.shape(port)[-1].as_number
+        if not isinstance(width, int):
+            raise UnknownError("the widths of its operands are not known")
+        return width
+
+    def at(self, port: int, row: Expr, token: Expr, place: Expr) -> Steps:
+        return (yield self.element.node.source(port), (row, token, place))
+
+    def served(self, head: Expr, heads: int) -> Expr:
+        """Return the head, of fewer, that serves a head of the state."""
+        return ex.floor_divide(head, number(self.kv_heads // heads)) if heads < self.kv_heads else head
+
+    def key(self, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
+        place = _flat(self.served(head, self.key_heads), self.key_dim, channel)
+        return (yield from self.at(1, row, token, place))
+
+    def decayed(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
+        """Return an element of the state that an iteration finds, after its decay."""
+        state = ex.read(_STATE, (row, head, channel, column), "real")
+        if not self.decays:
+            return state
+        place = head if self._width(4) == self.kv_heads else _flat(head, self.key_dim, channel)
+        return ex.multiply(state, ex.apply("exp", ((yield from self.at(4, row, token, place)),)))
+
+    def left(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
+        """Return an element of the state that an iteration leaves."""
+        definitions = definitions_of(self.element)
+        value = yield from self.at(2, row, token, _flat(head, self.value_dim, column))
+        if self.corrects:
+            bound = ex.index("recalled", number(self.key_dim))
+            key = yield from self.key(row, token, head, bound)
+            held = yield from self.decayed(row, token, head, bound, column)
+            recalled = definitions.sum(ex.multiply(key, held), bound)
+            beta = yield from self.at(5, row, token, ZERO if self._width(5) == 1 else head)
+            value = ex.multiply(ex.subtract(value, recalled), beta)
+        key = yield from self.key(row, token, head, channel)
+        return ex.add((yield from self.decayed(row, token, head, channel, column)), ex.multiply(key, value))
+
+    def start(self, places: Index) -> Steps:
+        past = self.element.node.input(3)
+        return ZERO if past is None else (yield past, places)
+
+
+def _flat(head: Expr, width: int, place: Expr) -> Expr:
+    return ex.add(ex.multiply(head, number(width)), place)
+
+
+@closed
+def _linear_attention(element: Element) -> Steps:
+    layer = _LinearAttention(element)
+    rows, tokens = element.shape(0)[:2]
+    bound = ex.index("token", tokens)
+    if element.value.port == 1:
+        places = _places(element.own_shape)
+        left = yield from layer.left(places[0], bound, *places[1:])
+        start = yield from layer.start(places)
+        return _last(element, (left, start), bound, places)
+    groups = max(layer.heads // layer.kv_heads, 1)
+    row, place, flat = element.index
+    own, column = ex.floor_divide(flat, number(layer.value_dim)), ex.modulo(flat, number(layer.value_dim))
+    head = ex.floor_divide(own, number(groups)) if groups > 1 else own
+    channel = ex.index("channel", number(layer.key_dim))
+    asked = own if groups > 1 else layer.served(own, layer.heads)
+    query = yield from layer.at(0, row, bound, _flat(asked, layer.key_dim, channel))
+    found = yield from layer.left(row, bound, head, channel, column)
+    result = definitions_of(element).sum(ex.multiply(query, found), channel)
+    places = _places((rows, *map(number, (layer.kv_heads, layer.key_dim, layer.value_dim))))
+    left = yield from layer.left(places[0], bound, *places[1:])
+    start = yield from layer.start(places)
+    made = _followed(element, (result, left, start), bound, places, place)
+    return ex.multiply(number(layer.scale), made)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_LOOPS, _loop),
+    "Carried": _carried,
+    "Final": _final,
+    "LinearAttention": _linear_attention,
+    "Sliced": _sliced,
+    "Stacked": _stacked,
+}
+
+__all__ = ["RULES"]

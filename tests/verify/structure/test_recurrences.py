@@ -1,0 +1,156 @@
+"""LinearAttention is the loop over tokens that it stands for, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx.parser
+import pytest
+from onnx import GraphProto, TensorProto, helper
+from support.loaded import converted, ran
+from support.models import exporters
+
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.io import load
+from graphpass.ir.model import Model
+from graphpass.verify.structure.proof import Comparer, compare_structures
+from graphpass.verify.structure.weights import WeightDigests
+
+SIZE = 4
+
+
+def layer(rule: str, *, heads: int = 2, kv_heads: int = 2, key_heads: int = 2, rows: int = 1) -> OnnxModel:
+    """Return a model of one LinearAttention, whose decay has ``rows`` for each head."""
+    width = ["batch", "length"]
+    shapes = {
+        "query": [*width, heads * SIZE],
+        "key": [*width, key_heads * SIZE],
+        "value": [*width, kv_heads * SIZE],
+        "past": ["batch", kv_heads, SIZE, SIZE],
+        "decay": [*width, kv_heads * rows],
+        **({"beta": [*width, kv_heads]} if "delta" in rule else {}),
+    }
+    attributes = {"update_rule": rule, "q_num_heads": heads, "kv_num_heads": kv_heads}
+    node = helper.make_node(
+        "LinearAttention", list(shapes), ["attended", "present"], "layer", domain="com.microsoft", **attributes
+    )
+    results = {"attended": [*width, max(heads, kv_heads) * SIZE], "present": shapes["past"]}
+    inputs, outputs = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ports.items()]
+        for ports in (shapes, results)
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "layer", inputs, outputs)
+    return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+
+
+def unequal(reference: Model, candidate: Model) -> list[str]:
+    models = reference, candidate
+    comparer = Comparer(models, WeightDigests(models), ["attended"], unpadded=False)
+    assert {result.name for result in comparer.results} >= {"attended", "past"}
+    return sorted({result.name for result in comparer.unequal()})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(layer(rule) for rule in ("linear", "gated", "delta", "gated_delta")),
+        layer("gated_delta", rows=SIZE),
+        layer("gated_delta", heads=4),
+        layer("gated", heads=4, kv_heads=4),
+    ],
+    ids=["linear", "gated", "delta", "gated_delta", "decay of rows", "query heads", "key heads"],
+)
+def test_an_operator_is_its_loop(model):
+    assert unequal(model, ran(model, "lower-operators").model) == []
+
+
+def swapped(kind: str, other: str) -> Callable[[GraphProto], None]:
+    def edit(body: GraphProto) -> None:
+        node = next(node for node in body.node if node.op_type == kind)
+        node.op_type = other
+
+    return edit
+
+
+def without_decay(body: GraphProto) -> None:
+    decayed = next(node for node in body.node if node.op_type == "Mul")
+    decayed.input[1] = decayed.input[0]
+
+
+def old_state(body: GraphProto) -> None:
+    """Leave the state as the iteration found it."""
+    body.output[0].name = body.input[0].name
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [swapped("Sub", "Add"), swapped("Add", "Sub"), without_decay, old_state],
+    ids=["corrected otherwise", "subtracted", "no decay", "old state"],
+)
+def test_another_loop_is_not_equal(edit):
+    model = layer("gated_delta")
+    lowered = ran(model, "lower-operators").model.clone()
+    (scan,) = [node for node in lowered.proto.graph.node if node.op_type == "Scan"]
+    edit(next(attribute.g for attribute in scan.attribute if attribute.name == "body"))
+    assert unequal(model, OnnxModel(lowered.proto)) == ["attended", "past"]
+
+
+@pytest.mark.parametrize("rule", ["gated", "delta"])
+def test_another_rule_is_not_equal(rule):
+    assert unequal(layer("gated_delta"), layer(rule)) == ["attended", "past"]
+
+
+@pytest.mark.parametrize("target", ["gpu", "ort"])
+def test_hybrids_are_equal_for_every_input(target):
+    model = load(exporters("mobius", "qwen3_5_text"))
+    found = compare_structures(model, converted(model, target).model)
+    assert found is not None
+    assert found.equal == found.operators, found.regions
+
+
+def loop(result: str, place: int = 0, *, direction: int = 0, factors: str = "1, 1") -> OnnxModel:
+    """Return a model of a Scan that adds slices to a state, and takes one row of its ``result``."""
+    text = f"""<ir_version: 9, opset_import: ["": 17]>
+    loop (float[2, 4] past, float[length, 2, 4] steps) => (float[2, 4] present, float[1, 4] attended) {{
+        factors = Constant <value = float[2, 1] {{{factors}}}> ()
+        start = Mul(past, factors)
+        final, stacked = Scan <num_scan_inputs = 1, scan_input_directions = [{direction}], body = step
+            (float[2, 4] before, float[2, 4] slice) => (float[2, 4] after, float[2, 4] copied)
+            {{
+                turn = Constant <value = float[2, 2] {{1, 2, 3, 4}}> ()
+                turned = MatMul(turn, before)
+                sum = Add(turned, slice)
+                after = Tanh(sum)
+                copied = Identity(before)
+            }}> (start, steps)
+        place = Constant <value_ints = [{place}]> ()
+        present = Identity(final)
+        stack_row = Constant <value_ints = [0]> ()
+        states = Gather <axis = 0> (stacked, place)
+        state = Squeeze(states, stack_row)
+        attended = Gather <axis = 0> ({result}, stack_row)
+    }}"""
+    return OnnxModel(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize(
+    ("model", "other"),
+    [
+        (loop("state"), loop("state", 1)),
+        (loop("final"), loop("final", direction=1)),
+        # Later states of a row read all rows of the first one.
+        (loop("final"), loop("final", factors="1, 2")),
+        (loop("state", 1), loop("state", 1, factors="1, 2")),
+    ],
+    ids=["another iteration", "last slice first", "another first state", "another first state, stacked"],
+)
+def test_rows_of_other_states_are_not_equal(model, other):
+    assert differs(model, other)
+    assert not differs(model, model.clone())
+
+
+def differs(reference: Model, candidate: Model) -> bool:
+    models = reference, candidate
+    comparer = Comparer(models, WeightDigests(models), ["attended"], unpadded=False)
+    return "attended" in {result.name for result in comparer.unequal()}
