@@ -144,8 +144,8 @@ class LoopNumbers:
                 shape = self._sizes.shape(node.inputs[0])
                 count = None if shape is None else shape[node.attributes["axis"]]
         for node in (*self.loop.entries, *self.loop.exits):
-            if node.attributes.get("backward"):
-                raise MissError(node, "the loop runs from the last token to the first")
+            if not node.attributes.get("in_order", True):
+                raise MissError(node, "the loop does not take the tokens in order")
         if count is None or (count.op != "number" and as_dimension(count) is None):
             raise MissError(self.loop.exits[0], "the number of iterations is not the length of a tensor")
         return count

@@ -179,8 +179,8 @@ def test_other_loops_stay_with_the_reason(work, reason):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"scan_input_directions": [1, 1, 1]}, "the loop runs from the last token to the first"),
-        ({"scan_output_directions": [1]}, "the loop runs from the last token to the first"),
+        ({"scan_input_directions": [1, 1, 1]}, "the loop does not take the tokens in order"),
+        ({"scan_output_directions": [1]}, "the loop does not take the tokens in order"),
     ],
 )
 def test_a_loop_from_the_last_token_to_the_first_stays(change, reason):

@@ -150,6 +150,12 @@ def test_rows_of_other_states_are_not_equal(model, other):
     assert not differs(model, model.clone())
 
 
+def test_openvino_says_which_slices_it_takes():
+    model = loop("final")
+    assert not differs(model, ran(model, "to-openvino").model)
+    assert differs(model, ran(loop("final", direction=1), "to-openvino").model)
+
+
 def differs(reference: Model, candidate: Model) -> bool:
     models = reference, candidate
     comparer = Comparer(models, WeightDigests(models), ["attended"], unpadded=False)
