@@ -11,7 +11,17 @@ from graphpass.ir.types import Dimension
 
 CacheKind = Literal["kv", "linear", "cross", "other", "unknown"]
 CacheRole = Literal[
-    "key", "value", "conv", "recurrent", "cross_key", "cross_value", "encoder_hidden", "adapter", "counter", "unknown"
+    "key",
+    "value",
+    "indexer_key",
+    "conv",
+    "recurrent",
+    "cross_key",
+    "cross_value",
+    "encoder_hidden",
+    "adapter",
+    "counter",
+    "unknown",
 ]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
 
@@ -46,7 +56,8 @@ class Cache:
         name: Variable id of a stateful cache, name of the past input of a stateless one.
         kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read; ``other``
             is known to be no cache of a decoder, ``unknown`` has no conclusive evidence.
-        role: Its use in the model; an ``other`` is adapter weights (``adapter``), a number that counts (``counter``),
+        role: Its use in the model; an ``indexer_key`` scores positions for a TopK that selects those that attention
+            reads; an ``other`` is adapter weights (``adapter``), a number that counts (``counter``),
             or the state of an ordinary LSTM, GRU or RNN (``recurrent``).
         layer: Position of its layer among the layers that hold caches, from 0; ``None`` if it is not known.
         axes: Places of the logical axes.

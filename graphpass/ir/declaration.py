@@ -21,7 +21,7 @@ DeclaredKind = Literal["kv", "linear", "cross"]
 _AXES = tuple(axis.name for axis in fields(Axes))
 
 _ROLES: dict[str, tuple[CacheRole, ...]] = {
-    "kv": ("key", "value", "unknown"),
+    "kv": ("key", "value", "indexer_key", "unknown"),
     "linear": ("conv", "recurrent", "unknown"),
     "cross": ("cross_key", "cross_value", "encoder_hidden", "unknown"),
 }

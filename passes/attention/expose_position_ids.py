@@ -17,8 +17,9 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, MOVES, SLICES
+from graphpass.ir.operators import ARITHMETIC, CASTS, COMPARISONS, EXTREMA, MOVES, SLICES, UNARY
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.values import is_activation
 
 _POSITIONS = "position_ids"
 
@@ -26,6 +27,9 @@ _POSITIONS = "position_ids"
 _TOWARDS_ANGLES = (
     MOVES | SLICES | {"Broadcast", "Add", "Concat", "Einsum", "Gather", "MatMul", "Multiply", "ScatterNDUpdate"}
 )
+
+#: Operators between positions and the factors by which they scale activations.
+_TOWARDS_FACTORS = ARITHMETIC | CASTS | EXTREMA | MOVES | UNARY | {"Power"}
 
 
 #: Takes each number of a row of a table by itself, as GPT-J does.
@@ -43,8 +47,8 @@ class ExposePositionIds(Pass[Model]):
     """Take positions from an input instead of the cache's length or the mask.
 
     Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
-    a cache renumber positions: both need the input ``position_ids``. Only rotary or learned embeddings
-    read the input; masks go on comparing physical positions.
+    a cache renumber positions: both need the input ``position_ids``. Only rotary or learned embeddings, and factors by
+    which positions scale activations, read the input; masks go on comparing physical positions.
 
     An input of that name which nothing reads, as in optimum-intel's exports of qwen3_5_text, counts as none.
 
@@ -75,6 +79,11 @@ class ExposePositionIds(Pass[Model]):
         CumSum(attention_mask) - 1 -> Maximum(., 0) -> Slice(last columns) -> rotary embedding
     After:
         position_ids (Parameter) -> rotary embedding
+
+    Before:
+        Range -> Unsqueeze(0) -> Add(., 1) -> Divide -> Floor -> Log -> Multiply(query, .)
+    After:
+        position_ids (Parameter) -> Add(., 1) -> Divide -> Floor -> Log -> Multiply(query, .)
 
     Before:
         Range -> Unsqueeze -> Tile(., [1, 1, n]) -> GatherElements(table [1, positions, n])
@@ -251,7 +260,7 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
                 pending.append((use.node.outputs[0], laid_out))
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
-            elif _leads_to_embedding(graph, use):
+            elif _leads_to_embedding(graph, use) or _leads_to_factor(graph, use):
                 uses.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
     return uses
 
@@ -317,6 +326,29 @@ def _leads_to_embedding(graph: Graph, use: Use) -> bool:
         or (following.node.op == "Gather" and following.port == 1 and _is_table(graph, following.node.inputs[0]))
         for following in _onward(graph, use)
     )
+
+
+def _leads_to_factor(graph: Graph, use: Use) -> bool:
+    """Return whether ``use`` leads to products with activations, and to no comparison of positions."""
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        passes = use.node.op in _TOWARDS_FACTORS and not _scales_activations(graph, use)
+        return use.node.outputs if passes else ()
+
+    uses = [use, *graph.forward(outputs(use), outputs)]
+    is_compared = any(reached.node.op in COMPARISONS for reached in uses)
+    return not is_compared and any(_scales_activations(graph, reached) for reached in uses)
+
+
+def _scales_activations(graph: Graph, use: Use) -> bool:
+    """Return whether a vector for each token is scaled by a number."""
+    node = use.node
+    if node.op not in {"Multiply", "Divide"} or (node.op == "Divide" and use.port == 0):
+        return False
+    number, vector = node.source(use.port), node.source(1 - use.port)
+    size = (vector.shape or (None,))[-1]
+    is_vector = (vector.rank or 0) > 2 and isinstance(size, int) and size > 1
+    return is_vector and (number.shape or (0,))[-1] == 1 and is_activation(graph, vector)
 
 
 def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node, list[int]]]:

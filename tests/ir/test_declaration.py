@@ -33,7 +33,7 @@ def test_all_that_can_be_said():
         ("a=kv,sequence=two", "not the number of an axis"),
         ("a=kv,sequence=1,length=2", "'length' is not an axis"),
         ("a=kv,sequence=1,batch=1", "one axis is said to be two"),
-        ("a=kv,sequence=1,role=conv", "'conv' is not a role of a kv cache: key, value, unknown"),
+        ("a=kv,sequence=1,role=conv", "'conv' is not a role of a kv cache: key, value, indexer_key, unknown"),
         ("a=linear,sequence=1", "a linear cache has no sequence axis"),
     ],
 )

@@ -89,7 +89,9 @@ def _with_caches(
     value = next((cache for cache in mine if cache.role in {"value", "cross_value"}), None)
     if key is None and value is None:
         # One cache that holds both.
-        key = value = next((cache for cache in mine if cache.kind in {"kv", "cross"}), None)
+        key = value = next(
+            (cache for cache in mine if cache.kind in {"kv", "cross"} and cache.role != "indexer_key"), None
+        )
     layers = {cache.layer for cache in mine} - {None}
     if key is not None:
         block = replace(block, key=key.name)

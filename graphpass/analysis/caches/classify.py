@@ -13,6 +13,7 @@ from typing import Any
 from graphpass.analysis.attention.axis_trace import Labels
 from graphpass.analysis.attention.reads import Read
 from graphpass.analysis.caches.growth import growth_of, state_batch_axis
+from graphpass.analysis.caches.indexers import selections
 from graphpass.analysis.caches.loops import sliced_axes, takes_part_in_turn, updated_in_loop
 from graphpass.analysis.caches.packed import Flat, find_flat
 from graphpass.analysis.caches.pairs import Pair, appended, look_through_moves
@@ -186,6 +187,25 @@ def axes_of(labels: Labels) -> Axes:
     return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim", merged))
 
 
+def _indexed(case: CacheCase) -> Classification | str:
+    """Classify keys that an indexer scores, along the axis where they are appended or written."""
+    selected = case.model.analysis(selections).get(case.pair.read.index, ())
+    along = {selection.labels.index("sequence") for selection in selected}
+    update = next((update for update in case.updates if along & {*update.axes}), None)
+    if update is None or len(along) > 1:
+        return "no TopK selects positions by it"
+    readers = tuple(sorted({selection.attention.index for selection in selected if selection.attention is not None}))
+    return case.claim(
+        readers[0] if readers else selected[0].node.index,
+        update_text(case.graph, case.pair, update, along.pop()),
+        f"{names(selection.node for selection in selected)} selects positions by products with it",
+        readers=readers,
+        kind="kv",
+        role="indexer_key",
+        axes=axes_of(selected[0].labels),
+    )
+
+
 def _growing(case: CacheCase) -> Classification | str:
     """Classify a tensor that grows along an axis that no attention is known to read."""
     concat = appended(case.graph, case.pair)
@@ -297,6 +317,7 @@ RULES = (
     Rule("cross: computed once, then only read", _constant),
     Rule("an operator keeps it inside", _inside),
     Rule("kv: attention reads the positions that are appended or written", _kept),
+    Rule("kv: an indexer selects positions by keys that are appended or written", _indexed),
     Rule("appended, but who reads its positions is not known", _growing),
     Rule("the state of recurrent operators, laid out", _state),
     Rule("linear: replaced each step, of a size that depends on the batch alone", _replaced),

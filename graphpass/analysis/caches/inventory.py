@@ -92,7 +92,7 @@ def _with_layers(classified: list[Classification], places: dict[str, int | None]
     All that a layer updates lies deeper in the graph than the layer before. The residual stream lies between a window
     and a recurrent state of two layers.
     """
-    order = {"key": 0, "value": 1, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
+    order = {"key": 0, "value": 1, "indexer_key": 2, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
     layer, layers = -1, []
     previous: Classification | None = None
     seen: set[tuple[str, str]] = set()

@@ -199,7 +199,7 @@ class Sizes:
 
     def _by_table(self, node: Node, value: Value) -> _Inferred:
         rank = value.rank or 0
-        effect = axis_effect(node, rank) or self._along_computed(node, rank)
+        effect = self.axis_effect(node, rank)
         if effect is None:
             return None
         if effect.kind in {"elementwise", "norm"}:
@@ -214,6 +214,10 @@ class Sizes:
             for place, axis in enumerate(effect.along):
                 sizes[axis] = change(self, _Change(node, value, effect, axis, place), shape)
         return tuple(sizes)
+
+    def axis_effect(self, node: Node, rank: int) -> AxisEffect | None:
+        """Return the effect of ``node`` on axes, see `graphpass.ir.axes`, also along axes that are computed."""
+        return axis_effect(node, rank) or self._along_computed(node, rank)
 
     def _along_computed(self, node: Node, rank: int) -> AxisEffect | None:
         source = node.inputs[0] if node.inputs else None

@@ -50,7 +50,7 @@ _PLAIN_ATTRIBUTES = {
     "Pad": ("pad_mode",),
     "OneHot": ("axis",),
     "ScatterElementsUpdate": ("reduction",),
-    "TopK": ("mode", "sort"),
+    "TopK": ("axis", "mode", "sort"),
     "ScaledDotProductAttention": ("causal",),
 }
 

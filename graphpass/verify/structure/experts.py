@@ -94,7 +94,7 @@ class _Token:
             leading = (ex.add(ex.multiply(leading[0], self.element.own_shape[1]), leading[1]),)
         along = ex.index("score", count)
         share = definitions.softmax(TRUE, (yield self.element.node.source(_ROUTER), (*leading, along)), along)
-        result = definitions.top(share, along, (True, True, None))
+        result = definitions.top(share, along, (True, True, True, None))
         rank = ex.index("rank", number(int(self.attributes.get("k", 1))))
         place = ex.read(result.args[0], (*result.args[1:], rank), "int")
         value = ex.substitute(share, {along: place})

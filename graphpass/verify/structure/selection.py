@@ -25,9 +25,11 @@ def _top(element: Element) -> Steps:
     bound = ex.index("k", size)
     is_largest = bool(attributes.get("largest", 1)) and str(attributes.get("mode", "max")).lower().endswith("max")
     is_sorted = bool(attributes.get("sorted", 1)) and str(attributes.get("sort", "value")).lower() in _BY_VALUE
+    # ONNX takes the first of equal elements, OpenVINO only where the attribute asks for it.
+    is_stable = bool(attributes.get("stable", "mode" not in attributes))
     body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
     # The number of results decides which are there, if nothing orders them.
-    parameters = (is_largest, is_sorted, None if is_sorted else element.own_shape[axis])
+    parameters = (is_largest, is_sorted, is_stable, None if is_sorted else element.own_shape[axis])
     result = definitions_of(element).top(body, bound, parameters)
     place = ex.read(result.args[0], (*result.args[1:], element.index[axis]), "int")
     return place if element.value.port else ex.substitute(body, {bound: place})

@@ -197,6 +197,10 @@ class Counting:
             return ops.add(words, ops.gather(table, ops.add(row, ops.constant(2)), ops.constant(0)))
         if self.embedding == "none":
             return words
+        if self.embedding == "factor":
+            blocks = ops.floor(ops.multiply(self.real(row), ops.constant(numpy.float32(0.5))))
+            factor = ops.log(ops.add(blocks, ops.constant(numpy.float32(2))))
+            return ops.multiply(words, ops.unsqueeze(factor, integers(2)))
         if self.embedding == "indices of one number":
             return ops.add(words, ops.gather_nd(table, ops.unsqueeze(row, integers(-1))))
         if self.embedding == "flattened indices":
@@ -244,6 +248,7 @@ class Counting:
         ("column at once", "past"),
         ("repeated cosines", "past"),
         ("numbers of a table", "past"),
+        ("factor", "past"),
         ("flattened indices", "past"),
         ("indices of one number", "past"),
         ("rotary", "mask"),

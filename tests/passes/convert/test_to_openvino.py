@@ -169,6 +169,29 @@ def test_an_operator_that_can_be_lowered_names_the_pass(operator, domain, error_
     assert "put " not in str(failure.value.hint)
 
 
+def largest(count: int) -> OnnxModel:
+    """Return the places of the largest elements of 40."""
+    weights = [helper.make_tensor("k", TensorProto.INT64, [1], [count])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 40])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    graph = helper.make_graph([helper.make_node("TopK", ["x", "k"], ["values", "y"])], "g", [x], [y], weights)
+    return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+
+
+def test_the_first_of_equal_elements_is_taken():
+    ties = numpy.zeros([2, 40], numpy.float32)
+    ties[:, 20:] = 1
+    model = largest(4)
+    expected = onnxruntime.InferenceSession(model.proto.SerializeToString()).run(None, {"x": ties})[0]
+    compiled = openvino.Core().compile_model(convert(model).ov_model, "CPU")
+    numpy.testing.assert_array_equal(compiled({"x": ties})["y"], expected)
+
+
+def test_a_large_selection_stays_fast():
+    (top,) = [op for op in convert(largest(32)).ov_model.get_ops() if op.get_type_name() == "TopK"]
+    assert not top.get_attributes()["stable"]
+
+
 def test_every_unsupported_operator_is_named():
     body = helper.make_graph(
         [helper.make_node("Inner", ["c"], ["t"], domain="my.own-domain", name="inside")],
