@@ -7,13 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.layers import roles_by_layer
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.dialects.openvino.variables import named_kind, remember_names, rename_variables, split_id
 from graphpass.engine.conditions import STATEFUL
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Cache
+from graphpass.ir.cache import Cache, Inventory
 
 #: Optimum's words for roles.
 _ROLES = {"key": "key", "value": "value", "conv": "conv", "recurrent": "ssm"}
@@ -56,7 +57,7 @@ class RenameVariables(Pass[OpenVINOModel]):
         caches = inventory.of_kind("kv", "linear")
         if all(named_kind(cache.name) == cache.kind for cache in caches):
             return Done()
-        names = _names(caches, {*packed_caches(inventory), *flat_caches(model, inventory)})
+        names = _names(inventory, {*packed_caches(inventory), *flat_caches(model, inventory)})
         others = {variable.info.variable_id for variable in model.ov_model.get_variables()} - names.keys()
         if taken := sorted(others & set(names.values())):
             raise UnsupportedError(
@@ -74,7 +75,10 @@ class RenameVariables(Pass[OpenVINOModel]):
         return Done({"variables renamed": sum(old != new for old, new in names.items())})
 
 
-def _names(caches: tuple[Cache, ...], packed: AbstractSet[Cache]) -> dict[str, str]:
+def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
+    caches = inventory.of_kind("kv", "linear")
+    # A latent that is read as key and as value takes the word that its layer lacks.
+    words = {cache.name: role for layer in roles_by_layer(inventory) for role, cache in layer.items()}
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
     names = {}
@@ -85,13 +89,17 @@ def _names(caches: tuple[Cache, ...], packed: AbstractSet[Cache]) -> dict[str, s
                 f"cache {cache.name} holds several in one tensor, for which there is no name",
                 "run unpack before it",
             )
-        if cache.role not in _ROLES:
+        word = words.get(cache.name, cache.role)
+        if word not in _ROLES:
+            roles = " or ".join(_SAID[cache.kind])
             raise UnsupportedError(
                 "GP342",
-                f"the role of cache {cache.name} is {cache.role}, for which there is no name",
-                f"declare it with --cache {cache.name}={cache.kind},role={' or '.join(_SAID[cache.kind])}",
+                f"the role of cache {cache.name} is {word}, for which there is no name",
+                f"declare it with --cache {cache.name}={cache.kind},role={roles}"
+                if word == "unknown"
+                else "NPUW knows keys, values, windows and recurrent states alone",
             )
-        role = _ROLES[cache.role]
+        role = _ROLES[word]
         number = counted[role]
         counted[role] += 1
         if is_dense:

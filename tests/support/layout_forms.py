@@ -81,6 +81,32 @@ def latent() -> OnnxModel:
     return build.model()
 
 
+def latent_head() -> OnnxModel:
+    """A latent laid out as one head, and keys into which both parts are written, as transformers 5 exports them."""
+    build = started()
+    past, past_part = build.input("past_latent", ["B", 1, "P", LATENT]), build.input("past_part", ["B", 1, "P", 2])
+    new = build.op("Unsqueeze", build.op("MatMul", "hidden", build.weight(HIDDEN, LATENT)), build.ints(1))
+    whole = build.op("Concat", past, new, axis=2)
+    new_part = build.op("Unsqueeze", build.op("MatMul", "hidden", build.weight(HIDDEN, 2)), build.ints(1))
+    part = build.op("Concat", past_part, new_part, axis=2)
+    both = build.op("MatMul", build.op("Squeeze", whole, build.ints(1)), build.weight(LATENT, HEADS * 2 * SIZE))
+    both = build.op("Transpose", build.op("Reshape", both, build.ints(0, -1, HEADS, 2 * SIZE)), perm=[0, 2, 1, 3])
+    key, value = build.op("Split", both, build.ints(SIZE, SIZE), outputs=2, axis=3)
+    rows = build.op("Shape", key, start=0, end=3)
+    sides = (key, build.op("Expand", part, build.op("Concat", rows, build.ints(2), axis=0)))
+    joined = build.op("Expand", build.constant(numpy.float32(0)), build.op("Concat", build.ints(SIZE + 2), rows, axis=0))
+    for side, places in zip(sides, (range(SIZE), range(SIZE, SIZE + 2)), strict=True):
+        indices = build.op("Unsqueeze", build.ints(*places), build.ints(1))
+        joined = build.op("ScatterND", joined, indices, build.op("Transpose", side, perm=[3, 0, 1, 2]))
+    key = build.op("Transpose", joined, perm=[1, 2, 3, 0])
+    query = build.op("Concat", build.heads(), build.op("Slice", build.heads(), *map(build.ints, (0, 2, 3))), axis=3)
+    out = build.attend(key, value, query=query)
+    build.present(whole, "present_latent", ["B", 1, "T", LATENT])
+    build.present(part, "present_part", ["B", 1, "T", 2])
+    build.result(out)
+    return build.model()
+
+
 def absorbed() -> OnnxModel:
     """A latent cache that attention reads as it is: weights are multiplied with the query and the result instead."""
     build = started()

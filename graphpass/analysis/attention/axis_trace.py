@@ -246,7 +246,9 @@ def _overwriting(node: Node, labels: Labels) -> list[TraceStep]:
     depth = indices.shape[-1] if indices is not None and indices.shape else None
     if indices is None or indices.rank is None or not isinstance(depth, int):
         return []
-    return _step(updates, (*((PART,) * (indices.rank - 1)), *labels[depth:]))
+    # A range of head_dim is written where a key is joined of content and of positions.
+    written = ("head_dim",) if (labels[:depth], indices.rank) == (("head_dim",), 2) else (PART,) * (indices.rank - 1)
+    return _step(updates, (*written, *labels[depth:]))
 
 
 def _aligned(source: Value, labels: Labels) -> Labels | None:

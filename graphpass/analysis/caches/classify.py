@@ -165,7 +165,7 @@ def _kept(case: CacheCase) -> Classification | str:
         spans_layers=spans,
         kind="kv",
         role=_role(contents),
-        axes=axes_of(read.labels),
+        axes=axes_of(read.labels, case.cache.shape),
     )
 
 
@@ -178,13 +178,18 @@ def _keeps_what_is_read(read: Read, update: Update) -> bool:
     return read.labels.index("sequence") in update.axes and any(step.node == update.node for step in read.path)
 
 
-def axes_of(labels: Labels) -> Axes:
-    """Return the places of logical axes; of ``head_dim`` also if merged with heads."""
+def axes_of(labels: Labels, shape: tuple[Dimension, ...] | None) -> Axes:
+    """Return the places of logical axes; of ``head_dim`` also if merged with heads.
+
+    A latent of which weights make all heads has one head: its axis of size 1, if it has one.
+    """
     places = {label: place for place, label in enumerate(labels) if isinstance(label, str)}
     merged = next(
         (place for place, label in enumerate(labels) if "head_dim" in (label if isinstance(label, tuple) else ())), None
     )
-    return Axes(places.get("batch"), places.get("heads"), places.get("sequence"), places.get("head_dim", merged))
+    single = [place for place, label in enumerate(labels) if label is None and shape is not None and shape[place] == 1]
+    head = single[0] if len(single) == 1 and merged is not None else None
+    return Axes(places.get("batch"), places.get("heads", head), places.get("sequence"), places.get("head_dim", merged))
 
 
 def _indexed(case: CacheCase) -> Classification | str:
@@ -202,7 +207,7 @@ def _indexed(case: CacheCase) -> Classification | str:
         readers=readers,
         kind="kv",
         role="indexer_key",
-        axes=axes_of(selected[0].labels),
+        axes=axes_of(selected[0].labels, case.cache.shape),
     )
 
 
@@ -260,7 +265,7 @@ def read_only(case: CacheCase) -> Classification | None:
 
 def _cross(case: CacheCase, reads: tuple[Read, ...], evidence: str) -> Classification:
     readers = tuple(sorted({read.attention.node.index for read in reads}))
-    role, axes = _CROSS_ROLES.get(_role(reads), "unknown"), axes_of(reads[0].labels)
+    role, axes = _CROSS_ROLES.get(_role(reads), "unknown"), axes_of(reads[0].labels, case.cache.shape)
     facts = (evidence, *read_by(reads, "read as the"))
     return case.claim(readers[0], *facts, readers=readers, kind="cross", role=role, axes=axes)
 

@@ -26,7 +26,7 @@ def _top(element: Element) -> Steps:
     is_largest = bool(attributes.get("largest", 1)) and str(attributes.get("mode", "max")).lower().endswith("max")
     is_sorted = bool(attributes.get("sorted", 1)) and str(attributes.get("sort", "value")).lower() in _BY_VALUE
     # ONNX takes the first of equal elements, OpenVINO only where the attribute asks for it.
-    is_stable = bool(attributes.get("stable", "mode" not in attributes))
+    is_stable = is_sorted and bool(attributes.get("stable", "mode" not in attributes))
     body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
     # The number of results decides which are there, if nothing orders them.
     parameters = (is_largest, is_sorted, is_stable, None if is_sorted else element.own_shape[axis])

@@ -32,6 +32,10 @@ GROWING = {
         forms.latent,
         [("past_part", "key", 0, KV, "present_part"), ("past_latent", "unknown", 0, ROWS, "present_latent")],
     ),
+    "latent_head": (
+        forms.latent_head,
+        [("past_part", "key", 0, KV, "present_part"), ("past_latent", "unknown", 0, KV, "present_latent")],
+    ),
     "absorbed": (
         forms.absorbed,
         [("past_part", "key", 0, ROWS, "present_part"), ("past_latent", "unknown", 0, ROWS, "present_latent")],
@@ -84,7 +88,7 @@ class TestForms:
         inventory = graphpass.analyze_caches(build())
         for role in ("key", "value"):
             names = {row[0] for row in expected if row[1] == role}
-            if names and form not in {"latent", "absorbed"}:
+            if names and form not in {"latent", "latent_head", "absorbed"}:
                 assert {getattr(block, role) for block in inventory.attention} == names
 
 
