@@ -11,8 +11,8 @@ and without cycles:
     The slice of a tensor along ``axis`` that an iteration takes; the axis stays with size 1 if ``keeps_axis``.
     ``in_order`` says whether the first iteration takes the first place, and each the next one.
 ``Iteration``
-    The number of the iteration. ONNX's has the most iterations, ``count``, and ``conditions``: as given, as an
-    iteration finds it, as that leaves it.
+    The number of the iteration. That of a Loop has the most iterations, ``count``, and ``conditions``: as given, as
+    an iteration finds it (in ONNX alone), as that leaves it.
 ``Final``
     An output that holds the last iteration's result; reads that and, if carried on, its ``Carried``: the output of a
     loop without iterations.
@@ -20,7 +20,7 @@ and without cycles:
     An output that concatenates the results of all iterations along ``axis``, which is new unless ``keeps_axis``;
     ``in_order`` as above.
 
-The attribute ``loop`` of all but If is the kind of loop.
+The attribute ``loop`` of all but If is the kind of loop, and ``port`` of Final and Stacked the output of the loop.
 """
 
 from __future__ import annotations

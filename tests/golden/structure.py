@@ -22,6 +22,7 @@ from support.models import fixtures
 import graphpass
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
+from graphpass.jobs.pipelines import pipeline_for
 from graphpass.verify.structure.proof import compare_structures
 
 RESULTS = HERE / "structure.json"
@@ -33,7 +34,8 @@ _REGIONS = 3
 def row(path: str, target: str) -> dict[str, Any]:
     """Return the counts of operators, and the first that are left to numbers."""
     model = graphpass.load(fixtures() / path)
-    found = compare_structures(model, PassManager(parse_target(target).pipeline(model)).run(model).model)
+    passes = pipeline_for(parse_target(target), model)
+    found = compare_structures(model, PassManager(passes).run(model).model)
     if found is None:
         return {"operators": 0, "equal": 0, "unpadded": 0, "left": ["its sizes hold for prompts alone"]}
     left = [f"{region.operator} {region.node}: {region.reason}" for region in found.regions[:_REGIONS]]

@@ -94,7 +94,9 @@ def latent_head() -> OnnxModel:
     key, value = build.op("Split", both, build.ints(SIZE, SIZE), outputs=2, axis=3)
     rows = build.op("Shape", key, start=0, end=3)
     sides = (key, build.op("Expand", part, build.op("Concat", rows, build.ints(2), axis=0)))
-    joined = build.op("Expand", build.constant(numpy.float32(0)), build.op("Concat", build.ints(SIZE + 2), rows, axis=0))
+    joined = build.op(
+        "Expand", build.constant(numpy.float32(0)), build.op("Concat", build.ints(SIZE + 2), rows, axis=0)
+    )
     for side, places in zip(sides, (range(SIZE), range(SIZE, SIZE + 2)), strict=True):
         indices = build.op("Unsqueeze", build.ints(*places), build.ints(1))
         joined = build.op("ScatterND", joined, indices, build.op("Transpose", side, perm=[3, 0, 1, 2]))

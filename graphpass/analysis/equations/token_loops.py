@@ -139,7 +139,8 @@ class LoopNumbers:
             if node.op == "Iteration":
                 content = self._sizes.content(node.attributes.get("count"))
                 count = content[0] if content else None
-                _require_endless(graph, node)
+                if ends_early(graph, node):
+                    raise MissError(node, "the loop may end before its last iteration")
             elif node.op == "Sliced" and count is None:
                 shape = self._sizes.shape(node.inputs[0])
                 count = None if shape is None else shape[node.attributes["axis"]]
@@ -202,12 +203,12 @@ class LoopNumbers:
         return LoopRun(length, sources, starts, results, tuple(tokens))
 
 
-def _require_endless(graph: Graph, iteration: Node) -> None:
+def ends_early(graph: Graph, iteration: Node) -> bool:
+    """Return whether a condition may end the Loop of ``iteration`` before its last one."""
     starts, goes_on, left = iteration.attributes["conditions"]
 
     def is_true(value: Value | None) -> bool:
         source = None if value is None else graph.look_through(value, CASTS)
         return source is None or source == goes_on or bool(fold_scalar(graph, source))
 
-    if not is_true(starts) or left is None or not is_true(left):
-        raise MissError(iteration, "the loop may end before its last iteration")
+    return not is_true(starts) or left is None or not is_true(left)

@@ -314,14 +314,14 @@ def _end_loop(
     axes, backward = stated.get("scan_output_axes", []), stated.get("scan_output_directions", [])
     name, loop = native.name or next(iter(native.output)), {"loop": native.op_type}
     for port, output in enumerate(native.output):
-        result = inside.values.get(results[port])
+        result, left = inside.values.get(results[port]), loop | {"port": port}
         if port < len(starts):
-            builder.add(name, "Final", (result, starts[port]), [output], native, loop)
+            builder.add(name, "Final", (result, starts[port]), [output], native, left)
             continue
         axis = axes[port - len(starts)] if axes else 0
         inner = result.rank if result is not None else None
         rank = inner + 1 if inner is not None else None
-        attributes = loop | {"axis": positive_axis(axis, rank), "keeps_axis": False, "in_order": not any(backward)}
+        attributes = left | {"axis": positive_axis(axis, rank), "keeps_axis": False, "in_order": not any(backward)}
         builder.add(name, "Stacked", (result,), [output], native, attributes)
 
 

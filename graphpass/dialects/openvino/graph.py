@@ -161,6 +161,9 @@ class _Builder:
         """Add a node for each body input of a loop; return frames for its operators."""
         body, loop = op.get_function(), {"loop": op.get_type_name()}
         parameters = body.get_parameters()
+        number: dict[str, Any] = dict(loop)
+        if op.get_type_name() == "Loop":
+            number |= {"count": self.value(op.input_value(0)), "conditions": (self.value(op.input_value(1)), None)}
         starts: dict[int, Value] = {}
         for entry in op.get_input_descriptions():
             parameter = parameters[entry.body_parameter_index]
@@ -176,22 +179,25 @@ class _Builder:
                 self.values[parameter.get_name(), 0] = source
         for parameter in parameters:
             if (parameter.get_name(), 0) not in self.values:
-                self._add_port(op, "Iteration", (), parameter.output(0), loop)
-        ending = functools.partial(self._end_loop, op, starts)
+                self._add_port(op, "Iteration", (), parameter.output(0), number)
+        ending = functools.partial(self._end_loop, op, starts, number)
         return [_Frame(iter(()), leave=ending), _Frame(iter(body.get_ordered_ops()), is_body=True)]
 
-    def _end_loop(self, op: Any, starts: dict[int, Value]) -> None:
+    def _end_loop(self, op: Any, starts: dict[int, Value], number: dict[str, Any]) -> None:
         """Add a node for each output of a Loop or TensorIterator."""
         results, loop = op.get_function().get_results(), {"loop": op.get_type_name()}
+        if "conditions" in number:
+            _, goes_on = op.get_special_body_ports()
+            number["conditions"] += (self.value(results[goes_on].input_value(0)),)
         for entry in op.get_output_descriptions():
             result = self.value(results[entry.body_value_index].input_value(0))
-            output = op.output(entry.output_index)
+            output, left = op.output(entry.output_index), loop | {"port": entry.output_index}
             if entry.get_type_info().name == "ConcatOutputDescription":
-                attributes = loop | {"axis": positive_axis(entry.axis, result.rank), **_slices(entry)}
+                attributes = left | {"axis": positive_axis(entry.axis, result.rank), **_slices(entry)}
                 self._add_port(op, "Stacked", (result,), output, attributes)
             else:
                 start = starts.get(entry.body_value_index)
-                self._add_port(op, "Final", (result,) if start is None else (result, start), output, loop)
+                self._add_port(op, "Final", (result,) if start is None else (result, start), output, left)
 
     def _attributes(self, op: openvino.Node, kind: str, inputs: tuple[Value, ...]) -> dict[str, Any]:
         if kind == "Parameter":

@@ -98,7 +98,10 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
     """Return the leaves of one side's model by the node that reads them."""
     reads, leaves = models[side].graph.reads, {}
     shared = set(never_selected(models, pairs))
-    free = _selected_between_steps(models[1 - side], [pair.candidate if not side else pair.reference for pair in pairs])
+    free, own = (
+        _selected_between_steps(models[which], [pair.candidate if which else pair.reference for pair in pairs])
+        for which in (1 - side, side)
+    )
     for pair in pairs:
         cache = pair.candidate if side else pair.reference
         # Both begin with values, which are compared, or neither does.
@@ -107,7 +110,8 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
             # The caller feeds the rows of an input that no step writes as it selected them.
             is_fed = cache.write is None and reads[cache.read].op == "Parameter"
             rows = None if is_fed else cache.axes.batch
-            is_free = (pair.reference if side else pair.candidate).read in free and pair.name not in shared
+            is_selected = (pair.reference if side else pair.candidate).read in free and cache.read not in own
+            is_free = is_selected and pair.name not in shared
             selectors = SELECTORS & models[side].graph.parameters.keys() if is_free else frozenset[str]()
             leaves[reads[cache.read].index] = Leaf(
                 pair.name, pair.orders()[side], rows, selectors=selectors, window=pair.windows()[side]

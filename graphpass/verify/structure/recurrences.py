@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.equations.token_loops import ends_early
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
@@ -14,6 +15,8 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.bodies import inlined
+from graphpass.ir.graph import Graph, Node
+from graphpass.ir.operators import CASTS, KEEPS_ORDER
 from graphpass.ir.values import REALS
 from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Steps, closed, definitions_of
 
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
 #: The state that an iteration finds.
 _STATE = "carried state"
 
-#: Loops that run once for each slice; a Loop may end before.
-_LOOPS = ("Scan", "TensorIterator")
+_LOOPS = ("Loop", "Scan", "TensorIterator")
 
 #: Outputs of loops, in the view of their bodies.
 _RESULTS = ("Final", "Stacked")
@@ -70,19 +72,22 @@ class BodyTensors(DefinedTensors):
         self._outer = outer
         # An inner value may have the name of an outer one.
         both = {value: named[value.name] for value in values if times[value.name] == 1 and value.name in named}
-        kinds = {value: view.graph.producer(value).op for value in both}
-        self._results = {value: other for value, other in both.items() if kinds[value] in _RESULTS}
-        self._same = {value: other for value, other in both.items() if kinds[value] not in _PORTS}
+        self._same = {value: other for value, other in both.items() if view.graph.producer(value).op not in _PORTS}
         own, others = view.analysis(infer_sizes), outer.model.analysis(infer_sizes)
-        lengths: dict[Expr, Expr] = {}
+        self._outer_sizes: dict[Expr, Expr] = {}
         for value, other in self._same.items():
-            for size, known in zip(own.shape(value) or (), others.shape(other) or (), strict=True):
-                if as_dimension(size) is not None and size not in lengths:
-                    lengths[size] = outer.size(known)
-        inputs = Inputs(lengths, frozenset(), {}, {}, {})
+            mine, theirs = own.shape(value), others.shape(other)
+            for size, known in zip(mine or (), theirs or (), strict=mine is not None and theirs is not None):
+                if as_dimension(size) is not None:
+                    self._outer_sizes.setdefault(size, known)
+        inputs = Inputs({}, frozenset(), {}, {}, {})
         super().__init__(view, outer._table, inputs, outer.definitions, outer._constants)
         self._running = ""
         self._unknown: set[str] = set()
+
+    def _inferred(self, dimension: Expr) -> Expr:
+        known = self._outer_sizes.get(dimension)
+        return super()._inferred(dimension) if known is None else self._outer.size(known)
 
     def shape(self, value: Value) -> Index:
         """See `Elements.shape`."""
@@ -92,16 +97,31 @@ class BodyTensors(DefinedTensors):
         node = self.graph.producer(value)
         other = self._same.get(value)
         if node.op in _RESULTS and node.name != self._running:
-            other = self._results.get(value)
-            if other is None:
+            loop = next((loop for loop in self._outer.graph.of_op(*_LOOPS) if loop.name == node.name), None)
+            if loop is None:
                 raise UnknownError("it is a loop in the body of another")
+            other = loop.outputs[node.attributes["port"]]
         return super()._start(value, index) if other is None else _known(self._outer.of(other, index))
 
     def port(self, loop: str, value: Value) -> Value | None:
-        """Return a loop's output in the view of bodies; ``None`` if several share its name."""
-        ports = [node.outputs[0] for node in self.graph.of_op(*_RESULTS) if node.name == loop]
-        own = [port for port in ports if port.name == value.name]
+        """Return a loop's output in the view of bodies; ``None`` if loops share its name."""
+        ends = [node for node in self.graph.of_op(*_RESULTS) if node.name == loop]
+        own = [node.outputs[0] for node in ends if node.attributes["port"] == value.port]
         return own[0] if len(own) == 1 else None
+
+    def iterations(self, loop: str) -> Expr | None:
+        """Return how often a Loop runs; ``None`` for one that runs for each slice.
+
+        Raises:
+            UnknownError: A condition may end it before.
+        """
+        node = next((node for node in self.graph.of_op("Iteration") if node.name == loop), None)
+        if node is None:
+            return None
+        count = node.attributes["count"]
+        if count is None or ends_early(self.graph, node):
+            raise UnknownError("its loop may end before the last iteration")
+        return self.of(count, (ZERO,) * (count.rank or 0))
 
     def result(self, loop: str, value: Value, index: Index) -> Expr:
         """Return an element of a loop's output.
@@ -144,12 +164,26 @@ def _iteration(name: str, size: Expr) -> Expr:
     return ex.index(("iteration", name), size)
 
 
+def _body_of(element: Element) -> BodyTensors:
+    assert isinstance(element.elements, BodyTensors)
+    return element.elements
+
+
+def _number(element: Element) -> Steps:
+    yield from ()
+    count = _body_of(element).iterations(element.node.name)
+    if count is None:
+        raise UnknownError("how often its loop runs is not known")
+    return _iteration(element.node.name, count)
+
+
 def _sliced(element: Element) -> Steps:
     node, source = element.node, element.node.source()
-    if not node.attributes["in_order"]:
-        raise UnknownError("it takes other slices than one after another")
     axis, own = node.attributes["axis"], list(element.index)
-    number_of = _iteration(node.name, element.shape(0)[axis])
+    size, count = element.shape(0)[axis], _body_of(element).iterations(node.name)
+    if not node.attributes["in_order"] or count not in {None, size}:
+        raise UnknownError("it takes other slices than one after another")
+    number_of = _iteration(node.name, size)
     if node.attributes["keeps_axis"]:
         own[axis] = number_of
     else:
@@ -159,23 +193,45 @@ def _sliced(element: Element) -> Steps:
 
 def _carried(element: Element) -> Steps:
     yield from ()
-    carried = [node for node in element.elements.graph.of_op("Carried") if node.name == element.node.name]
-    if len(carried) != 1 or element.value.element_type not in REALS:
+    if element.value != _state_of(element).source(1) or element.value.element_type not in REALS:
         raise UnknownError("its loop carries several tensors")
     return ex.read(_STATE, element.index, "real")
 
 
-def _state_of(element: Element) -> tuple[Value, Value]:
-    """Return what an iteration leaves of the state, and the state before the first one.
+def _state_of(element: Element) -> Node:
+    """Return the Final of the state of a loop.
+
+    It is the only tensor that the loop carries, besides those that it fills.
 
     Raises:
         UnknownError: The loop carries none, or several.
     """
     graph, name = element.elements.graph, element.node.name
     finals = [node for node in graph.of_op("Final") if node.name == name and len(node.inputs) == 2]
-    if len(finals) != 1:
+    states = [node for node in finals if _written(graph, node) is None]
+    if len(states) != 1:
         raise UnknownError("its loop does not carry one tensor")
-    return finals[0].source(0), graph.producer(finals[0].source(1)).source()
+    return states[0]
+
+
+def _written(graph: Graph, final: Node) -> Node | None:
+    """Return the ScatterUpdate by which each iteration writes one place of a tensor.
+
+    Nothing else reads the tensor.
+    """
+    write, carried = graph.producer(final.source(0)), final.source(1)
+    if write.op != "ScatterUpdate" or write.source(0) != carried or "axis" not in write.attributes:
+        return None
+    place = graph.producer(graph.look_through(write.source(1), CASTS | KEEPS_ORDER))
+    users = [use.node for use in graph.uses(carried)]
+    is_own = (place.op, place.name) == ("Iteration", final.name)
+    return write if is_own and all(user in (write, final) for user in users) else None
+
+
+def _ends(element: Element) -> tuple[Value, Value]:
+    """Return what an iteration leaves of the state, and the state before the first one."""
+    final = _state_of(element)
+    return final.source(0), element.elements.graph.producer(final.source(1)).source()
 
 
 def _number_of(expr: Expr, name: str) -> Expr:
@@ -187,7 +243,10 @@ def _number_of(expr: Expr, name: str) -> Expr:
 
 @closed
 def _final(element: Element) -> Steps:
-    update, first = _state_of(element)
+    write = _written(element.elements.graph, element.node)
+    if write is not None:
+        return (yield from _filled(element, write))
+    update, first = _ends(element)
     places = _places(element.elements.shape(first))
     left, start = (yield update, places), (yield first, places)
     return _last(element, (left, start), _number_of(left, element.node.name), places)
@@ -195,7 +254,7 @@ def _final(element: Element) -> Steps:
 
 @closed
 def _stacked(element: Element) -> Steps:
-    node, tensors = element.node, element.elements
+    node = element.node
     if not node.attributes["in_order"]:
         raise UnknownError("it stacks slices in another order")
     axis, own = node.attributes["axis"], list(element.index)
@@ -204,11 +263,29 @@ def _stacked(element: Element) -> Steps:
         own[axis] = ZERO
     else:
         del own[axis]
-    update, first = _state_of(element)
-    result = yield node.source(), tuple(own)
-    places = _places(tensors.shape(first))
+    return (yield from _of_iteration(element, node.source(), tuple(own), place))
+
+
+def _filled(element: Element, write: Node) -> Steps:
+    """Return an element of a tensor of which each iteration writes one place."""
+    axis, own = write.attributes["axis"], list(element.index)
+    place, count = own[axis], _body_of(element).iterations(element.node.name)
+    if count is not element.own_shape[axis]:
+        raise UnknownError("its loop does not fill it")
+    if write.source(1).rank:
+        own[axis] = ZERO
+    else:
+        del own[axis]
+    return (yield from _of_iteration(element, write.source(2), tuple(own), place))
+
+
+def _of_iteration(element: Element, value: Value, index: Index, place: Expr) -> Steps:
+    """Return an element of a value in the body, of the iteration in question."""
+    update, first = _ends(element)
+    result = yield value, index
+    places = _places(element.elements.shape(first))
     left, start = (yield update, places), (yield first, places)
-    bound = _number_of(left, node.name)
+    bound = _number_of(left, element.node.name)
     return _followed(element, (result, left, start), bound, places, place)
 
 
@@ -334,6 +411,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_LOOPS, _loop),
     "Carried": _carried,
     "Final": _final,
+    "Iteration": _number,
     "LinearAttention": _linear_attention,
     "Sliced": _sliced,
     "Stacked": _stacked,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy
 import onnx.parser
+import openvino
 import pytest
 from onnx import GraphProto, TensorProto, helper
+from openvino import opset13 as ops
 from support.loaded import converted, ran
-from support.models import exporters
+from support.models import export, exporters
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
@@ -107,6 +111,57 @@ def test_hybrids_are_equal_for_every_input(target):
     found = compare_structures(model, converted(model, target).model)
     assert found is not None
     assert found.equal == found.operators, found.regions
+
+
+def test_a_loop_that_fills_a_tensor_is_equal_for_every_input():
+    """The loop of optimum-intel writes each token's result into a tensor; `mask-padding` edits its body."""
+    model = load(export("qwen3_next", "ov-stateless"))
+    found = compare_structures(model, converted(model, "npu").model)
+    assert found is not None
+    assert found.unpadded == found.operators, found.regions
+
+
+def written_doubled(loop: Any, body: openvino.Model) -> None:
+    (write,) = operators(body, "ScatterUpdate")
+    write.input(2).replace_source_output(ops.add(write.input_value(2), write.input_value(2)).output(0))
+
+
+def written_elsewhere(loop: Any, body: openvino.Model) -> None:
+    (write,) = operators(body, "ScatterUpdate")
+    write.input(1).replace_source_output(ops.constant([0], numpy.int32).output(0))
+
+
+def without_the_last(loop: Any, body: openvino.Model) -> None:
+    count = loop.input_value(0)
+    one = ops.constant(1, dtype=count.get_element_type())
+    loop.input(0).replace_source_output(ops.subtract(count, one).output(0))
+
+
+def ended_early(loop: Any, body: openvino.Model) -> None:
+    result = body.get_results()[loop.get_special_body_ports()[1]]
+    result.input(0).replace_source_output(ops.constant(False).output(0))
+
+
+def without_recall(loop: Any, body: openvino.Model) -> None:
+    (recall,) = operators(body, "Subtract")
+    recall.output(0).replace(recall.input_value(0))
+
+
+def operators(model: openvino.Model, kind: str) -> list[openvino.Node]:
+    return [op for op in model.get_ops() if op.get_type_name() == kind]
+
+
+@pytest.mark.parametrize("edit", [written_doubled, written_elsewhere, without_the_last, ended_early, without_recall])
+def test_another_loop_that_fills_a_tensor_is_not_equal(edit):
+    model = load(export("qwen3_next", "ov-stateless"))
+    other = model.clone()
+    first = operators(other.ov_model, "Loop")[0]
+    edit(first, first.get_function())
+    other.ov_model.validate_nodes_and_infer_types()
+    other.mark_edited()
+    found = compare_structures(model, other)
+    assert found is not None
+    assert found.unpadded < found.operators
 
 
 def loop(result: str, place: int = 0, *, direction: int = 0, factors: str = "1, 1") -> OnnxModel:
