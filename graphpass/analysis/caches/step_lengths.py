@@ -70,8 +70,10 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
     """
     caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
     attended = [_attended(model, attention) for attention in model.analysis(find_attention)]
-    masks = list(_mask_inputs(graph, (mask for masks, _ in attended for mask in masks)))
     numbers = list(_row_numbers(graph))
+    # A mask that an indexer computes is made of the tokens, too.
+    made_of = _mask_inputs(graph, (mask for masks, _ in attended for mask in masks))
+    masks = [value for value in made_of if value not in numbers]
     seconds = [{as_dimension(shape[1]) for shape in map(sizes.shape, values) if shape} for values in (masks, numbers)]
     # Where a mask as long as the new tokens meets keys of a past, sizes hold for prompts alone.
     is_of_prompts = not seconds[0].isdisjoint(seconds[1] - {None})

@@ -379,7 +379,7 @@ def table() -> OperatorTable:
     tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
     first = {**TABLE.sizes, **attention.SIZES, **selection.SIZES, **sizes.SIZES}
-    return OperatorTable(rules, first, attention.STATES)
+    return OperatorTable(rules, first, {**attention.STATES, **selection.FURTHER_SIZES})
 
 
 __all__ = ["RULES", "replace", "split_mask", "table"]

@@ -80,7 +80,7 @@ def _non_zero_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 def _scatter_elements(element: Element) -> Steps:
     """Write elements at computed places along one axis.
 
-    Those of one place are added, or are one at most.
+    Those of one place are added, or are one at most, or all the same.
     """
     node, attributes = element.node, native_attributes(element.node)
     definitions = definitions_of(element)
@@ -95,10 +95,15 @@ def _scatter_elements(element: Element) -> Steps:
     if adds and attributes.get("use_init_val", True) is False:
         data = ZERO
     place, written = (yield node.source(1), index), (yield node.source(2), index)
-    here = ex.equal(place, element.index[axis])
-    if not adds and not (data is ZERO and definitions.are_distinct(place, bound)):
-        raise UnknownError("it may write one place twice")
-    return ex.add(data, definitions.sum_selected(ex.choose(here, written, ZERO), bound))
+    here, is_distinct = ex.equal(place, element.index[axis]), definitions.are_distinct(place, bound)
+    if adds or (data is ZERO and is_distinct):
+        return ex.add(data, definitions.sum_selected(ex.choose(here, written, ZERO), bound))
+    if bound in ex.walk(written):
+        if not is_distinct:
+            raise UnknownError("it may write one place twice")
+        written = definitions.sum_selected(ex.choose(here, written, ZERO), bound)
+    times = definitions.sum_selected(ex.choose(here, ONE, ZERO), bound)
+    return ex.choose(ex.less(ZERO, times), written, data)
 
 
 RULES: dict[str, Rule] = {
@@ -115,4 +120,13 @@ def _one_hot_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return None if axis == own else sizes[axis - (axis > own)]
 
 
-SIZES = {"NonZero": _non_zero_size, "OneHot": _one_hot_size}
+def _top_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    sizes, count = elements.shape(node.source()), node.source(1)
+    own = int(native_attributes(node).get("axis", -1)) % len(sizes)
+    return elements.of(count, (ZERO,) * (count.rank or 0)) if axis == own else sizes[axis]
+
+
+SIZES = {"NonZero": _non_zero_size, "OneHot": _one_hot_size, "TopK": _top_size}
+
+#: Sizes of further results.
+FURTHER_SIZES = {"TopK": _top_size}

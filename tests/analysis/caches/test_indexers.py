@@ -8,6 +8,8 @@ from openvino import opset13 as ops
 from support.attention_graphs import integers
 
 import graphpass
+from graphpass.analysis.attention.mask import PAST
+from graphpass.analysis.caches.step_lengths import known_lengths
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.cache import Axes
 
@@ -53,6 +55,13 @@ def test_keys_of_an_indexer():
     assert cache.axes == Axes(batch=0, sequence=1, head_dim=2)
     (block,) = inventory.attention
     assert (block.key, block.value) == ("past_key_values.0.key", "past_key_values.0.value")
+
+
+def test_tokens_are_no_mask_though_a_mask_is_made_of_them():
+    model = layer("positions")
+    lengths, bits = known_lengths(model, graphpass.analyze_caches(model).caches)
+    assert model.graph.parameters["input_ids"].node not in bits
+    assert PAST in lengths.values()
 
 
 def test_what_selects_no_positions():

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy
 import onnx
+import onnx.parser
 import openvino
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from support.loaded import ran
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -73,3 +75,33 @@ def test_an_operator_of_both_dialects(name):
 def test_einsum_is_the_product_that_it_names():
     product = onnx_model("MatMul", REAL, WEIGHT)
     assert is_equal(product, onnx_model("Einsum", REAL, WEIGHT, equation="bik,kj->bij"))
+
+
+def selected(count: int = 2, written: int = 0, sorts: int = 1) -> OnnxModel:
+    """Return a model that writes a number where the largest elements of each row are."""
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+    selected (float[batch, length, 40] hidden) => (float[batch, length, 40] logits) {{
+        count = Constant <value_ints = [{count}]> ()
+        values, places = TopK <sorted = {sorts}> (hidden, count)
+        shape = Shape (places)
+        zeros = ConstantOfShape <value = float[1] {{{written}}}> (shape)
+        logits = ScatterElements <axis = 2> (hidden, places, zeros)
+    }}"""
+    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+def test_writes_at_the_largest_elements():
+    model = selected()
+    assert is_equal(model, model.clone())
+    assert is_equal(model, ran(model, "to-openvino").model)
+
+
+@pytest.mark.parametrize("other", [selected(3), selected(written=1)], ids=["one more", "another number"])
+def test_other_writes_are_not_equal(other):
+    assert not is_equal(selected(), other)
+
+
+def test_the_first_of_equal_elements_is_another_than_any():
+    model = selected()
+    assert not is_equal(model, read_by_openvino(model))
+    assert is_equal(selected(sorts=0), read_by_openvino(selected(sorts=0)))
