@@ -58,6 +58,7 @@ _ROOMS = {
         "quantize-weights",
         "read-length-from-keys",
         "rename-variables",
+        "reshape-states",
         "set-runtime-options",
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),

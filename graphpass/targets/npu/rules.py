@@ -15,6 +15,7 @@ from itertools import islice
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.step_tokens import absorbs_padding
+from graphpass.analysis.caches.written_products import written_products
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind
@@ -37,6 +38,7 @@ from graphpass.targets.rules import static_findings
 _NPUW = "src/plugins/intel_npu/src/plugin/npuw"
 _COMPILED = f"{_NPUW}/llm_compiled_model.cpp"
 _RESHAPE = f"{_NPUW}/npuw_transformations/reshape_to_static.cpp"
+_LOGITS = f"{_NPUW}/npuw_transformations/cut_lm_head.cpp"
 _EMPTY = f"{_NPUW}/embedding/remove_empty_kv_inputs.cpp"
 _POSITIONS = f"{_NPUW}/npuw_transformations/add_position_ids_param.cpp"
 _REQUEST = f"{_NPUW}/llm_infer_request.cpp"
@@ -153,6 +155,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
 
 def _caches(model: Model, inventory: Inventory) -> Iterator[Finding]:
     reads = {node.attributes["variable"]: node for node in model.graph.of_op("ReadValue")}
+    cut = {node.attributes["variable"]: node for node in written_products(model.graph)}
     for cache in inventory.caches:
         if cache.name not in reads:
             reason = "it is an input of the model, not a variable: run make-stateful"
@@ -160,6 +163,7 @@ def _caches(model: Model, inventory: Inventory) -> Iterator[Finding]:
             continue
         try:
             _require_known(cache, reads[cache.name])
+            _require_whole(cut.get(cache.name))
             if cache.kind == "kv":
                 _require_form(model.graph, cache, reads[cache.name], _instead(inventory))
         except _RefusalError as error:
@@ -191,6 +195,12 @@ def _require_known(cache: Cache, read: Node) -> None:
         raise _RefusalError(read, f"its name is not like {called}", _STATELESS)
     if kind != cache.kind:
         raise _RefusalError(read, f"its name is that of a {kind} cache", _STATELESS)
+
+
+def _require_whole(cut: Node | None) -> None:
+    if cut is not None:
+        reason = "NPUW takes the product before it for that of the logits: run reshape-states"
+        raise _RefusalError(cut, reason, _LOGITS)
 
 
 def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:

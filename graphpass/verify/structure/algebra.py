@@ -234,8 +234,11 @@ class Algebra:
         return float(expr.args[0].args[0]) if expr.op == "times" else 1.0
 
     def _rest(self, term: Expr) -> Expr:
-        """Return a term without its coefficient."""
-        return self.times(ONE, *term.args[1:]) if term.op == "times" else term
+        """Return a canonical term without its coefficient."""
+        if term.op != "times":
+            return term
+        factors = term.args[1:]
+        return factors[0] if len(factors) == 1 else ex.make("times", (ONE, *factors), "real")
 
     def scaled(self, expr: Expr, factor: float) -> Expr:
         """Return an expression times a number, in each case and term."""

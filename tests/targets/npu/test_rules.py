@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
+from openvino import opset13 as ops
 from support import state_mutants
 from support.loaded import openvino_model
 from support.piped import piped
 
 import graphpass
 from graphpass.analysis.attention.rotary import positions_of_angles
+from graphpass.passes.devices.reshape_states import ReshapeStates
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
 
@@ -102,6 +105,21 @@ def test_padding_that_enters_a_state_makes_numbers_wrong():
     assert {finding.verdict for finding in found} == {"wrong"}
     assert [finding.name.split(".")[2] for finding in found] == ["conv", "conv"]
     assert all("absorbs the padding" in finding.reason for finding in found)
+
+
+def test_a_product_before_a_state_is_taken_for_that_of_the_logits():
+    """As exports write a recurrence over chunks of tokens: NPUW cuts the state's product off."""
+    before = openvino_model("lfm2")
+    model = graphpass.PassManager(graphpass.get_target("npu").pipeline(before)).run(before).model.clone()
+    assign = next(sink for sink in model.ov_model.get_sinks() if "conv" in sink.get_variable_id())
+    product = ops.matmul(assign.input_value(0), ops.constant(numpy.eye(3, dtype=numpy.float32)), False, False)
+    assign.input(0).replace_source_output(product.output(0))
+    model.mark_edited()
+    assert any("for that of the logits: run reshape-states" in finding.reason for finding in failing(model))
+    after, result = piped(model, ReshapeStates())
+    assert result.statistics == {"states": 1}
+    assert checked(after).holds
+    assert not piped(after, ReshapeStates())[1].changed
 
 
 def test_experts_that_sort_tokens_are_refused():
