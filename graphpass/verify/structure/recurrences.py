@@ -44,16 +44,27 @@ class LoopTensors(DefinedTensors):
         """Return the tensors in bodies of loops."""
         return BodyTensors(self)
 
+    @cached_property
+    def _asked(self) -> set[Expr]:
+        """Return the sizes of loops that are being inferred."""
+        return set()
+
     def _inferred(self, dimension: Expr) -> Expr:
         name = dimension_name(dimension)
         place, *axes = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
-        if node is not None and node.op in _LOOPS:
-            port, axis = axes
-            found = self.bodies.port(node.name, node.outputs[port])
-            if found is not None:
-                return self.bodies.shape(found)[axis]
-        return super()._inferred(dimension)
+        # A size in the body may be named after the result of its own loop.
+        if node is None or node.op not in _LOOPS or dimension in self._asked:
+            return super()._inferred(dimension)
+        port, axis = axes
+        found = self.bodies.port(node.name, node.outputs[port])
+        if found is None:
+            return super()._inferred(dimension)
+        self._asked.add(dimension)
+        try:
+            return self.bodies.shape(found)[axis]
+        finally:
+            self._asked.remove(dimension)
 
 
 class BodyTensors(DefinedTensors):
