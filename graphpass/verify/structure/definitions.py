@@ -14,6 +14,12 @@ from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
 
+#: Functions of the values of indices, whatever ranges these have.
+_OF_VALUES = frozenset({"sum", "top"})
+
+#: The size of an index of which only the value matters.
+_ANY = ex.length("any")
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -113,6 +119,53 @@ def is_rank(place: Expr, index: Expr) -> bool:
     return is_top and place.args[-1] is index and index not in set(ex.walk(*place.args[1:-1]))
 
 
+def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
+    """Write bodies as functions of places instead of ranks, where these alone matter.
+
+    Returns:
+        The bodies, and the place that each new index stands for.
+    """
+    arguments = dict[Expr, Expr]()
+    for rank in variables(bodies):
+        places = {part for part in ex.walk(*bodies) if is_rank(part, rank)} if rank not in bounds else set()
+        size = _size_of_top(next(iter(places)).args[0]) if len(places) == 1 else None
+        if size is None:
+            continue
+        (place,), chosen = places, ex.index(f"chosen {len(arguments)}", size)
+        swapped = [ex.substitute(body, {place: chosen}) for body in bodies]
+        if rank not in set(ex.walk(*swapped)):
+            bodies, arguments[chosen] = swapped, place
+    return bodies, arguments
+
+
+def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
+    """Write bodies that read an index plus one number alone as functions of the sum.
+
+    Returns:
+        The bodies, and the sum that each new index stands for.
+    """
+    offsets: dict[Expr, set[float]] = {}
+    for part in ex.walk(*bodies):
+        for index in part.operands:
+            if index.op == "index" and index not in bounds:
+                terms = ex.polynomial(part) if part.op == "sum" else {}
+                is_offset = terms.keys() == {(index,), ()} and terms[index,] == 1
+                offsets.setdefault(index, set()).add(terms[()] if is_offset else 0)
+    arguments = dict[Expr, Expr]()
+    for index, amounts in offsets.items():
+        if len(amounts) == 1 and (amount := amounts.pop()) > 0:
+            moved = ex.index(f"{index.args[0]}+", index.args[1])
+            bodies = [ex.substitute(body, {index: ex.subtract(moved, number(amount))}) for body in bodies]
+            arguments[moved] = ex.add(index, number(amount))
+    return bodies, arguments
+
+
+def _size_of_top(definition: Definition) -> Expr | None:
+    """Return the number of elements of which a definition has the largest."""
+    bound = (part for part in ex.walk(definition.bodies[0]) if part.op == "index" and part.args[0] == "r0")
+    return next((part.args[1] for part in bound), None)
+
+
 class Definitions:
     """Make definitions of both graphs.
 
@@ -187,14 +240,32 @@ class Definitions:
 
     def sum(self, body: Expr, *bounds: Expr) -> Expr:
         """Return the sum of ``body`` for all values of ``bounds``."""
-        if len(bounds) == 1 and (count := count_of(self.algebra.normal(body), bounds[0])) is not None:
-            return count
+        if len(bounds) == 1:
+            body = self.algebra.normal(body)
+            count = count_of(body, bounds[0])
+            other = self._sum_of_largest(body, bounds[0]) if count is None else count
+            if other is not None:
+                return other
         within = set(bounds)
 
         def is_apart(condition: Expr) -> bool:
             return not within & set(ex.walk(condition))
 
         return self._branches(self.algebra.cases(body, is_apart), bounds, is_apart)
+
+    def _sum_of_largest(self, body: Expr, rank: Expr) -> Expr | None:
+        """Return a sum over the largest elements as one over all elements."""
+        places = {part for part in ex.walk(body) if is_rank(part, rank)}
+        size = _size_of_top(next(iter(places)).args[0]) if len(places) == 1 else None
+        if size is None:
+            return None
+        (place,), chosen = places, ex.index("chosen", size)
+        rest = ex.substitute(body, {place: chosen})
+        is_count = body.op == "choose" and body.args[1:] == (ONE, ZERO)
+        if is_count or rank in set(ex.walk(rest)):
+            return None
+        times = self.sum(ex.choose(ex.equal(place, chosen), ONE, ZERO), rank)
+        return self.sum(self.algebra.times(times, self.algebra.normal(rest)), chosen)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
         """Sum each case; leave conditions on other indices outside."""
@@ -313,15 +384,21 @@ class Definitions:
             reads_bound: Whether the function depends on the bound indices, too.
         """
         bodies, bounds, arguments = self._split(bodies, bounds)
+        bodies, places_of_ranks = _without_ranks(bodies, bounds)
+        arguments |= {index: ex.substitute(place, arguments) for index, place in places_of_ranks.items()}
         # Cases that never hold read elements, too.
         # A case decides others, which are conditions of fewer indices then.
         bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]
+        if kind in _OF_VALUES:
+            bodies, moved = _without_offsets(bodies, bounds)
+            arguments |= {index: ex.substitute(place, arguments) for index, place in moved.items()}
         order = variables(bodies[:1])
         order += [index for index in variables(bodies) if index not in order]
         places, indices = dict[Expr, Expr](), list[Expr]()
         for letter, group in (("v", [index for index in order if index not in bounds]), ("r", bounds)):
             for place, index in enumerate(sorted(group, key=order.index)):
-                places[index] = ex.index(f"{letter}{place}", index.args[1])
+                size = _ANY if kind in _OF_VALUES and letter == "v" else index.args[1]
+                places[index] = ex.index(f"{letter}{place}", size)
                 if letter == "v" or reads_bound:
                     indices.append(arguments.get(index, index))
         renamed = tuple(self.algebra.cases(ex.substitute(body, places)) for body in bodies)
@@ -402,5 +479,5 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(index, set()).add(use)
     # Python's hashes of text differ between processes.
-    order = {index: (index.args[1].order, sorted(map(repr, uses))) for index, uses in places.items()}
+    order = {index: (sorted(map(repr, uses)), index.args[1].order) for index, uses in places.items()}
     return sorted(places, key=lambda index: order[index])

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Elements, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.graph import Node
 from graphpass.verify.structure.activations import gelu, swish
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
@@ -119,3 +120,8 @@ def _mixture(element: Element) -> Steps:
 _USUAL = (("alpha", 1.0), ("beta", 0.0))
 
 RULES: dict[str, Rule] = {"MoE": _mixture}
+
+#: The result has the sizes of the tokens.
+SIZES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
+    "MoE": lambda elements, node, axis: elements.shape(node.source())[axis]
+}

@@ -378,7 +378,7 @@ def table() -> OperatorTable:
     parts = (activations, attention, convolutions, experts, recurrences, selection)
     tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    first = {**TABLE.sizes, **attention.SIZES, **selection.SIZES, **sizes.SIZES}
+    first = {**TABLE.sizes, **attention.SIZES, **experts.SIZES, **selection.SIZES, **sizes.SIZES}
     return OperatorTable(rules, first, {**attention.STATES, **selection.FURTHER_SIZES})
 
 
