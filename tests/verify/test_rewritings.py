@@ -113,8 +113,9 @@ def test_none_is_called_different(rewritten: Callable[[str, Tool], Model], famil
         assert found.structure.is_complete, found.summary()
 
 
-#: GELU whose polynomial has a common factor in one model alone, and a product with a transposed table.
-LEFT_TO_NUMBERS = {("bloom", optimized), ("bloom", transformed), ("gpt2", transformed)}
+#: GELU whose polynomial has a common factor in one model alone, a product with a transposed table, and a TopK that
+#: may take another of equal elements, as OpenVINO's frontend reads ONNX's.
+LEFT_TO_NUMBERS = {("bloom", optimized), ("bloom", transformed), ("gpt2", transformed), ("qwen3_moe", transformed)}
 
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("bloom", marks=pytest.mark.slow)])
