@@ -35,6 +35,29 @@ def _top(element: Element) -> Steps:
     return place if element.value.port else ex.substitute(body, {bound: place})
 
 
+@closed
+def _first_extreme(element: Element) -> Steps:
+    """Return the place of the first of the largest or smallest elements."""
+    node, attributes = element.node, native_attributes(element.node)
+    if attributes.get("select_last_index", 0):
+        raise UnknownError("it takes the last of equal elements")
+    sizes, own = element.shape(0), list(element.index)
+    axis = int(attributes.get("axis", 0)) % len(sizes)
+    if not attributes.get("keepdims", 1):
+        own.insert(axis, ZERO)
+    bound = ex.index("k", sizes[axis])
+    body = yield node.source(), (*own[:axis], bound, *own[axis + 1 :])
+    result = definitions_of(element).top(body, bound, (node.op == "ArgMax", True, True, None))
+    return ex.read(result.args[0], (*result.args[1:], ZERO), "int")
+
+
+def _extreme_size(elements: Elements, node: Node, axis: int) -> Expr:
+    attributes, sizes = native_attributes(node), list(elements.shape(node.source()))
+    own = int(attributes.get("axis", 0)) % len(sizes)
+    sizes[own : own + 1] = [ONE] if attributes.get("keepdims", 1) else []
+    return sizes[axis]
+
+
 def _one_hot(element: Element) -> Steps:
     axis = int(native_attributes(element.node).get("axis", -1)) % len(element.index)
     own = element.index[axis]
@@ -107,6 +130,7 @@ def _scatter_elements(element: Element) -> Steps:
 
 
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(("ArgMax", "ArgMin"), _first_extreme),
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "ScatterElementsUpdate": _scatter_elements,
@@ -126,7 +150,13 @@ def _top_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return elements.of(count, (ZERO,) * (count.rank or 0)) if axis == own else sizes[axis]
 
 
-SIZES = {"NonZero": _non_zero_size, "OneHot": _one_hot_size, "TopK": _top_size}
+SIZES = {
+    "ArgMax": _extreme_size,
+    "ArgMin": _extreme_size,
+    "NonZero": _non_zero_size,
+    "OneHot": _one_hot_size,
+    "TopK": _top_size,
+}
 
 #: Sizes of further results.
 FURTHER_SIZES = {"TopK": _top_size}

@@ -105,3 +105,14 @@ def test_the_first_of_equal_elements_is_another_than_any():
     model = selected()
     assert not is_equal(model, read_by_openvino(model))
     assert is_equal(selected(sorts=0), read_by_openvino(selected(sorts=0)))
+
+
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("keeps", [0, 1])
+def test_the_place_of_the_largest_element(kind, keeps):
+    model = onnx_model(kind, REAL, axis=2, keepdims=keeps)
+    assert is_equal(model, ran(model, "to-openvino").model)
+    other = onnx_model("ArgMin" if kind == "ArgMax" else "ArgMax", REAL, axis=2, keepdims=keeps)
+    assert not is_equal(model, other)
+    assert not is_equal(model, onnx_model(kind, REAL, axis=1, keepdims=keeps))
+    assert not is_equal(model, onnx_model(kind, REAL, axis=2, keepdims=keeps, select_last_index=1))
