@@ -161,9 +161,13 @@ def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Se
 
 
 def _size_of_top(definition: Definition) -> Expr | None:
-    """Return the number of elements of which a definition has the largest."""
-    bound = (part for part in ex.walk(definition.bodies[0]) if part.op == "index" and part.args[0] == "r0")
-    return next((part.args[1] for part in bound), None)
+    """Return the number of elements of which a definition has the largest.
+
+    It is not known if they are along two indices.
+    """
+    indices = {part for part in ex.walk(definition.bodies[0]) if part.op == "index"}
+    bounds = [index for index in indices if str(index.args[0]).startswith("r")]
+    return bounds[0].args[1] if len(bounds) == 1 else None
 
 
 class Definitions:
