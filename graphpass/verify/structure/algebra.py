@@ -366,13 +366,12 @@ def _part_of(table: Table, places: Sequence[Expr]) -> tuple[Table, Sequence[Expr
 def _regrouped(place: Expr) -> Expr:
     """Return a sum with ``size * (x // size) + x % size`` written as ``x``."""
     terms = ex.polynomial(place)
-    for monomial, factor in list(terms.items()):
-        if len(monomial) == 1 and monomial[0].op == "floor_quotient" and monomial in terms:
-            whole, size = monomial[0].args
-            rest = (ex.modulo(whole, size),)
-            times = terms.get(rest, 0)
-            if times and ex.number(factor) is ex.multiply(number(times), size):
-                result = ex.multiply(number(times), whole)
-                others = {key: by for key, by in terms.items() if key not in (monomial, rest)}
-                return _regrouped(ex.add(result, from_polynomial(others)))
+    for part in dict.fromkeys(atom for monomial in terms for atom in monomial if atom.op == "floor_quotient"):
+        whole, size = part.args
+        rest = (ex.modulo(whole, size),)
+        times = number(terms.get(rest, 0))
+        multiples = ex.polynomial(ex.multiply(times, ex.multiply(size, part)))
+        if times is not ZERO and all(terms.get(monomial) == factor for monomial, factor in multiples.items()):
+            others = {monomial: factor for monomial, factor in terms.items() if monomial not in {*multiples, rest}}
+            return _regrouped(ex.add(ex.multiply(times, whole), from_polynomial(others)))
     return place

@@ -92,8 +92,6 @@ class Comparer:
             )
             for side, model in enumerate(self.models)
         )
-        for tensors in self.sides:
-            tensors.infer_shapes()
         # Layer by layer, as the number of elements that one value is made of at once is limited.
         self.results = [*self._written(pairs), *self._outputs(outputs)]
 

@@ -147,13 +147,6 @@ class DefinedTensors(Elements):
                         makers.setdefault(size, dimension((node.index, value.port, axis)))
         return makers
 
-    def infer_shapes(self) -> None:
-        """Infer all sizes in order, so that none takes all upstream at once."""
-        for node in self.graph.nodes:
-            for value in node.outputs:
-                if self._sizes.shape(value) is not None:
-                    self.shape(value)
-
     def _inferred(self, dimension: Expr) -> Expr:
         size = super()._inferred(self._makers.get(dimension, dimension))
         if size is not None:
