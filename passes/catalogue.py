@@ -27,6 +27,7 @@ _ROOMS = {
     ),
     "caches": (
         "copy-shared-caches",
+        "expand-latents",
         "grow-caches",
         "insert-reorder",
         "insert-snapshot",

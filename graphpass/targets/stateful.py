@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.dialects.openvino.frontend import LOWERED
@@ -39,6 +40,7 @@ class StatefulTarget(Target):
         feeds_positions: Whether it feeds positions to models that need none, too.
         drops_identities: Whether operators that give their input are dropped.
         encoders: Whether it runs models without caches that read a text whole.
+        expands_latents: Whether keys and values are kept instead of latents, since no kernel appends to those.
         copies_shared: Whether a cache that several attention read is kept for each, since no kernel shares one.
         hides_positions: Whether callers hide past positions by the mask, which windows must not count.
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
@@ -55,6 +57,7 @@ class StatefulTarget(Target):
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
     copies_shared: ClassVar[bool] = False
+    expands_latents: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
@@ -133,6 +136,7 @@ class StatefulTarget(Target):
             "expose-window",
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
             "expose-alibi",
+            *_if(self.expands_latents and find_latents(model), "expand-latents"),
             "standardize-layout",  # next to make-stateful, which asks for the same inventory
             *_if(self.copies_shared and self.cache == "beam" and _shares(inventory), "copy-shared-caches"),
             *_if(not inventory.stateful, "make-stateful"),

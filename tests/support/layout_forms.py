@@ -81,9 +81,9 @@ def latent() -> OnnxModel:
     return build.model()
 
 
-def latent_head() -> OnnxModel:
+def latent_head(tokens: str = "ids") -> OnnxModel:
     """A latent laid out as one head, and keys into which both parts are written, as transformers 5 exports them."""
-    build = started()
+    build = started(tokens)
     past, past_part = build.input("past_latent", ["B", 1, "P", LATENT]), build.input("past_part", ["B", 1, "P", 2])
     new = build.op("Unsqueeze", build.op("MatMul", "hidden", build.weight(HIDDEN, LATENT)), build.ints(1))
     whole = build.op("Concat", past, new, axis=2)

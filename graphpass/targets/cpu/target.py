@@ -26,6 +26,7 @@ class CPU(StatefulTarget):
     seq2seq = True
     encoders = True
     copies_shared = True
+    expands_latents = True
     hides_positions = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)

@@ -68,6 +68,11 @@ class ORTGenAI(ORT):
         return True
 
     @property
+    def expands_latents(self) -> bool:
+        """See `ORT.expands_latents`: GroupQueryAttention keeps keys and values alone."""
+        return True
+
+    @property
     def feeds_positions(self) -> bool:
         """See `ORT.feeds_positions`; ``position_inputs.cpp`` of onnxruntime-genai counts them by the mask."""
         return True

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.latents import find_latents
 from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Observation
 from graphpass.engine.passes import Pass
@@ -89,6 +90,11 @@ class ORT(Target):
         return False
 
     @property
+    def expands_latents(self) -> bool:
+        """Return whether keys and values are kept instead of latents."""
+        return False
+
+    @property
     def feeds_positions(self) -> bool:
         """Return whether ``position_ids`` is fed to models that have it, and counts no padding."""
         return False
@@ -142,6 +148,7 @@ class ORT(Target):
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]
         steps += ["separate-past"] if inside else []
+        steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
         # Norms go first: heads that are normed change places once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"

@@ -139,24 +139,24 @@ def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequ
 
 
 def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Write bodies that read an index plus one number alone as functions of the sum.
+    """Write bodies that read an index and one offset as functions of the sum.
 
     Returns:
         The bodies, and the sum that each new index stands for.
     """
-    offsets: dict[Expr, set[float]] = {}
+    offsets: dict[Expr, set[Expr]] = {}
     for part in ex.walk(*bodies):
         for index in part.operands:
             if index.op == "index" and index not in bounds:
-                terms = ex.polynomial(part) if part.op == "sum" else {}
-                is_offset = terms.keys() == {(index,), ()} and terms[index,] == 1
-                offsets.setdefault(index, set()).add(terms[()] if is_offset else 0)
+                rest = ex.subtract(part, index) if part.op == "sum" else ZERO
+                is_offset = not any(other.op == "index" for other in ex.walk(rest))
+                offsets.setdefault(index, set()).add(rest if is_offset else ZERO)
     arguments = dict[Expr, Expr]()
     for index, amounts in offsets.items():
-        if len(amounts) == 1 and (amount := amounts.pop()) > 0:
+        if len(amounts) == 1 and (amount := amounts.pop()) is not ZERO:
             moved = ex.index(f"{index.args[0]}+", index.args[1])
-            bodies = [ex.substitute(body, {index: ex.subtract(moved, number(amount))}) for body in bodies]
-            arguments[moved] = ex.add(index, number(amount))
+            bodies = [ex.substitute(body, {index: ex.subtract(moved, amount)}) for body in bodies]
+            arguments[moved] = ex.add(index, amount)
     return bodies, arguments
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,13 +24,14 @@ from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
+from graphpass.verify.structure.latents import expanded, latent_leaves, latents_of, leaf_of
 from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
-from graphpass.verify.structure.tensors import CacheWindow
+from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class Comparer:
             unpadded: Whether to compare for rows without padding alone, whose positions count on from the past.
         """
         self.models = reference, candidate = models
-        pairs = list(paired(reference, candidate))
+        self.expanded = expanded(reference, candidate)
+        own = {pair.cache for pair in self.expanded}
+        pairs = [pair for pair in paired(reference, candidate) if pair.candidate not in own]
         self.pairs = tuple(pairs)
         self.shared = list(never_selected(self.models, pairs))
         halves = _halves(reference)
@@ -82,16 +85,15 @@ class Comparer:
         definitions = Definitions(Algebra(self.angles, limit, neutral), KnownMasks())
         constants = Constants(self.angles, weights)
         both = constants, constants.by_blocks(reference.graph)
-        self.sides = tuple(
-            LoopTensors(
-                models[side],
-                table(),
-                read_inputs(model, leaves_of(self.models, pairs, side), unpadded=unpadded),
-                definitions,
-                both[side],
-            )
-            for side, model in enumerate(self.models)
-        )
+
+        def tensors(side: int, more: Mapping[int, Leaf]) -> LoopTensors:
+            leaves = {**leaves_of(models, pairs, side), **more}
+            inputs = read_inputs(models[side], leaves, unpadded=unpadded)
+            return LoopTensors(models[side], table(), inputs, definitions, both[side])
+
+        first = tensors(0, latent_leaves(self.expanded, reference))
+        more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
+        self.sides = first, tensors(1, more)
         # Layer by layer, as the number of elements that one value is made of at once is limited.
         self.results = [*self._written(pairs), *self._outputs(outputs)]
 
@@ -106,9 +108,14 @@ class Comparer:
 
     def _written(self, pairs: Collection[Carried]) -> Iterable[ComparedResult]:
         by_name = {pair.name: pair for pair in pairs}
+        replaced = latents_of(self.expanded)
+        for extra in self.expanded:
+            axes = (0, 1, 2, 3)
+            value, windows = written(self.models[1], extra.cache), (None, extra.window)
+            yield ComparedResult(extra.cache.name, extra.source, value, (axes, axes), windows)
         for cache in analyze_caches(self.models[0]).caches:
             value = written(self.models[0], cache)
-            if value is None:
+            if value is None or cache in replaced:
                 continue
             pair = by_name.get(cache.name)
             if pair is None:

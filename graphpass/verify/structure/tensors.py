@@ -67,6 +67,7 @@ class Leaf:
         selectors: Inputs with the row that each row continues, if rows of the other model's cache were selected before
             the step.
         window: The part that the other model has, if that is smaller.
+        past: Elements as expressions of the other model's caches, if it keeps others.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Leaf:
     is_cut: bool = False
     selectors: frozenset[str] = frozenset()
     window: CacheWindow | None = None
+    past: Callable[[Index], Expr] | None = None
 
     def place(self, index: Index) -> Index:
         """Return an index into the tensor as one into the common form."""
@@ -208,13 +210,20 @@ class DefinedTensors(Elements):
             row = index[leaf.batch]
             if row.op == "read" and row.args[0] in leaf.selectors:
                 index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
+            elif leaf.past is not None:
+                raise UnknownError("its rows are not selected")
             else:
                 name = f"{name}, rows not selected"
-        # An input that is not a paired cache may have the same name.
+
+        def element(index: Index) -> Expr:
+            # An input that is not a paired cache may have the same name.
+            place = leaf.place(index)
+            return ex.read(("cache", name), place, sort) if leaf.past is None else leaf.past(place)
+
         window = leaf.window
         if window is None:
-            return ex.read(("cache", name), leaf.place(index), sort)
-        result = ex.read(("cache", name), leaf.place(window.shifted(index, -window.first)), sort)
+            return element(index)
+        result = element(window.shifted(index, -window.first))
         other = ZERO if window.is_filled else ex.read(("cache", f"{name}, further"), leaf.place(index), sort)
         place, end = index[window.axis], window.first + window.count
         inside = ex.conjunction(ex.at_most(ex.number(window.first), place), ex.less(place, ex.number(end)))

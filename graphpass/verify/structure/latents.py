@@ -1,0 +1,146 @@
+"""Caches of keys and values in place of the latents that the reference keeps.
+
+The candidate's cache is taken for the reference's keys or values of past positions. That holds before a step if it
+holds after each one: the comparison shows that keys and values of all positions are equal in both models then. Those of
+one position have to be the same in all steps: the reference computes them from its caches alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.mask import BATCH, PAST
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.latents import find_latents
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Index, UnknownError
+from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import SHAPE_READERS
+from graphpass.verify.structure.caches import SELECTORS
+from graphpass.verify.structure.definitions import Definition
+from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors, Leaf
+
+#: Layout of keys and values.
+_LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A cache of the candidate alone.
+
+    Attributes:
+        cache: The cache.
+        source: The reference's keys or values of all positions.
+        latents: The reference's caches of the layer.
+        window: The part of the cache that the reference has, if zeros fill the rest.
+    """
+
+    cache: Cache
+    source: Value
+    latents: tuple[Cache, ...]
+    window: CacheWindow | None = None
+
+
+def expanded(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
+    """Return caches of keys and values of layers for which the reference caches latents."""
+    layers = {latents.caches[0].layer: latents for latents in find_latents(reference)}
+    if not layers or find_latents(candidate):
+        return ()
+    found = []
+    for cache in analyze_caches(candidate).of_kind("kv"):
+        latents = layers.get(cache.layer)
+        if latents is None or cache.axes != _LAYOUT or cache.role not in {"key", "value"}:
+            continue
+        attention = latents.attention
+        source = attention.key if cache.role == "key" else attention.value
+        if source is None or attention.key_is_transposed:
+            continue
+        if _is_of_caches(reference.graph, source, latents.caches):
+            found.append(Expanded(cache, source, latents.caches, _window(reference, source, cache)))
+    return tuple(found)
+
+
+def _window(reference: Model, source: Value, cache: Cache) -> CacheWindow | None:
+    sizes, size = reference.analysis(infer_sizes).shape(source), (cache.shape or (None,))[-1]
+    count = sizes[3].as_number if sizes is not None else None
+    is_larger = isinstance(count, int) and isinstance(size, int) and size > count
+    return CacheWindow(3, 0, int(count or 0), is_filled=True) if is_larger else None
+
+
+def _is_of_caches(graph: Graph, source: Value, caches: Iterable[Cache]) -> bool:
+    """Return whether a value is computed from caches after the step, constants and sizes alone."""
+    written = {graph.writes[str(cache.write)].source() for cache in caches if cache.write is not None}
+
+    def inputs(node: Node) -> tuple[Value | None, ...]:
+        is_end = node.op in SHAPE_READERS or any(output in written for output in node.outputs)
+        return () if is_end else node.inputs
+
+    return all(node.op not in {"Parameter", "ReadValue"} for node in graph.backward([source], inputs))
+
+
+def latents_of(pairs: Iterable[Expanded]) -> set[Cache]:
+    """Return the reference's caches of layers whose keys and values are both kept."""
+    pairs = list(pairs)
+    times = Counter(cache for pair in pairs for cache in pair.latents)
+    return {cache for cache, count in times.items() if count == 2}
+
+
+def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf]:
+    """Return the leaves of the reference's latents by the node that reads them."""
+    caches = {cache for pair in pairs for cache in pair.latents}
+    return {
+        reference.graph.reads[cache.read].index: Leaf(cache.name, tuple(range(len(cache.shape or ()))), None)
+        for cache in caches
+    }
+
+
+def leaf_of(pair: Expanded, reference: DefinedTensors, candidate: Model) -> Leaf:
+    """Return the leaf of a cache: the reference's keys or values of past positions."""
+    selectors = SELECTORS & candidate.graph.parameters.keys() - reference.graph.parameters.keys()
+    past = _past(pair, reference)
+    return Leaf(pair.cache.name, (0, 1, 2, 3), 0, selectors=frozenset(selectors), window=pair.window, past=past)
+
+
+def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
+    made: list[Expr] = []
+
+    def past(index: Index) -> Expr:
+        sizes = reference.shape(pair.source)
+        own = tuple(ex.index(f"past {axis}", size) for axis, size in enumerate((BATCH, sizes[1], PAST, sizes[3])))
+        if not made:
+            made.append(reference.definitions.algebra.cases(reference.of(pair.source, own)))
+        if not _is_kept(made[0]):
+            raise UnknownError("what the reference computes of its caches depends on the step")
+        return ex.substitute(made[0], dict(zip(own, index, strict=True)))
+
+    return past
+
+
+def _is_kept(expr: Expr) -> bool:
+    """Return whether an element is the same in all steps.
+
+    It is if caches and constants alone decide it.
+    """
+    pending, seen = [expr], set[Expr]()
+    while pending:
+        part = pending.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if part.op == "index":
+            # A sum over all positions changes with their number.
+            if str(part.args[0]).startswith("r") and any(size.op == "length" for size in ex.walk(part.args[1])):
+                return False
+            continue
+        if part.op in {"length", "opaque"} or (part.op == "read" and isinstance(part.args[0], str)):
+            return False
+        if part.op == "read" and isinstance(part.args[0], Definition):
+            pending += part.args[0].bodies
+        pending += part.operands
+    return True

@@ -1,0 +1,148 @@
+"""Compute values for the new positions of a step alone; see the pass `expand-latents`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from graphpass.analysis.caches.step_lengths import Length
+from graphpass.analysis.equations.sampled_step import find_step_lengths
+from graphpass.analysis.symbolic.equal_sizes import Vector, dimensions
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, substitute
+from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.ir.graph import Node, Use, Value
+from graphpass.ir.miss import MissError
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, ELEMENTWISE, GATHERS, LAYOUT, NORMS, REDUCTIONS, SLICES, SOURCES, SPLITS
+from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import fixed_size, is_activation, multiplies_matrices
+from graphpass.passes.attention.step_builder import StepBuilder
+
+#: Compute each position of a result from the same position of their operands.
+_BY_POSITION = CASTS | ELEMENTWISE | GATHERS | LAYOUT | NORMS | REDUCTIONS | SLICES | SPLITS
+_BY_POSITION |= {"Concat", "ConstantOfShape", "ScatterNDUpdate"}
+
+#: Operand of an operator that is the shape of its result.
+_SHAPES = {"Broadcast": 1, "ConstantOfShape": 0, "Reshape": 1}
+
+#: Lengths of a step that count past positions.
+_COUNT_PAST: frozenset[Length] = frozenset({"past", "total"})
+
+
+class NewPositions:
+    """Clones what is computed of all positions, for new ones."""
+
+    def __init__(self, model: Model, rewriter: Rewriter, joined: Mapping[Value, Value]) -> None:
+        """Begin at caches.
+
+        Args:
+            model: The model.
+            rewriter: Its rewriter.
+            joined: New positions by the value that joins past and new ones.
+        """
+        self._graph, self._rewriter, self._joined = model.graph, rewriter, joined
+        self._sizes, lengths = model.analysis(infer_sizes), model.analysis(find_step_lengths)
+        self._builder = StepBuilder(model, rewriter)
+        new = next((dimension for dimension, length in lengths.items() if length == "length"), ZERO)
+        self._replaced = {
+            dimension: ZERO if length == "past" else new
+            for dimension, length in lengths.items()
+            if length in _COUNT_PAST
+        }
+
+        def outputs(use: Use) -> tuple[Value, ...]:
+            return use.node.outputs
+
+        given = [node.outputs[0] for node in model.graph.of_op(*SOURCES)]
+        self._downstream, self._given = (
+            {use.node.index for use in model.graph.forward(starts, outputs)} for starts in (joined, given)
+        )
+        self._made: dict[Value, Handle] = {}
+        #: Values that depend on no position.
+        self._free: set[Value] = set()
+
+    def of(self, value: Value) -> Handle:
+        """Return ``value`` for the new positions.
+
+        Raises:
+            MissError: An operator computes one position of others, or a size is not known.
+        """
+        pending = [value]
+        while pending:
+            current = pending[-1]
+            made = self._made.get(current) or self._kept(current)
+            if made is not None:
+                self._made[current] = made
+                pending.pop()
+                continue
+            node = self._graph.producer(current)
+            missing = [source for source in node.inputs if source is not None and source not in self._made]
+            if missing:
+                pending += missing
+                continue
+            if all(source is None or source in self._free for source in node.inputs):
+                self._free.update(node.outputs)
+            else:
+                self._require(current)
+            self._clone(node)
+        return self._made[value]
+
+    def _kept(self, value: Value) -> Handle | None:
+        """Return a value that is not to be cloned."""
+        if value in self._joined:
+            return self._rewriter.native(self._joined[value])
+        content = self._content(value)
+        if value.node not in self._downstream and not any(map(self._counts_past, content or self._shape(value))):
+            if content is None and value.node in self._given:
+                raise MissError(self._graph.producer(value), "it depends on the tokens of a step")
+            self._free.add(value)
+            return self._rewriter.native(value)
+        return None if content is None else self._counted(value, content)
+
+    def _counted(self, value: Value, content: Vector) -> Handle:
+        if not any(map(self._counts_past, content)):
+            self._free.add(value)
+        sizes = tuple(substitute(size, self._replaced) for size in content)
+        if not self._builder.knows(sizes):
+            raise MissError(self._graph.producer(value), "it counts something else than positions")
+        if value not in self._free:
+            self._require_shape(value)
+        made = self._builder.vector(sizes)
+        return made if value.rank else self._rewriter.op("Squeeze", made, axes=[0], name=f"{value.name}/new")
+
+    def _counts_past(self, size: Expr) -> bool:
+        return any(dimension in self._replaced for dimension, _ in dimensions(size))
+
+    def _require_shape(self, count: Value) -> None:
+        """Refuse numbers of positions that are elements, not sizes, of a result."""
+        for use in self._graph.uses(count):
+            is_size = any(self._content(output) is not None for output in use.node.outputs)
+            if use.port != _SHAPES.get(use.node.op) and not is_size:
+                raise MissError(use.node, f"{use.node.op} reads the number of positions")
+
+    def _content(self, value: Value) -> Vector | None:
+        is_size = value.rank in {0, 1} and value.element_type in {"i32", "i64"}
+        return self._sizes.content(value) if is_size else None
+
+    def _shape(self, value: Value) -> Vector:
+        return self._sizes.shape(value) or ()
+
+    def _require(self, value: Value) -> None:
+        """Refuse an operator whose result for a position may depend on others."""
+        node = self._graph.producer(value)
+        is_weighted = multiplies_matrices(node) and not is_activation(self._graph, node.input(1))
+        keeps_positions = any(map(self._counts_past, self._shape(value)))
+        if not keeps_positions or (node.op not in _BY_POSITION and not is_weighted):
+            raise MissError(node, f"{node.op} may compute one position of others")
+
+    def _clone(self, node: Node) -> None:
+        inputs = {port: self._made[source] for port, source in enumerate(node.inputs) if source is not None}
+        name = f"{node.name}/new"
+        if len(node.outputs) == 1:
+            self._made[node.outputs[0]] = self._rewriter.clone(node, inputs, name)
+            return
+        axis = node.attributes.get("axis", 0)
+        sizes = [fixed_size(output, axis) for output in node.outputs]
+        if node.op not in SPLITS or None in sizes:
+            raise MissError(node, "the sizes of its parts are not fixed")
+        parts = self._rewriter.split(inputs[0], axis, [int(size or 0) for size in sizes], name)
+        self._made |= dict(zip(node.outputs, parts, strict=True))
