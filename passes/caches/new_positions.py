@@ -79,8 +79,12 @@ class NewPositions:
             if missing:
                 pending += missing
                 continue
+            self._require_sizes(node)
             if all(source is None or source in self._free for source in node.inputs):
                 self._free.update(node.outputs)
+                if node.index not in self._downstream:
+                    self._made |= {output: self._rewriter.native(output) for output in node.outputs}
+                    continue
             else:
                 self._require(current)
             self._clone(node)
@@ -92,8 +96,11 @@ class NewPositions:
             return self._rewriter.native(self._joined[value])
         content = self._content(value)
         if value.node not in self._downstream and not any(map(self._counts_past, content or self._shape(value))):
+            node = self._graph.producer(value)
+            if node.op in SOURCES:
+                raise MissError(node, "keys or values depend on it")
             if content is None and value.node in self._given:
-                raise MissError(self._graph.producer(value), "it depends on the tokens of a step")
+                return None
             self._free.add(value)
             return self._rewriter.native(value)
         return None if content is None else self._counted(value, content)
@@ -104,20 +111,18 @@ class NewPositions:
         sizes = tuple(substitute(size, self._replaced) for size in content)
         if not self._builder.knows(sizes):
             raise MissError(self._graph.producer(value), "it counts something else than positions")
-        if value not in self._free:
-            self._require_shape(value)
         made = self._builder.vector(sizes)
         return made if value.rank else self._rewriter.op("Squeeze", made, axes=[0], name=f"{value.name}/new")
 
     def _counts_past(self, size: Expr) -> bool:
         return any(dimension in self._replaced for dimension, _ in dimensions(size))
 
-    def _require_shape(self, count: Value) -> None:
-        """Refuse numbers of positions that are elements, not sizes, of a result."""
-        for use in self._graph.uses(count):
-            is_size = any(self._content(output) is not None for output in use.node.outputs)
-            if use.port != _SHAPES.get(use.node.op) and not is_size:
-                raise MissError(use.node, f"{use.node.op} reads the number of positions")
+    def _require_sizes(self, node: Node) -> None:
+        """Refuse lengths of the step that are elements, not sizes, of a result."""
+        for port, source in enumerate(node.inputs):
+            content = self._content(source) if source is not None else None
+            if port != _SHAPES.get(node.op) and any(map(dimensions, content or ())):
+                raise MissError(node, f"{node.op} reads a length of the step")
 
     def _content(self, value: Value) -> Vector | None:
         is_size = value.rank in {0, 1} and value.element_type in {"i32", "i64"}
