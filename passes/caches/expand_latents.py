@@ -74,9 +74,8 @@ class ExpandLatents(Pass[Model]):
 
 
 def _keys_and_values(latents: Latents) -> tuple[Value, Value]:
-    attention = latents.attention
-    key, value = attention.key, attention.value
-    if key is None or value is None or attention.key_is_transposed or (key.rank, value.rank) != (4, 4):
+    attention, key, value = latents.attention, latents.key, latents.value
+    if key is None or value is None:
         raise MissError(attention.node, "its keys and values are not [batch, heads, sequence, head_dim]")
     if len(latents.caches) != 2:
         raise MissError(attention.node, f"it reads {len(latents.caches)} caches, not a latent and a rotated part")

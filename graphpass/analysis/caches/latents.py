@@ -12,6 +12,7 @@ from graphpass.analysis.attention.reads import attention_reads
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.cache import Cache
+from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 
 
@@ -22,10 +23,14 @@ class Latents:
     Attributes:
         attention: The attention.
         caches: The latent, and the rotated part of keys if it is kept apart.
+        key: ``[batch, heads, sequence, head_dim]``; ``None`` if it has no such form.
+        value: In the same layout.
     """
 
     attention: Attention
     caches: tuple[Cache, ...]
+    key: Value | None
+    value: Value | None
 
 
 def find_latents(model: Model) -> tuple[Latents, ...]:
@@ -40,5 +45,17 @@ def find_latents(model: Model) -> tuple[Latents, ...]:
         }
         read = tuple(cache for cache, mine in by_cache.items() if mine)
         if any(place.has("weights") for mine in by_cache.values() for place in mine):
-            layers.append(Latents(attention, read))
+            layers.append(Latents(attention, read, _key(graph, attention), _of_rank_4(attention.value)))
     return tuple(layers)
+
+
+def _key(graph: Graph, attention: Attention) -> Value | None:
+    key = _of_rank_4(attention.key)
+    if key is None or not attention.key_is_transposed:
+        return key
+    node = graph.producer(key)
+    return node.source() if node.op == "Transpose" and node.attributes["order"] == (0, 1, 3, 2) else None
+
+
+def _of_rank_4(value: Value | None) -> Value | None:
+    return value if value is not None and value.rank == 4 else None

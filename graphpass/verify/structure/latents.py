@@ -26,6 +26,9 @@ from graphpass.verify.structure.caches import SELECTORS
 from graphpass.verify.structure.definitions import Definition
 from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors, Leaf
 
+#: Axes of keys and values, and of transposed keys, in the order of the layout.
+_ORDER, _TRANSPOSED = (0, 1, 2, 3), (0, 1, 3, 2)
+
 #: Layout of keys and values.
 _LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
@@ -37,12 +40,14 @@ class Expanded:
     Attributes:
         cache: The cache.
         source: The reference's keys or values of all positions.
+        order: Axes of the source in the cache's order.
         latents: The reference's caches of the layer.
         window: The part of the cache that the reference has, if zeros fill the rest.
     """
 
     cache: Cache
     source: Value
+    order: tuple[int, ...]
     latents: tuple[Cache, ...]
     window: CacheWindow | None = None
 
@@ -57,18 +62,19 @@ def expanded(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
         latents = layers.get(cache.layer)
         if latents is None or cache.axes != _LAYOUT or cache.role not in {"key", "value"}:
             continue
-        attention = latents.attention
-        source = attention.key if cache.role == "key" else attention.value
-        if source is None or attention.key_is_transposed:
+        attention, is_key = latents.attention, cache.role == "key"
+        source = attention.key if is_key else attention.value
+        if source is None or source.rank != len(_ORDER) or not _is_of_caches(reference.graph, source, latents.caches):
             continue
-        if _is_of_caches(reference.graph, source, latents.caches):
-            found.append(Expanded(cache, source, latents.caches, _window(reference, source, cache)))
+        order = _TRANSPOSED if is_key and attention.key_is_transposed else _ORDER
+        window = _window(reference, source, order, cache)
+        found.append(Expanded(cache, source, order, latents.caches, window))
     return tuple(found)
 
 
-def _window(reference: Model, source: Value, cache: Cache) -> CacheWindow | None:
+def _window(reference: Model, source: Value, order: tuple[int, ...], cache: Cache) -> CacheWindow | None:
     sizes, size = reference.analysis(infer_sizes).shape(source), (cache.shape or (None,))[-1]
-    count = sizes[3].as_number if sizes is not None else None
+    count = sizes[order[3]].as_number if sizes is not None else None
     is_larger = isinstance(count, int) and isinstance(size, int) and size > count
     return CacheWindow(3, 0, int(count or 0), is_filled=True) if is_larger else None
 
@@ -104,7 +110,7 @@ def leaf_of(pair: Expanded, reference: DefinedTensors, candidate: Model) -> Leaf
     """Return the leaf of a cache: the reference's keys or values of past positions."""
     selectors = SELECTORS & candidate.graph.parameters.keys() - reference.graph.parameters.keys()
     past = _past(pair, reference)
-    return Leaf(pair.cache.name, (0, 1, 2, 3), 0, selectors=frozenset(selectors), window=pair.window, past=past)
+    return Leaf(pair.cache.name, _ORDER, 0, selectors=frozenset(selectors), window=pair.window, past=past)
 
 
 def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
@@ -112,9 +118,12 @@ def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
 
     def past(index: Index) -> Expr:
         sizes = reference.shape(pair.source)
-        own = tuple(ex.index(f"past {axis}", size) for axis, size in enumerate((BATCH, sizes[1], PAST, sizes[3])))
+        ranges = (BATCH, sizes[pair.order[1]], PAST, sizes[pair.order[3]])
+        own = tuple(ex.index(f"past {axis}", size) for axis, size in enumerate(ranges))
         if not made:
-            made.append(reference.definitions.algebra.cases(reference.of(pair.source, own)))
+            made.append(
+                reference.definitions.algebra.cases(reference.of(pair.source, tuple(own[axis] for axis in pair.order)))
+            )
         if not _is_kept(made[0]):
             raise UnknownError("what the reference computes of its caches depends on the step")
         return ex.substitute(made[0], dict(zip(own, index, strict=True)))

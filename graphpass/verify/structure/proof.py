@@ -110,9 +110,8 @@ class Comparer:
         by_name = {pair.name: pair for pair in pairs}
         replaced = latents_of(self.expanded)
         for extra in self.expanded:
-            axes = (0, 1, 2, 3)
             value, windows = written(self.models[1], extra.cache), (None, extra.window)
-            yield ComparedResult(extra.cache.name, extra.source, value, (axes, axes), windows)
+            yield ComparedResult(extra.cache.name, extra.source, value, (extra.order, (0, 1, 2, 3)), windows)
         for cache in analyze_caches(self.models[0]).caches:
             value = written(self.models[0], cache)
             if value is None or cache in replaced:
