@@ -156,12 +156,15 @@ def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | No
 
     Zeros and nothing, which pasts begin with, are ``None``, and so are inputs.
     """
-    values: list[Value | None] = []
-    for model, cache in zip(models, (pair.reference, pair.candidate), strict=True):
-        read = model.graph.reads.get(cache.read)
-        value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
-        values.append(None if value is None or _is_zero(model.graph, value) else value)
-    return values
+    caches = pair.reference, pair.candidate
+    return [first_value(model, cache) for model, cache in zip(models, caches, strict=True)]
+
+
+def first_value(model: Model, cache: Cache) -> Value | None:
+    """Return the first value of a variable; ``None`` for zeros, nothing, and an input."""
+    read = model.graph.reads.get(cache.read)
+    value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
+    return None if value is None or _is_zero(model.graph, value) else value
 
 
 def _is_zero(graph: Graph, value: Value) -> bool:

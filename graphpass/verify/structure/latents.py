@@ -22,7 +22,7 @@ from graphpass.ir.cache import Axes, Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
-from graphpass.verify.structure.caches import SELECTORS
+from graphpass.verify.structure.caches import SELECTORS, first_value
 from graphpass.verify.structure.definitions import Definition
 from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors, Leaf
 
@@ -61,6 +61,9 @@ def expanded(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
     for cache in analyze_caches(candidate).of_kind("kv"):
         latents = layers.get(cache.layer)
         if latents is None or cache.axes != _LAYOUT or cache.role not in {"key", "value"}:
+            continue
+        begun = [first_value(candidate, cache), *(first_value(reference, latent) for latent in latents.caches)]
+        if any(value is not None for value in begun):
             continue
         attention, is_key = latents.attention, cache.role == "key"
         source = attention.key if is_key else attention.value
