@@ -77,8 +77,8 @@ class RenameVariables(Pass[OpenVINOModel]):
 
 def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
     caches = inventory.of_kind("kv", "linear")
-    # A latent that is read as key and as value takes the word that its layer lacks.
-    words = {cache.name: role for layer in roles_by_layer(inventory) for role, cache in layer.items()}
+    # A latent that is read as key and as value takes the role that its layer lacks.
+    roles = {cache.name: role for layer in roles_by_layer(inventory) for role, cache in layer.items()}
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
     names = {}
@@ -89,21 +89,21 @@ def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
                 f"cache {cache.name} holds several in one tensor, for which there is no name",
                 "run unpack before it",
             )
-        word = words.get(cache.name, cache.role)
-        if word not in _ROLES:
-            roles = " or ".join(_SAID[cache.kind])
+        role = roles.get(cache.name, cache.role)
+        if role not in _ROLES:
+            known = " or ".join(_SAID[cache.kind])
             raise UnsupportedError(
                 "GP342",
-                f"the role of cache {cache.name} is {word}, for which there is no name",
-                f"declare it with --cache {cache.name}={cache.kind},role={roles}"
-                if word == "unknown"
+                f"the role of cache {cache.name} is {role}, for which there is no name",
+                f"declare it with --cache {cache.name}={cache.kind},role={known}"
+                if role == "unknown"
                 else "NPUW knows keys, values, windows and recurrent states alone",
             )
-        role = _ROLES[word]
-        number = counted[role]
-        counted[role] += 1
+        word = _ROLES[role]
+        number = counted[word]
+        counted[word] += 1
         if is_dense:
-            names[cache.name] = f"past_key_values.{number}.{role}present.{number}.{role}"
+            names[cache.name] = f"past_key_values.{number}.{word}present.{number}.{word}"
         else:
-            names[cache.name] = f"cache_params.past.{role}.{number}cache_params.present.{role}.{number}"
+            names[cache.name] = f"cache_params.past.{word}.{number}cache_params.present.{word}.{number}"
     return names

@@ -161,7 +161,7 @@ def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | No
 
 
 def first_value(model: Model, cache: Cache) -> Value | None:
-    """Return the first value of a variable; ``None`` for zeros, nothing, and an input."""
+    """Return the first value of a variable; ``None`` if it begins empty or with zeros."""
     read = model.graph.reads.get(cache.read)
     value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
     return None if value is None or _is_zero(model.graph, value) else value

@@ -7,6 +7,7 @@ import pytest
 from openvino.op.util import Variable, VariableInfo
 from support.cache_graphs import Renaming, TinyDecoder, renamed
 from support.decode import compiled, greedy
+from support.layout_forms import latent_head
 from support.loaded import onnx_model, openvino_model
 from support.memories import memory
 from support.models import export, reference
@@ -102,6 +103,11 @@ def test_a_role_that_is_not_known_is_refused():
         piped(model, ToOpenVINO(), MakeStateful(), RenameVariables())
     assert caught.value.id == "GP342"
     assert "role=key or value" in str(caught.value.hint)
+
+
+def test_a_latent_takes_the_role_that_its_layer_lacks():
+    after, _ = piped(latent_head(), ToOpenVINO(), MakeStateful(), RenameVariables())
+    assert variables(after) == {f"past_key_values.0.{role}present.0.{role}" for role in ("key", "value")}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("llama", "kv"), ("qwen3_next", "linear")])

@@ -19,7 +19,7 @@ SIZES = {"hidden": 64, "inner": 48}
 
 
 def layer(form: str, router: str, columns: str = "halves", **sizes: Any) -> Model:
-    """Return a layer whose result has another size than its tokens, so that it is no state."""
+    """Return a layer whose result has a size of its own: one like the tokens would count as their state."""
     model = experts(form, router, columns, **(SIZES | sizes))
     graph = model.proto.graph
     graph.node[-1].output[0] = "whole"
