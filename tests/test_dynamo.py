@@ -17,6 +17,7 @@ from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.runtime import open_session
 from graphpass.verify import compare
+from graphpass.verify.structure.proof import compare_structures
 
 #: A sliding window of 8 in all layers; in the first of two, in operators of opset 23; caches of latents.
 MODELS = {"mistral": "onnx-18", "gemma3_text": "onnx-23", "deepseek_v3": "onnx-18"}
@@ -114,10 +115,14 @@ class TestLatentCaches:
         assert sorted(cache.shape[-1] for cache in caches) == [8, 8, 16, 16]
         assert {cache.axes.sequence for cache in caches} == {2}
 
-    def test_are_refused_where_attention_has_to_hold_them(self):
-        made = converted(exported("deepseek_v3")).model
+    def test_keys_and_values_are_kept_where_attention_has_to_hold_them(self):
+        model = exported("deepseek_v3")
+        made = converted(model).model
         findings = graphpass.get_target("cpu").predict(made, analyze_caches(made))
-        assert [one.verdict for one in findings if one.subject == "attention"] == ["not fused"] * 2
+        assert [one.verdict for one in findings if one.subject == "attention"] == ["fused"] * 2
+        proof = compare_structures(model, made)
+        assert proof is not None
+        assert proof.unpadded == proof.operators
 
 
 def test_wrong_opset_23_attention_is_left():
