@@ -17,7 +17,7 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, CASTS, COMPARISONS, EXTREMA, MOVES, SLICES, UNARY
+from graphpass.ir.operators import CASTS, COMPARISONS, MOVES, POSITIONWISE, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import is_activation
 
@@ -29,7 +29,7 @@ _TOWARDS_ANGLES = (
 )
 
 #: Operators between positions and the factors by which they scale activations.
-_TOWARDS_FACTORS = ARITHMETIC | CASTS | EXTREMA | MOVES | UNARY | {"Power"}
+_TOWARDS_FACTORS = POSITIONWISE | MOVES
 
 
 #: Takes each number of a row of a table by itself, as GPT-J does.

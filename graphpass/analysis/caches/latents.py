@@ -5,6 +5,7 @@ Source: DeepSeek-V2, multi-head latent attention.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import find_attention
@@ -36,17 +37,18 @@ class Latents:
 def find_latents(model: Model) -> tuple[Latents, ...]:
     """Return the latents of ``model`` by attention, outside of bodies."""
     graph, reads = model.graph, model.analysis(attention_reads)
-    caches = analyze_caches(model).of_kind("kv")
-    layers = []
-    for attention in model.analysis(find_attention):
-        by_cache = {
-            cache: [read for read in reads.get(graph.reads[cache.read].index, ()) if read.attention == attention]
-            for cache in caches
-        }
-        read = tuple(cache for cache, mine in by_cache.items() if mine)
-        if any(place.has("weights") for mine in by_cache.values() for place in mine):
-            layers.append(Latents(attention, read, _key(graph, attention), _of_rank_4(attention.value)))
-    return tuple(layers)
+    caches: defaultdict[int, dict[Cache, None]] = defaultdict(dict)
+    weighted: set[int] = set()
+    for cache in analyze_caches(model).of_kind("kv"):
+        for read in reads.get(graph.reads[cache.read].index, ()):
+            caches[read.attention.node.index][cache] = None
+            if read.has("weights"):
+                weighted.add(read.attention.node.index)
+    return tuple(
+        Latents(attention, tuple(caches[index]), _key(graph, attention), _of_rank_4(attention.value))
+        for attention in model.analysis(find_attention)
+        if (index := attention.node.index) in weighted
+    )
 
 
 def _key(graph: Graph, attention: Attention) -> Value | None:
