@@ -16,6 +16,7 @@ from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect, Dimension, Port
 from graphpass.progress import stage
+from graphpass.storage.scratch_file import ScratchFile
 from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
@@ -372,11 +373,13 @@ def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *
     check_unchanged(model.weight_files)
     if not share:
         return Written()
-    for location, file in files.items():
+    # Weights that a pass made are not the input's; they may lie on another file system.
+    shared = {location: file for location, file in files.items() if ScratchFile.find(location) is None}
+    for location, file in shared.items():
         if not (folder / location).samefile(file):
             reason = f"{file} cannot be shared: the file system makes no hard link from there to the result"
             raise UsageError("GP230", reason, "write on the same file system, or with --weights copy")
-    return Written(tuple(files.values()))
+    return Written(tuple(shared.values()))
 
 
 def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) -> Written:

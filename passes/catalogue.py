@@ -24,6 +24,7 @@ _ROOMS = {
         "keep-cross-caches",
         "lower-attention",
         "separate-past",
+        "tabulate-angles",
     ),
     "caches": (
         "copy-shared-caches",
@@ -50,6 +51,7 @@ _ROOMS = {
         "to-openvino",
     ),
     "devices": (
+        "flatten-norms",
         "fuse-functions",
         "fuse-quantized-weights",
         "fuse-skip-norms",

@@ -18,7 +18,7 @@ _BASE = "model"
 _WORTH_SHARING = 1 << 16
 
 
-def preparation(model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
+def preparation(model: Model, dialect: Dialect, split: Split) -> tuple[Pass[Any], ...]:
     """Return passes that leave attention nothing but positions that its mask shows, in ``dialect``."""
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.engine.pipeline import parse_target
@@ -26,7 +26,7 @@ def preparation(model: Model, dialect: Dialect) -> tuple[Pass[Any], ...]:
 
     inventory = analyze_caches(model)
     if dialect == "onnx":
-        return parse_target("qnn{precision=f32}").pipeline(model)
+        return parse_target(f"qnn{{precision=f32,capacity={split.capacity}}}").pipeline(model)
     usual = get_target("cpu").pipeline(model)
     end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
     extended = [step.name for step in usual if step.name == "extend-mask-to-past"]

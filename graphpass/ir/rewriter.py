@@ -180,8 +180,8 @@ class Rewriter(ABC):
         """Declare sizes of a Parameter, ReadValue, Result or Assign; ``None`` keeps one."""
 
     @abstractmethod
-    def forget_shapes(self) -> None:
-        """Drop declared shapes of what is computed, so that those of inputs alone hold."""
+    def forget_shapes(self, values: Iterable[Value] | None = None) -> None:
+        """Drop declared shapes of ``values``, or of all that is computed; inputs keep theirs."""
 
     @abstractmethod
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:

@@ -122,7 +122,7 @@ def _split(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> Spl
         refuse_input(loaded, job.output / f"{name}{suffix}")
     # The staging folder comes first, so that a write-protected place is known before long work.
     with staging(job.output) as folder:
-        passes = preparation(loaded, wanted)
+        passes = preparation(loaded, wanted, split)
         prepared, report = loaded, None
         # The preparation; weights; a pipeline and a file for each part; proof.
         expect((len(passes) > 0) + 1 + 2 * len(PHASES) + job.verify, STAGES)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.split import Split
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.runtime import open_pair, open_session
+from graphpass.runtime.backends.onnxruntime_in_place import capacity_in_place
 from graphpass.runtime.embedding_model import let_take_ids
 from graphpass.runtime.sessions.session import DecodeSession
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
@@ -51,14 +53,24 @@ def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split, 
     vocabulary = Vocabulary.of(sessions[0], None)
     runs: list[SequenceRun] = []
     divergence = None
+    room = _room(reference, split)
     lengths = {1, max(split.chunk - 1, 1), split.chunk, min(split.chunk + 1, split.prompt), split.prompt}
-    for number, length in enumerate(sorted(lengths)):
-        steps = min(_STEPS, split.capacity - length)
+    for number, length in enumerate(sorted({min(length, room) for length in lengths})):
+        steps = min(_STEPS, room - length)
         run, divergence = _follow(number, sessions, outputs, vocabulary.prompt(length), steps)
         runs.append(run)
         if divergence is not None:
             break
-    return Comparison(tuple(runs), ("logits",), outputs.largest, divergence, ())
+    skipped = (f"positions from {room} on: the input keeps no more",) if room < split.capacity else ()
+    return Comparison(tuple(runs), ("logits",), outputs.largest, divergence, skipped)
+
+
+def _room(reference: Model, split: Split) -> int:
+    """Return the number of positions that both sides keep."""
+    from graphpass.dialects.onnx.model import OnnxModel
+
+    kept = capacity_in_place(reference, analyze_caches(reference)) if isinstance(reference, OnnxModel) else None
+    return split.capacity if kept is None else min(split.capacity, kept)
 
 
 def _follow(

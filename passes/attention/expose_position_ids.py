@@ -8,6 +8,7 @@ from functools import partial
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.equations.rotation import find_activations
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
 from graphpass.analysis.symbolic.expressions import Expr, add, subtract
@@ -120,6 +121,7 @@ class ExposePositionIds(Pass[Model]):
         for embedding in uses:
             node, port = embedding.use.node, embedding.use.port
             rewriter.redirect(node, port, sources.of(embedding, node.source(port).element_type))
+        rewriter.forget_shapes(_computed_by(model, uses))
         for reshape, shape in _single_rows(graph, uses):
             rewriter.set_shape(reshape, shape)
         rewriter.finish()
@@ -369,6 +371,17 @@ def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node
         sizes = [int(size) for size in target]
         if source[0] == sizes[0] == 1 and -1 in sizes:
             yield node, [0, 0, *sizes[2:]] if sizes[1] == -1 else [0, *sizes[1:]]
+
+
+def _computed_by(model: Model, uses: list[_EmbeddingUse]) -> list[Value]:
+    """Return what is computed of positions alone: they have several rows from now on."""
+    graph, activations = model.graph, model.analysis(find_activations)
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        return () if use.node.index in activations else use.node.outputs
+
+    starts = [value for embedding in uses for value in outputs(embedding.use)]
+    return [*starts, *(value for use in graph.forward(starts, outputs) for value in outputs(use))]
 
 
 def _onward(graph: Graph, use: Use) -> Iterator[Use]:

@@ -14,10 +14,10 @@ from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Node
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS
+from graphpass.ir.operators import CASTS, POSITIONWISE
 from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import head_of
@@ -118,9 +118,34 @@ class MakeStatic(Pass[Model]):
         if model.dialect == "onnx":
             _fold_shapes(model)
             _drop_empty(model)
-        _check_static(model)
+        self._check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
+
+    def _check_static(self, model: Model) -> None:
+        """Check that all sizes are known (else GP393), and declare those of outputs."""
+        rewriter = model.rewriter()
+        for node in model.graph.nodes:
+            for value in node.outputs:
+                if value.name and not _is_static(value):
+                    raise self._open_size(node, value)
+        for result in model.graph.of_op("Result"):
+            rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])
+        rewriter.finish()
+
+    def _open_size(self, node: Node, value: Value) -> UnsupportedError:
+        if sizes := _clashing_sizes(node):
+            return UnsupportedError(
+                "GP393",
+                f"{node.called} reads tensors of {sizes}, with {self.past} past and {self.length} new positions",
+                "a table of the model has fewer positions: take a smaller capacity, or prompt",
+            )
+        return UnsupportedError(
+            "GP393",
+            f"the size of {value.name}, which {node.called} makes, stays open",
+            "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
+            "where passes let each compute all tokens: graphpass split --to openvino",
+        )
 
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
         """Return sizes, ``None`` for those that stay; the mask covers ``masked`` of the past."""
@@ -219,18 +244,18 @@ def _drop_empty(model: Model) -> None:
     rewriter.finish()
 
 
-def _check_static(model: Model) -> None:
-    """Check that all sizes are known (else GP393), and declare those of outputs."""
-    rewriter = model.rewriter()
-    for node in model.graph.nodes:
-        for value in node.outputs:
-            if value.name and (value.shape is None or any(not isinstance(size, int) for size in value.shape)):
-                raise UnsupportedError(
-                    "GP393",
-                    f"the size of {value.name}, which {node.called} makes, stays open",
-                    "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
-                    "where passes let each compute all tokens: graphpass split --to openvino",
-                )
-    for result in model.graph.of_op("Result"):
-        rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])
-    rewriter.finish()
+def _is_static(value: Value) -> bool:
+    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
+
+
+def _clashing_sizes(node: Node) -> str:
+    """Name the shapes of operands that cannot be broadcast to one; empty if they can."""
+    operands = [value for value in node.inputs if value is not None]
+    if node.op not in POSITIONWISE or not all(map(_is_static, operands)):
+        return ""
+    shapes = [tuple(size for size in value.shape or () if isinstance(size, int)) for value in operands]
+    try:
+        numpy.broadcast_shapes(*shapes)
+    except ValueError:
+        return " and ".join(str(list(shape)) for shape in dict.fromkeys(shapes) if shape)
+    return ""

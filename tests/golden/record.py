@@ -238,7 +238,7 @@ def _split(path: Path, *, to_openvino: bool) -> Result:
     from graphpass.engine.split import Split
 
     model, split = graphpass.load(path), Split(prompt=8, chunk=4, capacity=16)
-    prepared = preparation(model, "openvino" if to_openvino else model.dialect)
+    prepared = preparation(model, "openvino" if to_openvino else model.dialect, split)
     with tempfile.TemporaryDirectory() as folder:
         ready = graphpass.PassManager(prepared).run(model).model if prepared else model
         models, _ = stage_split(ready, split, Path(folder))

@@ -1,12 +1,14 @@
-"""Read the numbers that keep norms from dividing by 0."""
+"""Read the numbers that keep norms from dividing by 0; find norms of few channels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, NORMS, REDUCTIONS
+from graphpass.ir.values import fixed_size
 
 #: Attributes that hold it: ONNX's and com.microsoft's norms, OpenVINO's MVN.
 _ATTRIBUTES = ("epsilon", "eps")
@@ -32,3 +34,21 @@ def _epsilons(model: Model) -> Iterator[tuple[str, float]]:
             number = fold_scalar(graph, value)
             if number is not None and 0 < number < _MOST:
                 yield node.name, number
+
+
+def narrow_norms(graph: Graph, width: int) -> Iterator[tuple[Node, int]]:
+    """Yield root mean square norms of few channels whose rows lie along several axes.
+
+    Args:
+        graph: The graph.
+        width: The most channels, along the last axis.
+
+    Yields:
+        The norm and its number of channels.
+    """
+    for norm in graph.of_op("RMSNormalization", "SimplifiedLayerNormalization"):
+        source = norm.source()
+        shape, channels = source.shape, fixed_size(source, -1)
+        is_last = norm.attributes.get("axis", -1) in {-1, (source.rank or 0) - 1}
+        if shape and channels is not None and channels <= width and is_last and any(size != 1 for size in shape[:-2]):
+            yield norm, channels

@@ -138,7 +138,7 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
         remainder = _minus(expr, _times(whole, divisor))
     else:
         for atom in sorted({atom for monomial in polynomial(expr) for atom in monomial}, key=lambda expr: -expr.order):
-            if atom.op != "index":
+            if atom.op not in {"floor_quotient", "index", "modulo"}:
                 continue
             slope, _ = _split(polynomial(expr), atom)
             if slope is not None and slope.as_number is None:

@@ -357,11 +357,12 @@ class OnnxRewriter(Rewriter):
         if axis is not None and tensor.shape is not None and not isinstance(tensor.shape[axis], int):
             tensor.shape = [name if place == axis else size for place, size in enumerate(tensor.shape)]
 
-    def forget_shapes(self) -> None:
+    def forget_shapes(self, values: Iterable[Value] | None = None) -> None:
         """See `Rewriter.forget_shapes`; outputs of the model keep their ranks."""
         graph = self.surgery.graph
         ports = {id(tensor) for tensor in graph.outputs}
-        for tensor in (output for node in graph.nodes for output in node.outputs):
+        every = (output for node in graph.nodes for output in node.outputs)
+        for tensor in every if values is None else map(self.native, values):
             tensor.shape = [None for _ in tensor.shape] if id(tensor) in ports and tensor.shape is not None else None
 
     def _port(self, node: Node) -> gs.Tensor:

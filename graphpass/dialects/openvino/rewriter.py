@@ -331,7 +331,7 @@ class OpenVINORewriter(Rewriter):
         elif node.op == "ReadValue":
             self._reshape_variable(node, lambda shape: _resized(shape, sizes))
 
-    def forget_shapes(self) -> None:
+    def forget_shapes(self, values: Iterable[Value] | None = None) -> None:
         """See `Rewriter.forget_shapes`; none are declared."""
 
     def _reshape_variable(self, node: Node, change: Callable[[openvino.PartialShape], openvino.PartialShape]) -> None:

@@ -6,14 +6,21 @@ onnxruntime-qnn 2.7.0 (`graphpass.targets.qnn.operators`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-from graphpass.engine.findings import Finding
+from graphpass.analysis.caches.step_lengths import POSITIONS
+from graphpass.analysis.equations.computed_positions import computed_by_positions
+from graphpass.analysis.equations.norms import narrow_norms
+from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
-from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu
+from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu, why_wrong
 from graphpass.targets.rules import static_findings
+
+#: Channels up to which HTP norms some sizes wrongly, see the pass `flatten-norms`.
+_NARROW = 32
 
 _BUILDERS = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
 
@@ -24,7 +31,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa:
     if phase is None:
         reason = "its shapes are open, and HTP compiles static ones: graphpass convert --target qnn makes a pair"
         return (Finding.of_model(model, "refused", reason, _BUILDERS),)
-    return (*_operators(model), *static_findings(model, phase))
+    return (*_operators(model), *_inexact(model), *static_findings(model, phase))
 
 
 def predict_pair(prefill: Model, decode: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -33,11 +40,26 @@ def predict_pair(prefill: Model, decode: Model, inventory: Inventory) -> tuple[F
 
 
 def _operators(model: Model) -> Iterator[Finding]:
-    """Yield a finding for the first node of each operator left to the CPU."""
+    """Yield a finding for the first node of each operator that HTP refuses or miscomputes."""
     seen: set[tuple[str, str]] = set()
     reached = computed_nodes(model.graph)
     for node in model.graph.nodes:
-        reason = why_on_cpu(model.graph, node) if node.index in reached else None
+        if node.index not in reached:
+            continue
+        refused, wrong = why_on_cpu(model.graph, node), why_wrong(node)
+        verdict: Verdict = "wrong" if refused is None else "refused"
+        reason = wrong if refused is None else refused
         if reason is not None and (node.op, reason) not in seen:
             seen.add((node.op, reason))
-            yield Finding.of_model(model, "refused", f"HTP does not run {node.op}: {reason}", _BUILDERS, node)
+            text = f"HTP does not run {node.op}: {reason}" if refused else f"HTP computes {node.op} wrongly: {reason}"
+            yield Finding.of_model(model, verdict, text, _BUILDERS, node)
+
+
+def _inexact(model: Model) -> Iterator[Finding]:
+    """Yield findings on numbers that HTP may compute wrongly, and the pass that prevents it."""
+    if values := computed_by_positions(model):
+        reason = f"{values[0].name} is computed in f16, an angle of position 1000 to 0.25: run tabulate-angles"
+        yield Finding("input", POSITIONS, "taken", reason=reason, source=_BUILDERS)
+    for norm, _ in itertools.islice(narrow_norms(model.graph, _NARROW), 1):
+        reason = f"{norm.called} has few channels, which HTP norms wrongly in many sizes: run flatten-norms"
+        yield Finding.of_model(model, "taken", reason, _BUILDERS, norm)

@@ -64,10 +64,17 @@ class QNN(Target):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         # Experts whose tokens are gathered become one operator, which is lowered to products over all experts.
         steps = ["fuse-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
+        # Static forms have caches that a Concat appends to.
+        steps += ["separate-past", "lower-attention"]
         # HTP's compiler fails on norms with a Reciprocal, and has no FastGelu in f32.
-        steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}"]
+        steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-norms"]
+        steps += ["lower-boolean-gathers"]
         windows = any(block.window is not None for block in analyze_caches(model).attention)
-        steps += ["expose-position-ids", "window-from-positions{required=false}"] if windows else []
+        # Positions are not those of slots, which padding may lie in.
+        steps += ["expose-position-ids"]
+        steps += ["window-from-positions{required=false}"] if windows else []
+        # HTP rounds angles to f16. A new token may follow a full cache.
+        steps += [f"tabulate-angles{{positions={self.capacity + 1}}}"]
         steps += ["change-precision{to=f16}"] if self.precision == "f16" else []
         return parse(",".join(steps))
 

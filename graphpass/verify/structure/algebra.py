@@ -18,7 +18,7 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.angles import AngleTables
-from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented
+from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented, parted
 
 #: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
@@ -309,6 +309,8 @@ class Algebra:
                 if value is not None:
                     decided |= {other: number(value), ex.negate(other): number(not value)}
             side = self.normal(ex.substitute(expr, decided))
+            if limit is None and any(part.op in {"floor_quotient", "modulo"} for part in ex.walk(side)):
+                limit = parted(first, holds)
             sides.append(self._cases(self._within(side, limit) if limit is not None else side, rest))
         return ex.choose(first, *sides)
 

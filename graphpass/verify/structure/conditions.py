@@ -52,6 +52,24 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     return {index: ex.add(number(least), ex.index(f"{index.args[0]}+{least}", number(end - least)))}
 
 
+def parted(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
+    """Return an index that a condition compares with a length as another index."""
+    terms = ex.polynomial(condition.args[0]) if condition.op == "not_positive" else {}
+    indices = [monomial[0] for monomial in terms if len(monomial) == 1 and monomial[0].op == "index"]
+    rest = from_polynomial({monomial: factor for monomial, factor in terms.items() if monomial != tuple(indices)})
+    if len(indices) != 1 or terms[indices[0],] not in (1, -1) or any(part.op == "index" for part in ex.walk(rest)):
+        return None
+    (index,) = indices
+    # ``x + c <= 0``: up to ``-c``, and from ``1 - c`` on; ``c - x <= 0``: from ``c`` on, and before it.
+    start = ex.subtract(ONE, rest) if terms[index,] == 1 else rest
+    size = index.args[1]
+    if not (is_natural(start) and is_natural(ex.subtract(size, start))):
+        return None
+    if (terms[index,] == 1) == holds:
+        return {index: ex.index(f"{index.args[0]} before", start)}
+    return {index: ex.add(start, ex.index(f"{index.args[0]} after", ex.subtract(size, start)))}
+
+
 def count_of(body: Expr, index: Expr) -> Expr | None:
     """Return the number of values of an index at which ``body`` is 1.
 

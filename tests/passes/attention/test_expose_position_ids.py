@@ -14,6 +14,7 @@ from support.models import exporters, reference
 from support.piped import piped
 
 import graphpass
+from graphpass.analysis.equations.computed_positions import computed_by_positions
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Skipped
@@ -332,3 +333,11 @@ def test_gathers_of_onnx_are_read():
     result = ran(model, "expose-position-ids").model
     assert "position_ids" in result.graph.parameters
     assert compare(model, result, steps=2).passed
+
+
+def test_declared_shapes_of_one_row_go():
+    """Angles of counted positions are declared for one row, those of the input have a row for each sequence."""
+    model = ran(load(exporters("transformers-onnx", "llama")), "expose-position-ids").model
+    angles = computed_by_positions(model)
+    assert angles
+    assert all(value.shape is not None and value.shape[0] != 1 for value in angles)

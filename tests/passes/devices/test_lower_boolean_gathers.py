@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from support.loaded import ran
+from support.models import exporters
+
+from graphpass.io import load
 from graphpass.targets import check_model
 from graphpass.testing import read_cases
+from graphpass.verify import compare
+from graphpass.verify.structure.proof import compare_structures
 
 
 def refused(model) -> set[str]:
@@ -16,3 +23,15 @@ def refused(model) -> set[str]:
 def test_the_prediction_follows_the_pass():
     before, after = read_cases(Path(__file__).with_name("lower_boolean_gathers.graph"))[0].run()
     assert (refused(before), refused(after.model)) == ({"found"}, set())
+
+
+@pytest.mark.parametrize("family", ["llama", pytest.param("olmo3", marks=pytest.mark.slow)])
+def test_all_elements_in_order_are_taken_without_it(family):
+    model = load(exporters("transformers-onnx", family))
+    after = ran(model, "lower-boolean-gathers").model
+    assert next(model.graph.of_op("GatherND")).outputs[0].element_type == "boolean"
+    assert not list(after.graph.of_op("GatherND"))
+    found = compare_structures(model, after)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert compare(model, after, steps=3).passed

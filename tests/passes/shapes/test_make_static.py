@@ -127,6 +127,13 @@ def test_what_is_refused(model: object, error: str, words: str) -> None:
     assert caught.value.id == error
 
 
+def test_more_positions_than_the_model_has() -> None:
+    with pytest.raises(GraphpassError, match=r"GP393.* with 256 past and 1 new positions") as caught:
+        PassManager(parse("make-static{length=1,past=256}")).run(onnx_model("gpt2_upcast"))
+    assert caught.value.hint is not None
+    assert "fewer positions" in caught.value.hint
+
+
 def test_a_state_that_takes_in_padding() -> None:
     with pytest.raises(GraphpassError, match=r"padding would enter the state past\.0\.conv") as caught:
         static(onnx_model("lfm2", "onnx-genai"), "lower-operators{only=[group-query-attention]}")

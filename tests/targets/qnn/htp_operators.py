@@ -1,8 +1,9 @@
 """Open models of one operator on HTP: `python htp_operators.py ANSWER.json`.
 
 Writes, by operator and element type, the predicted reason why HTP does not run the operator, and the runtime's error;
-null where HTP runs it. Types that an operator does not have are left out. The package onnxruntime-qnn has to be
-installed.
+then the predicted reason why its numbers are wrong, and the largest difference from the CPU provider if it is more than
+f16 rounds; null where HTP runs it, and rightly. Types that an operator does not have are left out. The package
+onnxruntime-qnn has to be installed.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Any
 
 import numpy
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from graphpass.errors import GraphpassError
 from graphpass.io import load
+from graphpass.runtime.backends.failures import running
 from graphpass.runtime.backends.qnn_request import QnnRequest
-from graphpass.targets.qnn.operators import why_on_cpu
+from graphpass.targets.qnn.operators import why_on_cpu, why_wrong
 
 TYPES = {
     "f16": TensorProto.FLOAT16,
@@ -94,6 +97,7 @@ FORMS: dict[str, Form] = {
     "Concat": Form((SHAPE,), LAST),
     "Conv": Form(((4, 4, 3),), {"pads": [1, 1]}),
     "CumSum": Form((whole(2)[0],)),
+    "CumSum over rows": Form((whole(1)[0],), shape=(1, 16, 64), op="CumSum"),
     "Einsum": Form(((1, 8, 4),), {"equation": "bij,bjk->bik"}),
     "Expand": Form((whole(2, 4, 8),)),
     "Gather": Form((whole(0, 2),), {"axis": 1}),
@@ -183,8 +187,42 @@ def forms() -> Iterator[tuple[str, str, Form]]:
             yield f"{op} by {reduction}", op, replace(form, attributes=form.attributes | {"reduction": reduction})
 
 
-def observe(proto: onnx.ModelProto) -> tuple[str | None, str | None]:
-    """Return the predicted reason against HTP, and the runtime's error."""
+def feeds(proto: onnx.ModelProto) -> dict[str, numpy.ndarray]:
+    """Return random operands; whole numbers are multiples of the last one."""
+    random, arrays = numpy.random.default_rng(0), {}
+    for place, given in enumerate(proto.graph.input):
+        tensor = given.type.tensor_type
+        sizes = [size.dim_value for size in tensor.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype.kind == "f":
+            array = random.uniform(0.1, 2, sizes)
+        else:
+            # All differ, so that the largest are in one order.
+            array = random.permutation(int(numpy.prod(sizes))).reshape(sizes) + 1
+            array = (
+                array * 17 if place == 0 and len(proto.graph.input) > 1 else array % 2 if dtype.kind == "b" else array
+            )
+            array = numpy.full(sizes, 17) if place and proto.graph.node[0].op_type == "Mod" else array
+        arrays[given.name] = array.astype(dtype)
+    return arrays
+
+
+def difference(path: Path, request: QnnRequest, arrays: dict[str, numpy.ndarray]) -> float | None:
+    """Return the largest difference from the CPU provider's numbers; ``None`` within f16, or if that lacks the type."""
+    try:
+        with running("ONNX Runtime"):
+            expected = onnxruntime.InferenceSession(str(path)).run(None, arrays)
+    except GraphpassError:
+        return None
+    found = request.infer(arrays).values()
+    pairs = [[array.astype(float) for array in pair] for pair in zip(expected, found, strict=True)]
+    if all(numpy.allclose(right, left, rtol=2e-2, atol=2e-2, equal_nan=True) for left, right in pairs):
+        return None
+    return max(float(numpy.abs(left - right).max()) for left, right in pairs)
+
+
+def observe(proto: onnx.ModelProto) -> tuple[str | None, str | None, str | None, float | None]:
+    """Return the predicted reason against HTP, and the runtime's error; the same of its numbers."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "model.onnx")
         onnx.save(proto, path)
@@ -192,10 +230,10 @@ def observe(proto: onnx.ModelProto) -> tuple[str | None, str | None]:
         node = next(made.graph.producer(port.source()) for port in made.graph.of_op("Result"))
         predicted = why_on_cpu(made.graph, node)
         try:
-            QnnRequest(made)
+            request = QnnRequest(made)
         except GraphpassError as error:
-            return predicted, error.message
-        return predicted, None
+            return predicted, error.message, None, None
+        return predicted, None, why_wrong(node), difference(path, request, feeds(proto))
 
 
 if __name__ == "__main__":

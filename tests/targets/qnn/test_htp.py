@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.commands import in_process
 from support.loaded import exported
-from support.models import dynamo, export, fixtures
+from support.models import dynamo, export, exporters, fixtures
 
 import graphpass
 from graphpass.artifacts.split import phases_of
@@ -20,6 +20,8 @@ from graphpass.targets import check_model
 from graphpass.targets.qnn import trial
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from graphpass.ir.model import Model
 
 pytestmark = [
@@ -30,6 +32,14 @@ pytestmark = [
 #: Fixtures whose greedy tokens on HTP are PyTorch's; others are compared by logits.
 EQUAL = ["bloom", "deepseek_v3", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neo", "gpt_oss", "llama",
          "mistral_sw8", "phi3", "qwen3_moe"]  # fmt: skip
+
+#: Exports besides optimum's.
+OTHERS: dict[str, Callable[[], Path]] = {
+    "mistral/onnx-18": lambda: dynamo("mistral") / "onnx-18",
+    "gemma3_text/onnx-23": lambda: dynamo("gemma3_text") / "onnx-23",
+    "mobius/llama": lambda: exporters("mobius", "llama"),
+    "transformers-onnx/olmo3": lambda: exporters("transformers-onnx", "olmo3"),
+}
 
 _GREEDY = """
 import json, sys
@@ -77,13 +87,22 @@ def test_tokens_are_those_of_pytorch(capfd: Any, tmp_path: Path, fixture: str) -
     on_htp(out, fixture)
 
 
-@pytest.mark.parametrize("fixture", ["falcon_alibi", "gpt2_upcast", "gptj", "opt", "qwen3", "mistral/onnx-18"])
+@pytest.mark.parametrize("fixture", ["falcon_alibi", "gpt2_upcast", "gptj", "opt", "qwen3", *OTHERS])
 def test_logits_agree_within_f16(fixture: str) -> None:
     """Norms of mistral/onnx-18 are those that HTP's compiler fails on, as they are exported."""
-    dynamo_export = load(dynamo("mistral") / "onnx-18") if "/" in fixture else None
-    observed = trial.observe(*pair(fixture, model=dynamo_export))
+    model = load(OTHERS[fixture]()) if fixture in OTHERS else None
+    observed = trial.observe(*pair(fixture, model=model))
     assert not isinstance(observed, str)
     assert (observed.refused, observed.wrong, observed.ran) == (None, None, True)
+
+
+@pytest.mark.parametrize("fixture", ["llama", "gemma3_text"])
+def test_angles_and_norms_are_right_in_default_sizes(capfd: Any, tmp_path: Path, fixture: str) -> None:
+    """HTP rounds computed angles of later positions, and norms heads of 16 channels wrongly in chunks of 64 tokens."""
+    done = in_process(capfd, "convert", export(fixture, "onnx"), "--target", "qnn", "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    verified = in_process(capfd, "verify", export(fixture, "onnx"), tmp_path / "out", "--device", "qnn")
+    assert verified.code == 0, verified.out + verified.err
 
 
 def test_a_converted_pair_is_tried_and_compiled(capfd: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.targets.qnn import trial
-from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu
+from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu, why_wrong
 from graphpass.testing import parse
 
 QNN = parse_target("qnn{prompt=24,chunk=8,capacity=40,precision=f32}")
@@ -62,6 +63,28 @@ def test_a_model_of_open_shapes_is_refused() -> None:
     (reason,) = refusals(exported("llama/onnx"))
     assert reason is not None
     assert reason.startswith("its shapes are open")
+
+
+def test_inexact_numbers_name_the_pass_that_prevents_them() -> None:
+    model = ran(exported("qwen3/onnx"), "fuse-functions,make-static{length=8,past=24}").model
+    findings = QNN.predict(model, analyze_caches(model))
+    advised = [finding.reason for finding in findings if finding.reason and ": run " in finding.reason]
+    assert [reason.rpartition(": run ")[2] for reason in advised] == ["tabulate-angles", "flatten-norms"]
+    model = phase("qwen3")
+    assert not [finding for finding in QNN.predict(model, analyze_caches(model)) if ": run " in (finding.reason or "")]
+
+
+def test_a_wrong_operator_is_predicted() -> None:
+    model = parse(
+        """
+        %x = Parameter : i64[1, 4]
+        %y = Parameter : i64[1, 4]
+        %rest = Mod(%x, %y)
+        Result(%rest) {name=rest}
+        """,
+        "onnx",
+    )
+    assert why_wrong(next(model.graph.of_op("Mod"))) == "the remainder of a multiple is the divisor there, not 0"
 
 
 def test_operators_without_a_builder_are_refused() -> None:
@@ -147,7 +170,7 @@ def test_compiling_needs_the_package(capfd: Any, tmp_path: Any, monkeypatch: pyt
 def test_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "is_installed", lambda: True)
     monkeypatch.setattr(trial, "_RUN", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    observed = trial.observe(phase("llama"), phase("llama"))
+    observed = trial.observe(phase("llama"), phase("llama", "length=1,past=24"))
     assert not isinstance(observed, str)
     assert observed.refused == "its process ended with -11"
 
@@ -160,3 +183,15 @@ def test_verify_takes_a_pair(capfd: Any, tmp_path: Any) -> None:
     assert done.code == 2
     assert "a prefill and a decode model are compared on prompts of their own: take --device alone" in done.err
     assert "GP394" in in_process(capfd, "verify", llama, tmp_path, "--device", "QNN").err
+
+
+def test_a_prefill_model_is_not_tried_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "is_installed", lambda: True)
+    assert str(QNN.observe(phase("llama"))).startswith("it is a prefill model")
+
+
+def test_weights_that_a_pass_made_go_with_both_models(capfd: Any, tmp_path: Path) -> None:
+    done = in_process(
+        capfd, "convert", export("llama", "onnx-genai"), "--target", "qnn", "--no-verify", "-o", tmp_path / "out"
+    )
+    assert done.code == 0, done.err

@@ -1,0 +1,161 @@
+"""The pass `tabulate-angles`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy
+
+from graphpass.analysis.attention.mask import BATCH, LENGTH
+from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.caches.step_lengths import POSITIONS
+from graphpass.analysis.equations.computed_positions import computed_by_positions
+from graphpass.analysis.equations.rotation import POSITION, QUERY, ROW, at_position
+from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO
+from graphpass.analysis.symbolic.rounding import Array
+from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.ir.graph import Value
+from graphpass.ir.miss import MissError
+from graphpass.ir.model import Model
+from graphpass.ir.rewriter import Handle, Rewriter
+
+
+@dataclass(frozen=True)
+class TabulateAngles(Pass[Model]):
+    """Read cosines, sines and other numbers of positions from tables.
+
+    Qualcomm's HTP computes in f16: an angle of position 1000 is rounded by up to 0.5 there, and its cosine is wrong by
+    up to 0.1. A table in f16 is wrong by 2.4e-4 at any position. NPUW does the same for OpenVINO IR
+    (``npuw/partitioning/patterns/pre_compute.cpp``).
+
+    Numbers that depend on other positions, too, as those of LongRoPE on the longest one, stay computed, with a note.
+
+    Options:
+        positions: Number of positions in tables.
+
+    Shapes:
+        position_ids i64 ``[batch, length]``, each below ``positions``
+
+    Before:
+        position_ids -> Multiply(., frequencies) -> Concat -> Cos -> Multiply(query, .)
+    After:
+        position_ids -> Gather(table [positions, head_dim / 2]) -> Concat -> Multiply(query, .)
+    """
+
+    name = "tabulate-angles"
+
+    positions: int = 2048
+
+    def run(self, model: Model) -> Done | Skipped:
+        """See `Pass.run`."""
+        positions = model.graph.parameters.get(POSITIONS)
+        if positions is None or positions.rank != 2:
+            return Skipped("the model has no input position_ids [batch, length]: run expose-position-ids")
+        elements, rewriter, notes = model.analysis(find_elements), model.rewriter(), []
+        places = numpy.arange(self.positions)[None]
+        evaluation = evaluation_at(model, SampledStep(1, 0, self.positions), {positions: places})
+        tables = _Tables(rewriter, positions)
+        for value in computed_by_positions(model):
+            try:
+                axes = _axes(elements, value)
+                numbers = evaluation.of(value)
+            except (MissError, UnknownError) as error:
+                notes.append(f"{value.name} stays computed: {error}")
+                continue
+            rewriter.replace(value, tables.rows(axes, numbers, value.element_type))
+        rewriter.finish()
+        return Done({"tables": tables.count}, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Places of the axes of a value with numbers of positions.
+
+    Attributes:
+        batch: Place of the rows.
+        length: Place of the new positions.
+        channels: Places of the other axes of more than one element.
+        ones: Places of axes of one element.
+    """
+
+    batch: int
+    length: int
+    channels: tuple[int, ...]
+    ones: tuple[int, ...]
+
+
+def _axes(elements: Elements, value: Value) -> _Axes:
+    """Return the axes of a value whose numbers follow from the position of each token.
+
+    Raises:
+        UnknownError: They depend on other positions or on lengths, or are not known.
+    """
+    sizes = elements.shape(value)
+    if BATCH not in sizes or LENGTH not in sizes:
+        raise UnknownError("it has no axes of rows and new positions")
+    batch, length = sizes.index(BATCH), sizes.index(LENGTH)
+    ones = tuple(axis for axis, size in enumerate(sizes) if size is ONE)
+    channels = tuple(axis for axis in range(len(sizes)) if axis not in {batch, length, *ones})
+    if not all(isinstance(sizes[axis].as_number, int) for axis in channels):
+        raise UnknownError("its sizes are open")
+    places = {axis: ex.index(f"channel {axis}", sizes[axis]) for axis in channels} | {batch: ROW, length: QUERY}
+    element = elements.of(value, tuple(places.get(axis, ZERO) for axis in range(len(sizes))))
+    for part in ex.walk(at_position(element)):
+        if part in elements.misses:
+            raise UnknownError(str(elements.misses[part]))
+        if part.op in {"length", "running_sum"} and part is not POSITION:
+            raise UnknownError("it depends on other positions of the step")
+    return _Axes(batch, length, channels, ones)
+
+
+class _Tables:
+    """Writes each table once.
+
+    Attributes:
+        count: Number of tables.
+    """
+
+    def __init__(self, rewriter: Rewriter, positions: Value) -> None:
+        self.count = 0
+        self._write, self._positions = rewriter.under("angles"), positions
+        self._made: dict[Hashable, Handle] = {}
+
+    def rows(self, axes: _Axes, numbers: Array, element_type: str) -> Handle:
+        """Return the rows of a table at ``position_ids``, laid out as ``axes`` says.
+
+        Args:
+            axes: The axes of ``numbers``, and of the result.
+            numbers: The numbers of one row, of positions 0, 1 and on.
+            element_type: Element type of the result.
+        """
+        order = (axes.length, *axes.channels, axes.batch, *axes.ones)
+        table = numbers.transpose(order).reshape([numbers.shape[axis] for axis in (axes.length, *axes.channels)])
+        width = table.shape[-1] if axes.channels else 0
+        halves = numpy.split(table, 2, axis=-1) if width and width % 2 == 0 else []
+        is_doubled = bool(halves) and numpy.array_equal(halves[0], halves[1])
+        if is_doubled:
+            table = halves[0]
+        content = table.shape, element_type, table.tobytes()
+        if (axes, is_doubled, content) not in self._made:
+            rows = self._looked_up(content, table, element_type)
+            self._made[axes, is_doubled, content] = self._laid_out(axes, rows, is_doubled)
+        return self._made[axes, is_doubled, content]
+
+    def _looked_up(self, content: Hashable, table: Array, element_type: str) -> Handle:
+        if content not in self._made:
+            self.count += 1
+            constant = self._write.constant(table, "table", element_type)
+            self._made[content] = self._write.op("Gather", constant, self._positions, axis=0, label="rows")
+        return self._made[content]
+
+    def _laid_out(self, axes: _Axes, rows: Handle, is_doubled: bool) -> Handle:
+        write, given = self._write, (axes.batch, axes.length, *axes.channels)
+        if is_doubled:
+            rows = write.op("Concat", rows, rows, axis=len(given) - 1, label="doubled")
+        if list(given) != sorted(given):
+            rows = write.op("Transpose", rows, order=[given.index(axis) for axis in sorted(given)], label="ordered")
+        return write.op("Unsqueeze", rows, axes=list(axes.ones)) if axes.ones else rows

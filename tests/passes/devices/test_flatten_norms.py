@@ -1,0 +1,19 @@
+"""`flatten-norms`: proven on a model that norms its heads."""
+
+from __future__ import annotations
+
+from support.loaded import exported, ran
+
+from graphpass.verify import compare
+from graphpass.verify.structure.proof import compare_structures
+
+
+def test_norms_of_heads_are_proven():
+    before = ran(exported("qwen3/onnx"), "fuse-functions").model
+    result = ran(before, "flatten-norms")
+    assert result.records[-1].result.statistics == {"norms": 4}
+    found = compare_structures(exported("qwen3/onnx"), result.model)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert compare(exported("qwen3/onnx"), result.model, steps=3).passed
+    assert not ran(result.model, "flatten-norms").records[-1].result.changed
