@@ -50,8 +50,9 @@ class Finding:
     def of_model(
         cls, model: Model, verdict: Verdict, reason: str, source: str | None = None, node: Node | None = None
     ) -> Finding:
-        """Return a finding on ``model`` as a whole."""
-        return cls("model", str(model.path), verdict, None, None if node is None else node.name, reason, source)
+        """Return a finding on ``model`` as a whole, called by its file."""
+        name = "the model" if model.path is None else model.path.name
+        return cls("model", name, verdict, None, None if node is None else node.name, reason, source)
 
     @classmethod
     def at(

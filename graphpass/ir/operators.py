@@ -13,6 +13,9 @@ from graphpass.ir.graph import Node, Value
 #: Pass each element on in place, perhaps in another type; `graphpass.ir.values.is_value_preserving` asks for more.
 CASTS = frozenset({"Convert", "Identity"})
 
+#: Round each element to few bits, and back: activations of QDQ models.
+QUANTIZERS = frozenset({"DequantizeLinear", "FakeQuantize", "QuantizeLinear"})
+
 #: Give all elements another shape, in their order.
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 

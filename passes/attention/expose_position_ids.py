@@ -8,7 +8,7 @@ from functools import partial
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.rotation import find_activations
+from graphpass.analysis.equations.activations import find_activations
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
 from graphpass.analysis.symbolic.expressions import Expr, add, subtract

@@ -10,7 +10,7 @@ import numpy
 from graphpass.analysis.attention.mask import BATCH, LENGTH
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.analysis.equations.computed_positions import computed_by_positions
+from graphpass.analysis.equations.activations import computed_by_positions
 from graphpass.analysis.equations.rotation import POSITION, QUERY, ROW, at_position
 from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex

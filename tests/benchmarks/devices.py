@@ -21,6 +21,7 @@ from support.commands import in_subprocess
 import graphpass
 from graphpass.artifacts.split import phases_of
 from graphpass.engine.pipeline import parse_target
+from graphpass.jobs.pipelines import pipeline_for
 from graphpass.runtime.devices import find_runtimes
 from graphpass.runtime.devices.javascript import MODULES, JavaScript, find_javascript
 from graphpass.targets import check_model
@@ -30,7 +31,7 @@ from graphpass.verify.on_device import compare_on_device
 ROOT = Path(__file__).resolve().parents[2]
 
 F32 = "ort{device=webgpu,precision=f32}"
-PAIR = "qnn{{prompt=24,chunk=8,capacity=40,precision={}}}"
+PAIR = "qnn{{prompt=64,chunk=16,capacity=120,precision={}}}"
 
 
 def exports() -> Iterator[tuple[str, Path]]:
@@ -58,7 +59,7 @@ def converted(folder: Path, target: str, out: Path) -> str | None:
 def webgpu(name: str, folder: Path) -> str:
     """Return a row: the comparison in lockstep, and what the trial found."""
     source = graphpass.load(folder)
-    result = graphpass.PassManager(parse_target(F32).pipeline(source)).run(source).model
+    result = graphpass.PassManager(pipeline_for(parse_target(F32), source)).run(source).model
     found = check_model(result, F32).confirmation
     assert found is not None
     compared = compare_on_device(source, result, "WEBGPU", steps=6)
@@ -92,7 +93,7 @@ def qnn(name: str, folder: Path) -> str:
     for precision in ("f16", "f32"):
         target = parse_target(PAIR.format(precision))
         try:
-            prepared = graphpass.PassManager(target.pipeline(source)).run(source).model
+            prepared = graphpass.PassManager(pipeline_for(target, source)).run(source).model
             steps = phases_of(target.split).values()
             prefill, decode = (graphpass.PassManager([step]).run(prepared).model for step in steps)
         except graphpass.GraphpassError as error:

@@ -19,9 +19,9 @@ from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.softmax import weighing_product
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.equations.activations import find_activations
 from graphpass.analysis.equations.angles import find_angles
 from graphpass.analysis.equations.mask_operands import find_mask_operands
-from graphpass.analysis.equations.rotation import find_activations
 from graphpass.analysis.lengths.thresholds import find_thresholds
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.analysis.symbolic.folding import fold, fold_scalar

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.rotation import find_activations
+from graphpass.analysis.equations.activations import find_activations
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model

@@ -27,7 +27,7 @@ from graphpass.analysis.symbolic.folding import copies_elements, fold, fold_elem
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SHAPE_READERS
+from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SHAPE_READERS
 from graphpass.ir.values import MASKED_BELOW, is_value_preserving, multiplies_matrices
 
 
@@ -71,6 +71,7 @@ class Scores:
         cap: The Tanh of a soft cap.
         cap_scales: Factors after the soft cap.
         values: All values of the path.
+        quantizer: The last operator that rounds scores to few bits, or back.
     """
 
     product: Node
@@ -81,6 +82,7 @@ class Scores:
     cap: Node | None = None
     cap_scales: list[Scale] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
+    quantizer: Node | None = None
 
 
 @or_miss
@@ -96,6 +98,8 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     scores = _scores(graph, softmax)
     if scores.cap is not None and not loosely:
         raise MissError(scores.cap, "its scores are soft-capped")
+    if scores.quantizer is not None:
+        raise MissError(scores.quantizer, "its scores are rounded to few bits")
     _check_uses(graph, softmax, scores)
     product, weighing = scores.product, weights.product
     _check_sink(softmax, scores, weights)
@@ -235,6 +239,8 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
             return scores
         if is_value_preserving(node) or _regroups_heads(node):
             value = node.source()
+        elif node.op in QUANTIZERS:
+            value, scores.quantizer = node.source(), scores.quantizer or node
         elif (inner := _unbounded(graph, value)) is not value:
             value = inner
         elif subtracts_row_maximum(graph, node):

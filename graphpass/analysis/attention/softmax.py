@@ -12,11 +12,11 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.folding import fold, fold_cuts, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
-from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, SLICES, SPLITS
+from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SLICES, SPLITS
 from graphpass.ir.values import is_activation, is_value_preserving, multiplies_matrices
 
 #: Lie between scores' product and Softmax; a Slice cuts scores of a fixed capacity to the positions in use.
-_SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"Concat", "Select", "Slice", "Tanh"}
+_SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | {"Concat", "Select", "Slice", "Tanh"}
 
 #: Lie between Softmax and value's product: drop a sink's column, guard, pad to a cache's capacity.
 _PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
@@ -39,7 +39,13 @@ def _scores(node: Node) -> tuple[Value | None, ...]:
         return (same,)
     if node.op not in _SCORES:
         return ()
-    return node.inputs[:1] if node.op == "Slice" else node.inputs[1:] if node.op == "Select" else node.inputs
+    return (
+        node.inputs[:1]
+        if node.op in QUANTIZERS | {"Slice"}
+        else node.inputs[1:]
+        if node.op == "Select"
+        else node.inputs
+    )
 
 
 def broadcast_to_itself(node: Node) -> Value | None:

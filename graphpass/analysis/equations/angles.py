@@ -12,8 +12,9 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.equations.activations import find_activations
 from graphpass.analysis.equations.mask_operands import find_mask_operands, operator_lengths
-from graphpass.analysis.equations.rotation import QUERY, ROW, find_activations
+from graphpass.analysis.equations.rotation import QUERY, ROW
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Elements, UnknownError

@@ -14,7 +14,8 @@ from graphpass.analysis.attention.mask import AttentionMask, plain_mask
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements, find_masks
-from graphpass.analysis.equations.rotation import Rotation, find_activations, find_rotation
+from graphpass.analysis.equations.activations import find_activations
+from graphpass.analysis.equations.rotation import Rotation, find_rotation
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, number

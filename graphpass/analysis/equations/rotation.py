@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
-from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
+from graphpass.analysis.equations.activations import find_activations
 from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
@@ -23,10 +23,9 @@ from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.rounding import Array
 from graphpass.ir.graph import Value
-from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SHAPE_READERS, SLICES, SPLITS
+from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
 
 #: Row and new position of an angle, and its position without padding.
 ROW, QUERY, POSITION = ex.index("row", BATCH), ex.index("query", LENGTH), ex.length("position")
@@ -136,21 +135,6 @@ def _sources(model: Model, value: Value) -> Iterator[Value]:
             yield next(iter(frontier))
         if not frontier:
             return
-
-
-def find_activations(model: Model) -> frozenset[int]:
-    """Return the nodes whose elements depend on tokens or caches."""
-    graph = model.graph
-    reads = {cache.read for cache in analyze_caches(model).caches}
-    activations: set[int] = set()
-    for node in graph.nodes:
-        starts = node.op in {"Parameter", "ReadValue"} and (node.name in TOKEN_INPUTS or node.name in reads)
-        follows = node.op not in SHAPE_READERS and any(
-            value is not None and value.node in activations for value in node.inputs
-        )
-        if starts or follows:
-            activations.add(node.index)
-    return frozenset(activations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from graphpass.ir.operators import (
     KEEPS_ORDER,
     LAYOUT,
     PICKS,
+    QUANTIZERS,
     SHAPE_READERS,
     SLICES,
     SOURCES,
@@ -38,12 +39,12 @@ from graphpass.ir.operators import (
 )
 
 #: Work entry by entry on a cache before attention reads it, or after the new entries.
-_EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | SHAPE_READERS | {
+_EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | QUANTIZERS | SHAPE_READERS | {
     "Assign", "Concat", "Gather", "MatMul", "Power", "Result", "Sqrt"
 }  # fmt: skip
 
 #: Work on scores inside attention.
-_INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | SLICES | SPLITS | {
+_INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | SLICES | SPLITS | {
     "Clamp", "IsNaN", "MatMul", "ReduceMax", "Select", "Softmax", "Tanh"
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.operators import COMPARISONS, SCATTERS, SOURCES
+from graphpass.ir.operators import COMPARISONS, MOVES, SCATTERS, SOURCES
 
 _FLOATS = frozenset({"f16", "f32"})
 _WHOLE = frozenset({"i32", "i64"})
@@ -68,6 +68,10 @@ def _computed_by(use: Use) -> tuple[Value, ...]:
 
 def why_on_cpu(graph: Graph, node: Node) -> str | None:
     """Return why HTP does not run a computed node; ``None`` if it does."""
+    if node.op == "DequantizeLinear" and _leads_to_output(graph, node):
+        return "its result is an output of the model, in floating point"
+    if node.op == "QuantizeLinear" and graph.producer(graph.look_through(node.source(), MOVES)).op in SOURCES:
+        return "it rounds an input of the model, in floating point"
     if node.op in _UNTYPED:
         return None
     if node.op == "Erf":
@@ -122,6 +126,11 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
     if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
         return "no builder of the provider takes com.microsoft's"
     return None
+
+
+def _leads_to_output(graph: Graph, node: Node) -> bool:
+    uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in MOVES else ())
+    return any(use.node.op == "Result" for use in uses)
 
 
 def _is_in_gelu(graph: Graph, node: Node) -> bool:

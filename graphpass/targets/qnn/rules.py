@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.analysis.equations.computed_positions import computed_by_positions
+from graphpass.analysis.equations.activations import computed_by_positions
 from graphpass.analysis.equations.norms import narrow_norms
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Inventory

@@ -13,6 +13,8 @@ from support.attention_graphs import integers
 from support.models import export
 
 from graphpass.analysis.attention.find import find_attention
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.lengths.past_order import past_order
 from graphpass.io import load
 
 
@@ -341,3 +343,23 @@ def test_exports(name, variant, file, count):
 
 def test_mamba_has_none():
     assert find_attention(load(export("mamba", "onnx-raw"))) == ()
+
+
+def test_rounded_operands_leave_the_kind_of_caches():
+    """QDQ models round scores, probabilities, keys and values to few bits, and back."""
+    model = load(export("llama", "onnx") / "model.onnx").clone()
+    rewriter, graph = model.rewriter(), model.graph
+    products = [node for node in graph.of_op("MatMul") if node.outputs[0].rank == 4]
+    for node in products:
+        write = rewriter.under(f"{node.name}/rounded")
+        scale, zero = write.number(0.02, "f32", "scale"), write.number(128, "u8", "zero")
+        for port in range(2):
+            rounded = write.op("QuantizeLinear", node.source(port), scale, zero, label=f"few_bits_{port}")
+            rewriter.redirect(node, port, write.op("DequantizeLinear", rounded, scale, zero, label=f"back_{port}"))
+    rewriter.finish()
+    inventory = analyze_caches(model)
+    assert len(products) == 4
+    assert [cache.kind for cache in inventory.caches] == ["kv"] * 4
+    assert past_order(model) == "any"
+    assert not any(block.fusable for block in inventory.attention)
+    assert all("QuantizeLinear" in (block.reason or "") for block in inventory.attention)

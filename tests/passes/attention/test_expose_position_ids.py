@@ -14,7 +14,7 @@ from support.models import exporters, reference
 from support.piped import piped
 
 import graphpass
-from graphpass.analysis.equations.computed_positions import computed_by_positions
+from graphpass.analysis.equations.activations import computed_by_positions
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Skipped

@@ -16,6 +16,7 @@ import graphpass
 from graphpass.artifacts.split import phases_of
 from graphpass.engine.pipeline import parse_target
 from graphpass.io import load
+from graphpass.jobs.pipelines import pipeline_for
 from graphpass.targets import check_model
 from graphpass.targets.qnn import trial
 
@@ -65,7 +66,7 @@ def pair(fixture: str, options: str = "", model: Model | None = None) -> tuple[M
     """The models of a pair that `convert` would write."""
     target = parse_target(f"qnn{{prompt=24,chunk=8,capacity=40{options}}}")
     source = exported(f"{fixture}/onnx") if model is None else model
-    prepared = graphpass.PassManager(target.pipeline(source)).run(source)
+    prepared = graphpass.PassManager(pipeline_for(target, source)).run(source)
     assert target.split is not None
     made = [graphpass.PassManager([step]).run(prepared.model).model for step in phases_of(target.split).values()]
     return made[0], made[1]

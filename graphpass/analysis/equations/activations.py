@@ -1,14 +1,30 @@
-"""Find the numbers that a graph computes of positions: cosines, sines, factors of queries."""
+"""Find what depends on tokens, and the numbers that positions alone give it."""
 
 from __future__ import annotations
 
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.mask_operands import find_mask_operands
-from graphpass.analysis.equations.rotation import find_activations
 from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.operators import GATHERS, LAYOUT, SHAPE_READERS
 from graphpass.ir.values import REALS
+
+
+def find_activations(model: Model) -> frozenset[int]:
+    """Return the nodes whose elements depend on tokens or caches."""
+    graph = model.graph
+    reads = {cache.read for cache in analyze_caches(model).caches}
+    activations: set[int] = set()
+    for node in graph.nodes:
+        starts = node.op in {"Parameter", "ReadValue"} and (node.name in TOKEN_INPUTS or node.name in reads)
+        follows = node.op not in SHAPE_READERS and any(
+            value is not None and value.node in activations for value in node.inputs
+        )
+        if starts or follows:
+            activations.add(node.index)
+    return frozenset(activations)
 
 
 def computed_by_positions(model: Model) -> tuple[Value, ...]:
