@@ -87,19 +87,27 @@ class Web(Target):
     def observe(self, model: Model) -> Observation | str:
         """See `Target.observe`."""
         from graphpass.dialects.onnx.model import OnnxModel
+        from graphpass.runtime.devices.software import software_vulkan
+        from graphpass.runtime.devices.webgpu import for_adapter
         from graphpass.targets.web.trial import observe
 
         assert isinstance(model, OnnxModel)
-        file = self.file_for(model)
-        return observe(model, config_file(model, model.path, self.device, file), file, self.device)
+        ran, difference = for_adapter(model, is_software=self.device == "webgpu" and software_vulkan() is not None)
+        # transformers.js refuses types that an adapter lacks, by the name of the file.
+        file = _file_of(data_type_of(ran)) if difference else self.file_for(model)
+        return observe(ran, config_file(ran, model.path, self.device, file), file, self.device, difference)
 
     def file_for(self, model: Model) -> str:
         """See `Target.file_for`."""
-        return f"onnx/model{SUFFIXES[self.dtype or data_type_of(model)]}.onnx"
+        return _file_of(self.dtype or data_type_of(model))
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:
         """See `Target.files`; raises as `graphpass.targets.ort.context.configuration`."""
         return {"config.json": config_file(model, source, self.device, self.file_for(model))}
+
+
+def _file_of(dtype: DataType) -> str:
+    return f"onnx/model{SUFFIXES[dtype]}.onnx"
 
 
 def _counts_elsewhere(cache: Cache) -> bool:

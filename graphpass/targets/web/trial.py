@@ -14,7 +14,6 @@ from graphpass.engine.findings import Observation
 from graphpass.runtime.devices.apart import run_apart
 from graphpass.runtime.devices.javascript import JavaScript, find_javascript
 from graphpass.runtime.devices.software import software_vulkan
-from graphpass.runtime.devices.webgpu import for_adapter
 from graphpass.targets.ort.generated import (
     STEPS,
     Generated,
@@ -37,7 +36,7 @@ _LIMIT = 600
 _NO_ADAPTER = "Failed to get a WebGPU adapter"
 
 
-def observe(model: OnnxModel, config: str, file: str, device: str) -> Observation | str:
+def observe(model: OnnxModel, config: str, file: str, device: str, difference: str = "") -> Observation | str:
     """Generate with ``model`` on transformers.js; return the obstacle if that is impossible.
 
     Args:
@@ -45,6 +44,7 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
         config: Text of ``config.json``.
         file: Path of the model in the folder.
         device: ``"webgpu"`` or ``"wasm"``.
+        difference: How ``model`` differs from the one in question, in words.
     """
     from graphpass.dialects.onnx.shards import stage_sharded
 
@@ -55,9 +55,7 @@ def observe(model: OnnxModel, config: str, file: str, device: str) -> Observatio
     right = on_cpu(model, batches)
     if isinstance(right, str):
         return right
-    is_software = device == "webgpu" and software_vulkan() is not None
-    model, precision = for_adapter(model, is_software=is_software)
-    tried = f"transformers.js {javascript.version}, a prompt and {STEPS} tokens{precision}"
+    tried = f"transformers.js {javascript.version}, a prompt and {STEPS} tokens{difference}"
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         folder = Path(name, "model")
         (folder / file).parent.mkdir(parents=True)

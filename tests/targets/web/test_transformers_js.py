@@ -13,6 +13,7 @@ from support.models import dynamo, export, exporters, hybrids, reference
 
 from graphpass.io import load
 from graphpass.runtime import open_session
+from graphpass.runtime.devices.software import software_vulkan
 from graphpass.targets.web import trial
 from graphpass.targets.web.trial import run_task
 
@@ -94,6 +95,19 @@ def test_weights_in_four_bits(name, dtype, device, in_browser, tmp_path, capfd, 
     session = open_session(load(folder / "onnx"))
     wanted = greedy(session, session.prefill(told["prompt_ids"]), len(told["greedy_ids"]))
     assert generated(found, folder, device, told, in_browser=in_browser) == wanted
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "q4f16"])
+def test_forms_in_f16_are_tried_as_their_twin_on_swiftshader(dtype, tmp_path, capfd, monkeypatch):
+    """transformers.js refuses a file of this name where the adapter has no f16."""
+    javascript(monkeypatch, browser=True)
+    if software_vulkan() is None:
+        pytest.skip("the adapter may have f16")
+    arguments = ("-o", tmp_path / "out", "--target", f"web{{dtype={dtype}}}")
+    done = in_process(capfd, "convert", export("llama", "onnx"), *arguments)
+    assert done.code == 0, done.err
+    assert "in f32, since SwiftShader has no f16" in done.out
+    assert "in Chromium on webgpu" in done.out
 
 
 def test_trials_confirm_and_report_crashes(tmp_path, capfd, monkeypatch):
