@@ -144,8 +144,8 @@ GP262 The draft for speculative decoding has a token id that the target model do
 GP263 A drafter's number of tokens, or length of context, is 0 or negative. Both must be at least 1.
 GP265 A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the buffer,
   and the buffer must be contiguous and writable.
-GP266 A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, or what
-  runtimes count.
+GP266 A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, what the
+  tables of the model hold, or what runtimes count.
 GP267 A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was
   overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over few
   steps (graphpass verify --steps).

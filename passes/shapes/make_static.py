@@ -8,16 +8,17 @@ import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
+from graphpass.analysis.equations.angles import find_last_row
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.errors import UnsupportedError
+from graphpass.errors import UnsupportedError, UsageError
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Node, Value
+from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, POSITIONWISE
+from graphpass.ir.operators import CASTS
 from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import head_of
@@ -59,7 +60,7 @@ class MakeStatic(Pass[Model]):
 
     Raises:
         PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, ``length`` or ``past`` is not a number of positions.
+        UsageError: GP266, ``length`` or ``past`` is not a number of positions, or ``past`` more than the model has.
         UnsupportedError: GP392 the model sees slots that the mask hides, or takes one token after a past; GP393 a
             dimension stays open, or a cache is not appended to by a Concat.
     """
@@ -79,6 +80,12 @@ class MakeStatic(Pass[Model]):
         for cache in inventory.caches:
             if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
                 raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot get a fixed shape")
+        if (rows := model.analysis(find_last_row)) is not None and rows < self.past:
+            raise UsageError(
+                "GP266",
+                f"{self.past} positions are more than the {rows} of the model's tables",
+                f"take at most {rows}: the capacity, or past of make-static",
+            )
         if past_order(model) == "index":
             raise UnsupportedError(
                 "GP392",
@@ -118,34 +125,9 @@ class MakeStatic(Pass[Model]):
         if model.dialect == "onnx":
             _fold_shapes(model)
             _drop_empty(model)
-        self._check_static(model)
+        _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
-
-    def _check_static(self, model: Model) -> None:
-        """Check that all sizes are known (else GP393), and declare those of outputs."""
-        rewriter = model.rewriter()
-        for node in model.graph.nodes:
-            for value in node.outputs:
-                if value.name and not _is_static(value):
-                    raise self._open_size(node, value)
-        for result in model.graph.of_op("Result"):
-            rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])
-        rewriter.finish()
-
-    def _open_size(self, node: Node, value: Value) -> UnsupportedError:
-        if sizes := _clashing_sizes(node):
-            return UnsupportedError(
-                "GP393",
-                f"{node.called} reads tensors of {sizes}, with {self.past} past and {self.length} new positions",
-                "a table of the model has fewer positions: take a smaller capacity, or prompt",
-            )
-        return UnsupportedError(
-            "GP393",
-            f"the size of {value.name}, which {node.called} makes, stays open",
-            "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
-            "where passes let each compute all tokens: graphpass split --to openvino",
-        )
 
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
         """Return sizes, ``None`` for those that stay; the mask covers ``masked`` of the past."""
@@ -244,18 +226,18 @@ def _drop_empty(model: Model) -> None:
     rewriter.finish()
 
 
-def _is_static(value: Value) -> bool:
-    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
-
-
-def _clashing_sizes(node: Node) -> str:
-    """Name the shapes of operands that cannot be broadcast to one; empty if they can."""
-    operands = [value for value in node.inputs if value is not None]
-    if node.op not in POSITIONWISE or not all(map(_is_static, operands)):
-        return ""
-    shapes = [tuple(size for size in value.shape or () if isinstance(size, int)) for value in operands]
-    try:
-        numpy.broadcast_shapes(*shapes)
-    except ValueError:
-        return " and ".join(str(list(shape)) for shape in dict.fromkeys(shapes) if shape)
-    return ""
+def _check_static(model: Model) -> None:
+    """Check that all sizes are known (else GP393), and declare those of outputs."""
+    rewriter = model.rewriter()
+    for node in model.graph.nodes:
+        for value in node.outputs:
+            if value.name and (value.shape is None or any(not isinstance(size, int) for size in value.shape)):
+                raise UnsupportedError(
+                    "GP393",
+                    f"the size of {value.name}, which {node.called} makes, stays open",
+                    "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
+                    "where passes let each compute all tokens: graphpass split --to openvino",
+                )
+    for result in model.graph.of_op("Result"):
+        rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])
+    rewriter.finish()

@@ -118,6 +118,12 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
     return tuple(learned)
 
 
+def find_last_row(model: Model) -> int | None:
+    """Return the number of positions of the shortest table; ``None`` without tables, for `Model.analysis`."""
+    every = (*model.analysis(find_angles), *model.analysis(find_learned_positions))
+    return min((angles.rows for angles in every if angles.rows is not None), default=None)
+
+
 def _angles(elements: Elements, node: Node, tables: tuple[PositionTable, ...]) -> Angles:
     forms: list[Expr] = []
     misses: list[Miss] = []

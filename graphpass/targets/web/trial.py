@@ -44,7 +44,7 @@ def observe(model: OnnxModel, config: str, file: str, device: str, difference: s
         config: Text of ``config.json``.
         file: Path of the model in the folder.
         device: ``"webgpu"`` or ``"wasm"``.
-        difference: How ``model`` differs from the one in question, in words.
+        difference: The difference of ``model`` from the one in question, in words.
     """
     from graphpass.dialects.onnx.shards import stage_sharded
 
