@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy
 
@@ -134,16 +135,12 @@ class _Tables:
         """
         order = (axes.length, *axes.channels, axes.batch, *axes.ones)
         table = numbers.transpose(order).reshape([numbers.shape[axis] for axis in (axes.length, *axes.channels)])
-        width = table.shape[-1] if axes.channels else 0
-        halves = numpy.split(table, 2, axis=-1) if width and width % 2 == 0 else []
-        is_doubled = bool(halves) and numpy.array_equal(halves[0], halves[1])
-        if is_doubled:
-            table = halves[0]
+        table, doubling = _halved(table)
         content = table.shape, element_type, table.tobytes()
-        if (axes, is_doubled, content) not in self._made:
+        if (axes, doubling, content) not in self._made:
             rows = self._looked_up(content, table, element_type)
-            self._made[axes, is_doubled, content] = self._laid_out(axes, rows, is_doubled)
-        return self._made[axes, is_doubled, content]
+            self._made[axes, doubling, content] = self._laid_out(axes, rows, doubling)
+        return self._made[axes, doubling, content]
 
     def _looked_up(self, content: Hashable, table: Array, element_type: str) -> Handle:
         if content not in self._made:
@@ -152,10 +149,28 @@ class _Tables:
             self._made[content] = self._write.op("Gather", constant, self._positions, axis=0, label="rows")
         return self._made[content]
 
-    def _laid_out(self, axes: _Axes, rows: Handle, is_doubled: bool) -> Handle:
+    def _laid_out(self, axes: _Axes, rows: Handle, doubling: _Doubling) -> Handle:
         write, given = self._write, (axes.batch, axes.length, *axes.channels)
-        if is_doubled:
+        if doubling == "halves":
             rows = write.op("Concat", rows, rows, axis=len(given) - 1, label="doubled")
+        if doubling == "pairs":
+            single = write.op("Unsqueeze", rows, axes=[len(given)], label="single")
+            pairs = write.op("Concat", single, single, axis=len(given), label="pairs")
+            rows = write.op("Reshape", pairs, [0] * (len(given) - 1) + [-1], label="doubled")
         if list(given) != sorted(given):
             rows = write.op("Transpose", rows, order=[given.index(axis) for axis in sorted(given)], label="ordered")
         return write.op("Unsqueeze", rows, axes=list(axes.ones)) if axes.ones else rows
+
+
+_Doubling: TypeAlias = Literal["", "halves", "pairs"]
+
+
+def _halved(table: Array) -> tuple[Array, _Doubling]:
+    """Return half of a table whose rows hold each number twice: in both halves, or in pairs."""
+    width = table.shape[-1]
+    if table.ndim > 1 and width % 2 == 0:
+        if numpy.array_equal(table[..., : width // 2], table[..., width // 2 :]):
+            return table[..., : width // 2], "halves"
+        if numpy.array_equal(table[..., ::2], table[..., 1::2]):
+            return table[..., ::2], "pairs"
+    return table, ""

@@ -199,9 +199,22 @@ def _slices_last_axis(node: Node) -> bool:
     return node.op == "Slice" and node.outputs[0].rank == 4 and axes is not None and tuple(axes) in {(3,), (-1,)}
 
 
+def _grow(graph: Graph, entries: set[int]) -> bool:
+    """Return whether caches grow, so that an axis of positions has no fixed size."""
+    shapes = [read.outputs[0].shape for read in graph.of_op(*SOURCES) if read.index in entries]
+    return all(shape is None or any(not isinstance(size, int) for size in shape[1:]) for shape in shapes)
+
+
+def _slices_channels(graph: Graph, node: Node) -> bool:
+    """Return whether a slice cuts axes of fixed sizes alone, from a fixed place."""
+    shape, axes = node.source().shape or (), node.attributes.get("axes") or ()
+    is_fixed = len(axes) > 0 and all(axis < len(shape) and isinstance(shape[axis], int) for axis in axes)
+    return is_fixed and fold(graph, node.input(1)) is not None
+
+
 def _counts_past(graph: Graph, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
     """Return whether numbers besides masks and shapes depend on the number of entries."""
-    masks = set(attentions.masks)
+    masks, grows = set(attentions.masks), _grow(graph, entries)
 
     def numbers(node: Node) -> Iterable[Value | None]:
         if node.op in SHAPE_READERS | {"ConstantOfShape"}:
@@ -218,7 +231,9 @@ def _counts_past(graph: Graph, lengths: set[int], entries: set[int], attentions:
             return True
         if node.op == "Parameter" and node.name == "cache_position":
             return True
-        if node.op in SLICES and not _slices_alike(graph, node, lengths, entries, attentions):
+        if node.op not in SLICES or (grows and _slices_channels(graph, node)):
+            continue
+        if not _slices_alike(graph, node, lengths, entries, attentions):
             return True
     return False
 

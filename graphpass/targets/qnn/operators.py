@@ -72,6 +72,8 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
         return "its result is an output of the model, in floating point"
     if node.op == "QuantizeLinear" and graph.producer(graph.look_through(node.source(), MOVES)).op in SOURCES:
         return "it rounds an input of the model, in floating point"
+    if node.op in {"Gather", "GatherND"} and _takes_matrices(graph, node):
+        return "it gathers matrices of a product, as of experts, which ends its process or computes other numbers"
     if node.op in _UNTYPED:
         return None
     if node.op == "Erf":
@@ -126,6 +128,12 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
     if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
         return "no builder of the provider takes com.microsoft's"
     return None
+
+
+def _takes_matrices(graph: Graph, node: Node) -> bool:
+    uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in MOVES else ())
+    is_table = (node.source().rank or 0) > 2 and graph.producer(node.source()).op == "Constant"
+    return is_table and any(use.node.op == "MatMul" for use in uses)
 
 
 def _leads_to_output(graph: Graph, node: Node) -> bool:

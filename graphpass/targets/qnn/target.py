@@ -62,10 +62,9 @@ class QNN(Target):
         """
         if missing := ONNX.missing(model):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
-        # Experts whose tokens are gathered become one operator, which is lowered to products over all experts.
-        steps = ["fuse-experts"] if any(True for _ in model.graph.of_op("NonZero")) else []
-        # Static forms have caches that a Concat appends to.
-        steps += ["separate-past", "lower-attention"]
+        # Experts become one operator, lowered to products over all of them: HTP ends where weights are gathered.
+        # Static forms have caches of heads that a Concat appends to.
+        steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention"]
         # HTP's compiler fails on norms with a Reciprocal, and has no FastGelu in f32.
         steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-norms"]
         steps += ["lower-boolean-gathers"]

@@ -90,6 +90,18 @@ def test_masks_that_weigh_new_tokens_count_no_past() -> None:
     assert past_order(exported("mamba/ov-stateful")) == "any"
 
 
+def test_slices_of_channels_count_no_past() -> None:
+    """Transformers weigh hidden states of hybrids by the mask, and slice the halves that a rotation exchanges."""
+    model = onnx_model("llama").clone()
+    rewriter, graph = model.rewriter(), model.graph
+    write, mask = rewriter.under("weighed"), graph.parameters["attention_mask"]
+    hidden = next(node for node in graph.of_op("Gather") if node.outputs[0].rank == 3)
+    weight = write.op("ReduceMax", write.convert(mask, "f32"), axes=[0, 1], keep=True)
+    rewriter.redirect_uses(hidden.outputs[0], write.op("Multiply", hidden.outputs[0], weight))
+    rewriter.finish()
+    assert past_order(model) == "any"
+
+
 def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
     mutant = mutants.read_shape_of_mask_only(onnx_model("llama"))
     assert past_order(mutant) == "index"

@@ -87,6 +87,27 @@ def test_a_wrong_operator_is_predicted() -> None:
     assert why_wrong(next(model.graph.of_op("Mod"))) == "the remainder of a multiple is the divisor there, not 0"
 
 
+@pytest.mark.parametrize("name", ["Gather", "GatherND"])
+def test_gathered_matrices_are_refused(name: str) -> None:
+    """Experts whose weights are looked up for each token, where fuse-experts does not know them."""
+    index = "%index = Unsqueeze(%expert) {axes=[1]}" if name == "GatherND" else "%index = Reshape(%expert, [2])"
+    model = parse(
+        f"""
+        %expert = Parameter : i64[2]
+        %x = Parameter : f32[2, 4, 1]
+        %experts = Constant : f32[3, 8, 4]
+        {index}
+        %matrices = {name}(%experts, %index) {{{"batch_dims=0" if name == "GatherND" else "axis=0"}}}
+        %y = MatMul(%matrices, %x)
+        Result(%y) {{name=y}}
+        """,
+        "onnx",
+    )
+    reason = why_on_cpu(model.graph, next(model.graph.of_op(name)))
+    assert reason is not None
+    assert "matrices" in reason
+
+
 def test_operators_without_a_builder_are_refused() -> None:
     model = phase("llama").clone()
     rewriter = model.rewriter()
