@@ -166,7 +166,7 @@ _Doubling: TypeAlias = Literal["", "halves", "pairs"]
 
 
 def _halved(table: Array) -> tuple[Array, _Doubling]:
-    """Return half of a table whose rows hold each number twice: in both halves, or in pairs."""
+    """Return half of a table whose rows hold each number twice, and where."""
     width = table.shape[-1]
     if table.ndim > 1 and width % 2 == 0:
         if numpy.array_equal(table[..., : width // 2], table[..., width // 2 :]):

@@ -53,11 +53,11 @@ unset OCL_ICD_VENDORS
 _WORKER = """
 def run():
     compiled = core.compile_model(core.read_model(path), "GPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    request, arrays, found["outputs"] = compiled.create_infer_request(), numpy.load(%r), []
+    request, arrays, answer["outputs"] = compiled.create_infer_request(), numpy.load(%r), []
     for step in range(%r):
         feeds = {name.partition("/")[2]: arrays[name] for name in arrays.files if name.startswith(f"{step}/")}
         if feeds:
-            found["outputs"].append(request.infer(feeds)[%r].tolist())
+            answer["outputs"].append(request.infer(feeds)[%r].tolist())
         else:
             request.reset_state()
 """
@@ -134,4 +134,4 @@ def replay(
         code = _WORKER % (file.name, len(recorder.feeds), output)
         done = run_worker(code, model, "replayed on the GPU plugin", environment())
     assert done.refused is None, done.refused
-    return [numpy.array(found) for found in done.found["outputs"]]
+    return [numpy.array(found) for found in done.answer["outputs"]]
