@@ -29,8 +29,8 @@ from graphpass.ir.rewriter import Handle, Rewriter
 class TabulateAngles(Pass[Model]):
     """Read cosines, sines and other numbers of positions from tables.
 
-    Qualcomm's HTP computes in f16: an angle of position 1000 is rounded by up to 0.5 there, and its cosine is wrong by
-    up to 0.1. A table in f16 is wrong by 2.4e-4 at any position. NPUW does the same for OpenVINO IR
+    Qualcomm's HTP computes in f16: an angle of position 1000 is rounded by up to 0.25 there, one of position 4000 by up
+    to 1. A table in f16 is wrong by 2.4e-4 at any position. NPUW does the same for OpenVINO IR
     (``npuw/partitioning/patterns/pre_compute.cpp``).
 
     Numbers that depend on other positions, too, as those of LongRoPE on the longest one, stay computed, with a note.

@@ -68,7 +68,7 @@ def _computed_by(use: Use) -> tuple[Value, ...]:
 
 def why_on_cpu(graph: Graph, node: Node) -> str | None:
     """Return why HTP does not run a computed node; ``None`` if it does."""
-    if node.op == "DequantizeLinear" and _leads_to_output(graph, node):
+    if node.op == "DequantizeLinear" and "Result" in _readers(graph, node):
         return "its result is an output of the model, in floating point"
     if node.op == "QuantizeLinear" and graph.producer(graph.look_through(node.source(), MOVES)).op in SOURCES:
         return "it rounds an input of the model, in floating point"
@@ -131,14 +131,14 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
 
 
 def _takes_matrices(graph: Graph, node: Node) -> bool:
-    uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in MOVES else ())
     is_table = (node.source().rank or 0) > 2 and graph.producer(node.source()).op == "Constant"
-    return is_table and any(use.node.op == "MatMul" for use in uses)
+    return is_table and "MatMul" in _readers(graph, node)
 
 
-def _leads_to_output(graph: Graph, node: Node) -> bool:
+def _readers(graph: Graph, node: Node) -> set[str]:
+    """Return the operators that read a result, as it is or moved."""
     uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in MOVES else ())
-    return any(use.node.op == "Result" for use in uses)
+    return {use.node.op for use in uses}
 
 
 def _is_in_gelu(graph: Graph, node: Node) -> bool:

@@ -44,7 +44,8 @@ try:
     for session in sessions:
         let_take_ids(models[1], session)
     count = max(1, min(session.store.prompt, session.store.capacity - STEPS, LONGEST))
-    ids = np.random.default_rng(0).integers(3, 99, count).tolist()
+    vocabulary = min((port.shape[-1] for port in models[1].outputs if port.name == "logits"), default=99)
+    ids = np.random.default_rng(0).integers(3, min(vocabulary, 99), count).tolist()
     pairs = [[session.prefill([ids])[0, -1] for session in sessions]]
     steps = min(STEPS, session.store.capacity - len(ids))
     for _ in range(steps):
