@@ -86,7 +86,7 @@ def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
         if cache in packed:
             raise UnsupportedError(
                 "GP342",
-                f"cache {cache.name} holds several in one tensor, for which there is no name",
+                f"cache {cache.name} holds several in one tensor, which these names do not cover",
                 "run unpack before it",
             )
         role = roles.get(cache.name, cache.role)
@@ -94,7 +94,7 @@ def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
             known = " or ".join(_SAID[cache.kind])
             raise UnsupportedError(
                 "GP342",
-                f"the role of cache {cache.name} is {role}, for which there is no name",
+                f"the role of cache {cache.name} is {role}, which these names do not cover",
                 f"declare it with --cache {cache.name}={cache.kind},role={known}"
                 if role == "unknown"
                 else "NPUW knows keys, values, windows and recurrent states alone",

@@ -39,13 +39,9 @@ def _scores(node: Node) -> tuple[Value | None, ...]:
         return (same,)
     if node.op not in _SCORES:
         return ()
-    return (
-        node.inputs[:1]
-        if node.op in QUANTIZERS | {"Slice"}
-        else node.inputs[1:]
-        if node.op == "Select"
-        else node.inputs
-    )
+    if node.op == "Select":
+        return node.inputs[1:]
+    return node.inputs[:1] if node.op in QUANTIZERS | {"Slice"} else node.inputs
 
 
 def broadcast_to_itself(node: Node) -> Value | None:

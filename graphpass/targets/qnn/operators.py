@@ -136,7 +136,7 @@ def _takes_matrices(graph: Graph, node: Node) -> bool:
 
 
 def _readers(graph: Graph, node: Node) -> set[str]:
-    """Return the operators that read a result, as it is or moved."""
+    """Return the operators that read a result, moved or not."""
     uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in MOVES else ())
     return {use.node.op for use in uses}
 
