@@ -58,6 +58,7 @@ _ROOMS = {
         "lower-boolean-gathers",
         "lower-boolean-masks",
         "lower-variadic-split",
+        "negate-quantized-ports",
         "quantize-weights",
         "read-length-from-keys",
         "rename-variables",

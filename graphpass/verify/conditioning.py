@@ -24,6 +24,9 @@ _MOST = 2.0
 #: Distance of 1 from the next number of f16, as an exponent of 2.
 _ULP = -10
 
+#: Largest share by which f16 rounds numbers, as an exponent of 2.
+ROUNDED_TO_F16 = -11
+
 #: Signs of nudges are drawn so often: a tie between experts falls either way.
 _DRAWS = 3
 
@@ -53,7 +56,7 @@ def after_nudges(
     if reference.analysis(is_in_f16):
         # Smaller ones are lost in its numbers.
         nudge = max(nudge, _ULP)
-    for itself in map(against_itself, _nudges(reference, nudge)):
+    for itself in map(against_itself, nudged_copies(reference, nudge)):
         if itself.divergence is not None:
             words = (
                 f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
@@ -66,35 +69,41 @@ def after_nudges(
 
 
 def after_reordered_sums(
-    comparison: Comparison, reference: Model, pooled: Callable[[Model | None], tuple[Comparison, float]]
+    comparison: Comparison,
+    reference: Model,
+    pooled: Callable[[Model | None], tuple[Comparison, float]],
+    nudge: int = _REORDERED,
+    least: float = 0.0,
 ) -> Comparison:
     """Let a divergence pass that is no larger than those of the reference from itself.
 
     A model that rounds activations to integers rounds a number the other way if sums in another order move it across a
     half, and all that follows from it moves by a step of 1/255. So each logit may, and all of them move by a share of
-    their size. The reference moves so by itself if its embeddings are off by 2^-20: a candidate may by twice that.
+    their size. The reference moves so by itself if its embeddings are off a little: a candidate may by twice that.
 
     Args:
         comparison: The comparison of both models.
         reference: The model that is right.
         pooled: Compares ``reference`` with a copy, or with the candidate for ``None``, all logits at once; returns the
             share that differs, too.
+        nudge: By how much embeddings are off, as an exponent of 2: 2^-20 for sums of f32 in another order.
+        least: The share that counts as right in any case.
     """
     if comparison.divergence is None:
         return comparison
-    own = max((pooled(copy)[1] for copy in _nudges(reference, _REORDERED)), default=0.0)
+    own = max((pooled(copy)[1] for copy in nudged_copies(reference, nudge)), default=0.0)
     compared, share = pooled(None)
-    if not compared.passed or share > _MOST * own:
+    if not compared.passed or share > max(least, _MOST * own):
         return comparison
     words = (
         f"single logits: activations are rounded to integers, and all logits together differ by {share:.2%} of their "
-        f"size, the reference from itself by {own:.2%} if its embeddings are off by 2^{_REORDERED}"
+        f"size, the reference from itself by {own:.2%} if its embeddings are off by 2^{nudge}"
     )
     return replace(compared, skipped=(*compared.skipped, words))
 
 
-def _nudges(model: Model, nudge: int) -> Iterator[Model]:
-    """Yield copies whose embeddings are off by ``2**nudge``, one for each draw."""
+def nudged_copies(model: Model, nudge: int) -> Iterator[Model]:
+    """Yield copies whose embeddings are off by ``2**nudge``, up or down at random."""
     copies = (_nudged(model, nudge, seed) for seed in range(_DRAWS))
     return (copy for copy in copies if copy is not None)
 

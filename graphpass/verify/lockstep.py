@@ -12,6 +12,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.thresholds import Threshold, find_thresholds
 from graphpass.dialects.onnx.precision import in_f32, is_in_f16, without_bf16
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.quantizers import rounds_activations
 from graphpass.ir.values import weight_bytes
 from graphpass.progress import advance, expect
 from graphpass.runtime.devices.webgpu import LONGEST_IN_SOFTWARE, NAME, is_software
@@ -214,7 +215,7 @@ def _compare(
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:
             comparison = after_nudges(comparison, reference, half, against_itself)
-        if rounds_rows_together(reference.graph):
+        if rounds_activations(reference.graph):
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             # No runtime is needed, so that types stay; a reference may compute in f32, too.

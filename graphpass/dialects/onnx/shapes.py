@@ -106,6 +106,27 @@ def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return made.nodes
 
 
+def _quantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Make the first input's shape of the zero point's type, which is u8 without one."""
+    if len(node.input) < 3 or not node.input[2]:
+        return [helper.make_node("Cast", [node.input[0]], [node.output[0]], to=onnx.TensorProto.UINT8)]
+    return _typed_as(node, node.input[2])
+
+
+def _dequantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Make the first input's shape of the scale's type."""
+    return _typed_as(node, node.input[1])
+
+
+def _typed_as(node: onnx.NodeProto, example: str) -> list[onnx.NodeProto]:
+    made = _Made(node)
+    flat = made.op("Reshape", example, made.integers([-1]))
+    scalar = made.op("Squeeze", made.op("Gather", flat, made.integers([0])))
+    condition = made.op("Cast", node.input[0], to=onnx.TensorProto.BOOL)
+    made.op("Where", condition, scalar, scalar, output=node.output[0])
+    return made.nodes
+
+
 def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     attributes, made = _attributes(node), _Made(node)
     inputs = [*node.input, "", "", "", "", ""]
@@ -192,6 +213,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
+    "DequantizeLinear": _dequantize,
     "FastGelu": _same_as_first,
     "FusedMatMul": _fused_product,
     "GatherBlockQuantized": _gathered_blocks,
@@ -201,6 +223,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "MoE": _same_as_first,
     "MultiHeadAttention": _multi_head,
     "QMoE": _same_as_first,
+    "QuantizeLinear": _quantize,
     "QuickGelu": _same_as_first,
     "RotaryEmbedding": _same_as_first,
     "SimplifiedLayerNormalization": _same_as_first,

@@ -16,7 +16,8 @@ from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
-from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu, why_wrong
+from graphpass.ir.quantizers import quantized_ports
+from graphpass.targets.qnn.operators import computed_nodes, products_in_8_bits, why_on_cpu, why_wrong
 from graphpass.targets.rules import static_findings
 
 #: Channels up to which HTP norms some sizes wrongly, see the pass `flatten-norms`.
@@ -53,13 +54,20 @@ def _operators(model: Model) -> Iterator[Finding]:
             seen.add((node.op, reason))
             text = f"HTP does not run {node.op}: {reason}" if refused else f"HTP computes {node.op} wrongly: {reason}"
             yield Finding.of_model(model, verdict, text, _BUILDERS, node)
+    for node, _ in itertools.islice(quantized_ports(model.graph), 1):
+        place = "reads an input" if node.op == "QuantizeLinear" else "makes an output"
+        reason = f"HTP does not run {node.op}: it {place} in floating point: run negate-quantized-ports"
+        yield Finding.of_model(model, "refused", reason, _BUILDERS, node)
 
 
 def _inexact(model: Model) -> Iterator[Finding]:
-    """Yield findings on numbers that HTP may compute wrongly, and the pass that prevents it."""
+    """Yield findings on numbers that HTP rounds, and the pass that prevents it."""
     if values := computed_by_positions(model):
         reason = f"{values[0].name} is computed in f16, an angle of position 1000 to 0.25: run tabulate-angles"
         yield Finding("input", POSITIONS, "taken", reason=reason, source=_BUILDERS)
     for norm, _ in itertools.islice(narrow_norms(model.graph, _NARROW), 1):
         reason = f"{norm.called} has few channels, which HTP norms wrongly in many sizes: run flatten-norms"
         yield Finding.of_model(model, "taken", reason, _BUILDERS, norm)
+    for product in itertools.islice(products_in_8_bits(model.graph), 1):
+        reason = f"{product.called} multiplies activations of 16 bits, the second of which HTP takes in 8 bits"
+        yield Finding.of_model(model, "taken", reason, _BUILDERS, product)

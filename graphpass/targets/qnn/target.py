@@ -17,6 +17,7 @@ from graphpass.engine.target import Target
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
+from graphpass.ir.quantizers import rounds_activations
 from graphpass.targets.qnn import rules, trial
 
 
@@ -32,7 +33,8 @@ class QNN(Target):
         prompt: Tokens of the longest prompt.
         chunk: Tokens that the prefill model takes at a time; ``prompt`` by default.
         capacity: Positions that fit, the prompt included.
-        precision: Type of hidden states, weights and caches. HTP computes f32 in f16.
+        precision: Type of hidden states, weights and caches. HTP computes f32 in f16. By default ``f16``, and ``f32``
+            for models that round activations to integers, which f16 would round otherwise.
         compile: Whether to write ``prefill_ctx.onnx`` and ``decode_ctx.onnx`` as well, which hold the models as
             compiled for HTP (EPContext), for the version of QNN that is installed.
     """
@@ -46,7 +48,7 @@ class QNN(Target):
     prompt: int = 64
     chunk: int | None = None
     capacity: int = 256
-    precision: Literal["f16", "f32"] = "f16"
+    precision: Literal["f16", "f32"] | None = None
     compile: bool = False
 
     @property
@@ -74,7 +76,10 @@ class QNN(Target):
         steps += ["window-from-positions{required=false}"] if windows else []
         # HTP rounds angles to f16. A new token may follow a full cache.
         steps += [f"tabulate-angles{{positions={self.capacity + 1}}}"]
-        steps += ["change-precision{to=f16}"] if self.precision == "f16" else []
+        is_quantized = rounds_activations(model.graph)
+        steps += ["negate-quantized-ports"] if is_quantized else []
+        precision = self.precision or ("f32" if is_quantized else "f16")
+        steps += ["change-precision{to=f16}"] if precision == "f16" else []
         return parse(",".join(steps))
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:

@@ -12,8 +12,12 @@ from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.worker import run_python
 
-#: Largest difference of logits, relative to the largest: HTP computes in f16. Measured up to 0.01 on the fixtures.
+#: Largest difference of logits, relative to the largest: HTP computes in f16. Measured up to 0.02 on the fixtures.
 _TOLERANCE = 3e-2
+
+#: Share of the difference by which a model that rounds activations to integers differs from itself, if its embeddings
+#: are off by as much as f16 rounds.
+_OF_ITS_OWN = 2.0
 
 _STEPS = 6
 
@@ -27,9 +31,11 @@ from importlib.metadata import version
 from pathlib import Path
 from graphpass.errors import GraphpassError, UnsupportedError
 from graphpass.io import load
+from graphpass.ir.quantizers import rounds_activations
 from graphpass.runtime import open_pair
 from graphpass.runtime.backends.qnn_request import nodes_on_cpu
 from graphpass.runtime.embedding_model import let_take_ids
+from graphpass.verify.conditioning import ROUNDED_TO_F16, nudged_copies
 
 *paths, where = sys.argv[1:]
 answer = {"version": version("onnxruntime-qnn")}
@@ -46,16 +52,26 @@ try:
     count = max(1, min(session.store.prompt, session.store.capacity - STEPS, LONGEST))
     vocabulary = min((port.shape[-1] for port in models[1].outputs if port.name == "logits"), default=99)
     ids = np.random.default_rng(0).integers(3, min(vocabulary, 99), count).tolist()
-    pairs = [[session.prefill([ids])[0, -1] for session in sessions]]
     steps = min(STEPS, session.store.capacity - len(ids))
-    for _ in range(steps):
-        token = int(pairs[-1][0].argmax())
-        pairs.append([session.step([[token]])[0, -1] for session in sessions])
-    expected, actual = (np.stack(rows).astype(np.float64) for rows in zip(*pairs))
-    difference = np.abs(actual - expected).max() / np.abs(expected).max()
-    answer["difference"] = float(difference) if np.isfinite(difference) else None
+
+    def follow(session, tokens=()):
+        rows, tokens = [session.prefill([ids])[0, -1]], list(tokens)
+        for number in range(steps):
+            tokens += [int(rows[-1].argmax())] if number == len(tokens) else []
+            rows.append(session.step([[tokens[number]]])[0, -1])
+        return np.stack(rows).astype(np.float64), tokens
+
+    def differ(rows):
+        return float(np.abs(rows - expected).max() / np.abs(expected).max())
+
+    expected, tokens = follow(sessions[0])
+    actual, _ = follow(sessions[1], tokens)
+    answer["difference"] = differ(actual) if np.isfinite(actual).all() else None
     answer["steps"] = steps
     answer["tokens"] = int((expected.argmax(-1) == actual.argmax(-1)).sum())
+    if any(rounds_activations(model.graph) for model in models):
+        pairs = zip(*(nudged_copies(model, ROUNDED_TO_F16) for model in models))
+        answer["own"] = max((differ(follow(open_pair(*pair), tokens)[0]) for pair in pairs), default=0.0)
 except GraphpassError as error:
     answer["refused"] = error.message
 with open(where, "w") as file:
@@ -111,7 +127,10 @@ def observe(prefill: Model, decode: Model) -> Observation | str:
     differs = (
         f"logits differ by {answer['difference']:.1e} of the largest, {answer['tokens']} of {count} tokens are equal"
     )
-    wrong = f"its {differs}" if answer["difference"] > _TOLERANCE else None
+    own = answer.get("own", 0.0)
+    if own > 0:
+        differs += f"; on the CPU by {own:.1e} if embeddings are rounded to f16, since activations are integers"
+    wrong = f"its {differs}" if answer["difference"] > max(_TOLERANCE, _OF_ITS_OWN * own) else None
     return Observation(f"{tried}, a prompt and {answer['steps']} steps: {differs}", wrong=wrong, ran=True)
 
 

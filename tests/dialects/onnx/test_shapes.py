@@ -44,6 +44,28 @@ def test_packed_attention():
     assert key[3] == value[3] == 16
 
 
+@pytest.mark.parametrize("kind", ["UINT8", "UINT16", None])
+@pytest.mark.parametrize("scales", [[], [16]])
+def test_rounded_activations(kind: str | None, scales: list[int]) -> None:
+    """ONNX's own operators have no 16 bits before opset 21."""
+    given = {"x": (TensorProto.FLOAT, ["b", "n", 16]), "scale": (TensorProto.FLOAT, scales)}
+    given |= {"zero": (getattr(TensorProto, kind), scales)} if kind else {}
+    names = list(given)
+    graph = helper.make_graph(
+        [
+            helper.make_node("QuantizeLinear", names, ["few"], domain=MS, axis=-1),
+            helper.make_node("DequantizeLinear", ["few", *names[1:]], ["back"], domain=MS, axis=-1),
+        ],
+        "both",
+        [helper.make_tensor_value_info(name, *given[name]) for name in names],
+        [helper.make_empty_tensor_value_info("back")],
+    )
+    model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]))
+    few, back = (next(model.graph.of_op(op)).outputs[0] for op in ("QuantizeLinear", "DequantizeLinear"))
+    assert few.shape == back.shape == ("b", "n", 16)
+    assert (few.element_type, back.element_type) == ("u16" if kind == "UINT16" else "u8", "f32")
+
+
 def test_multi_head_attention():
     inputs = {"q": ["b", "n", 64], "k": ["b", "m", 64], "v": ["b", "m", 48]}
     past = {"no_bias": [], "no_padding": [], "no_mask": [], "key": ["b", 4, "p", 16], "value": ["b", 4, "p", 12]}

@@ -11,6 +11,7 @@ import pytest
 from support.commands import in_process
 from support.loaded import exported
 from support.models import dynamo, export, exporters, fixtures
+from support.quantized import with_rounded_activations
 
 import graphpass
 from graphpass.artifacts.split import phases_of
@@ -122,6 +123,24 @@ def test_a_converted_pair_is_tried_and_compiled(capfd: Any, tmp_path: Path) -> N
     assert verified.code == 0, verified.out + verified.err
     assert "same: 5 sequences, 20 greedy steps" in verified.out
     assert in_process(capfd, "verify", export("gpt2", "onnx"), out, "--device", "qnn").code == 1
+
+
+@pytest.mark.parametrize("activations", ["u8", "u16"])
+def test_rounded_activations_stay_integers(capfd: Any, tmp_path: Path, activations: str) -> None:
+    source = with_rounded_activations(export("llama", "onnx"), tmp_path / "in", activations)
+    out = tmp_path / "out"
+    target = "qnn{prompt=24,chunk=8,capacity=40}"
+    done = in_process(capfd, "convert", source, "--target", target, "-o", out)
+    assert done.code == 0, done.err
+    assert "confirmed: ran on HTP, without the CPU provider" in done.out
+    assert "since activations are integers" in done.out
+    assert "395 of 395 operators" in done.out
+    checked = in_process(capfd, "check", out, "--target", "qnn")
+    assert ("the second of which HTP takes in 8 bits" in checked.out) == (activations == "u16")
+    verified = in_process(capfd, "verify", source, out, "--device", "qnn")
+    assert verified.code == 0, verified.out + verified.err
+    # Those of 16 bits lie within what f16 rounds, or beyond it by little.
+    assert "single logits: activations are rounded to integers" in verified.out or activations == "u16"
 
 
 def test_a_refusal_is_predicted_and_observed() -> None:

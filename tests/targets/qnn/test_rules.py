@@ -10,6 +10,7 @@ import pytest
 from support.commands import in_process
 from support.loaded import exported, ran
 from support.models import export
+from support.quantized import with_rounded_activations
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -85,6 +86,18 @@ def test_a_wrong_operator_is_predicted() -> None:
         "onnx",
     )
     assert why_wrong(next(model.graph.of_op("Mod"))) == "the remainder of a multiple is the divisor there, not 0"
+
+
+def test_rounded_activations_are_predicted(tmp_path: Path) -> None:
+    model = graphpass.load(with_rounded_activations(export("llama", "onnx"), tmp_path / "in", "u16"))
+    target = parse_target("qnn{prompt=24,chunk=8,capacity=40}")
+    static = "make-static{length=8,past=24}"
+    found = refusals(ran(model, f"fuse-functions,{static}").model)
+    assert any("run negate-quantized-ports" in str(reason) for reason in found)
+    made = graphpass.PassManager((*target.pipeline(model), *graphpass.parse(static))).run(model).model
+    assert refusals(made) == []
+    assert {value.element_type for node in made.graph.of_op("MatMul") for value in node.outputs} == {"f32"}
+    assert any("HTP takes in 8 bits" in str(found.reason) for found in QNN.predict(made, analyze_caches(made)))
 
 
 @pytest.mark.parametrize("name", ["Gather", "GatherND"])
