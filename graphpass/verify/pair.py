@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.split import Split
+from graphpass.errors import UnsupportedError
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.ir.quantizers import rounds_activations
@@ -81,7 +82,7 @@ def _compare(
     lengths = {1, max(split.chunk - 1, 1), split.chunk, min(split.chunk + 1, split.prompt), split.prompt}
     for number, length in enumerate(sorted({min(length, room) for length in lengths})):
         steps = min(_STEPS, room - length)
-        run, divergence = _follow(number, sessions, outputs, vocabulary.prompt(length), steps)
+        run, divergence = _follow(number, sessions, outputs, vocabulary.prompt(length), split.chunk, steps)
         runs.append(run)
         if divergence is not None:
             break
@@ -102,12 +103,13 @@ def _follow(
     sessions: tuple[DecodeSession, DecodeSession],
     outputs: OutputComparer,
     ids: tuple[int, ...],
+    chunk: int,
     steps: int,
 ) -> tuple[SequenceRun, Divergence | None]:
     chosen: tuple[list[int], list[int]] = ([], [])
     divergence = None
     step = 0
-    logits = [session.prefill([list(ids)])[:, -1] for session in sessions]
+    logits = [_prefill(session, ids, chunk)[:, -1] for session in sessions]
     while True:
         for choices, last in zip(chosen, logits, strict=True):
             choices.append(int(last.argmax()))
@@ -118,6 +120,19 @@ def _follow(
         logits = [session.step([[chosen[0][-1]]])[:, -1] for session in sessions]
     description = f"prefill and decode model, prompt of {len(ids)} tokens"
     return SequenceRun(description, (ids,), step, (tuple(chosen[0]),), (tuple(chosen[1]),)), divergence
+
+
+def _prefill(session: DecodeSession, ids: tuple[int, ...], chunk: int) -> NDArray[np.float32]:
+    """Feed a prompt at once, or in chunks to a model of few new tokens."""
+    try:
+        return session.prefill([list(ids)])
+    except UnsupportedError as error:
+        if error.id != "GP322" or len(ids) <= chunk:
+            raise
+    logits = session.prefill([list(ids[:chunk])])
+    for start in range(chunk, len(ids), chunk):
+        logits = session.step([list(ids[start : start + chunk])])
+    return logits
 
 
 def _pair(logits: list[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -18,7 +18,7 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS
+from graphpass.ir.operators import CASTS, SCATTERS
 from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import head_of
@@ -213,8 +213,11 @@ def _fold_shapes(model: Model) -> None:
 
 
 def _drop_empty(model: Model) -> None:
-    """Drop empty operands of Concats, such as parts of heads without rotation."""
+    """Drop scatters of no elements, and empty operands of Concats, as of heads without rotation."""
     graph, rewriter = model.graph, model.rewriter()
+    for node in graph.of_op(*SCATTERS):
+        if 0 in (node.source(2).shape or ()):
+            rewriter.redirect_uses(node.outputs[0], rewriter.native(node.source()))
     for node in graph.of_op("Concat"):
         kept = [value for value in node.inputs if value is not None and 0 not in (value.shape or ())]
         if len(kept) == len(node.inputs) or not kept:

@@ -57,7 +57,7 @@ def test_lengths_that_find_no_room_are_reported():
     fixed = load_static(model)
     found = compare(model, fixed, steps=2)
     assert found.passed, found.summary()
-    no_room = [words.partition(": the models have no room for it: ")[0] for words in found.skipped[:4]]
+    no_room = [words.partition(": the reference has no room for it: ")[0] for words in found.skipped[:4]]
     assert no_room == [
         f"around {length}, prompt of {count} tokens" for length, count in [(8, 16), (14, 13), (14, 14), (14, 28)]
     ]

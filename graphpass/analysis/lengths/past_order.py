@@ -15,10 +15,11 @@ from graphpass.analysis.attention.find import Scores, find_attention, read_score
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.caches.masks import find_elements, find_masks
 from graphpass.analysis.caches.step_tokens import weighs_new_tokens
-from graphpass.analysis.lengths.past_users import reached, uses_length
+from graphpass.analysis.lengths.past_users import reached, sizes_new_tokens, uses_length
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold, fold_scalar, starts_at_first
 from graphpass.ir.bodies import inlined
@@ -30,7 +31,6 @@ from graphpass.ir.operators import (
     EXTREMA,
     KEEPS_ORDER,
     LAYOUT,
-    PICKS,
     QUANTIZERS,
     SHAPE_READERS,
     SLICES,
@@ -75,9 +75,10 @@ def _past_order(model: Model) -> PastOrder:
     masks = {node.index for node in graph.of_op("Parameter") if node.name == "attention_mask"}
     # Products of a mask and hidden states are as long as these: they hold new tokens alone.
     new = {node.index for node in weighs_new_tokens(graph)}
-    entries = reached(graph, caches, attentions.results)
-    lengths = reached(graph, caches | masks, attentions.results | new)
-    if not _keeps_entries_apart(graph, entries, attentions) or _counts_past(graph, lengths, entries, attentions):
+    elements = whole.analysis(find_elements)
+    entries = reached(elements, caches, attentions.results)
+    lengths = reached(elements, caches | masks, attentions.results | new)
+    if not _keeps_entries_apart(graph, entries, attentions) or _counts_past(elements, lengths, entries, attentions):
         return "index"
     orders = {order_of_mask(mask) for mask in whole.analysis(find_masks)}
     return "index" if "index" in orders else "order" if "order" in orders else "any"
@@ -212,15 +213,15 @@ def _slices_channels(graph: Graph, node: Node) -> bool:
     return is_fixed and fold(graph, node.input(1)) is not None
 
 
-def _counts_past(graph: Graph, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
+def _counts_past(elements: Elements, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
     """Return whether numbers besides masks and shapes depend on the number of entries."""
+    graph = elements.graph
     masks, grows = set(attentions.masks), _grow(graph, entries)
 
     def numbers(node: Node) -> Iterable[Value | None]:
         if node.op in SHAPE_READERS | {"ConstantOfShape"}:
             return ()
-        # Dimensions that the model fixes count nothing: the size of a head, mostly.
-        if node.op in PICKS and all(fold(graph, value) is not None for value in node.outputs):
+        if sizes_new_tokens(elements, node):
             return ()
         count = 3 if node.op == "ScaledDotProductAttention" else 1 if node.op in SLICES | _FIRST_ONLY else None
         return (value for value in node.inputs[:count] if value not in masks)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from graphpass.analysis.symbolic.folding import fold, fold_cuts, fold_scalar
+import itertools
+
+from graphpass.analysis.attention.mask import BATCH, LENGTH
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import KEEPS_ORDER, PICKS, SHAPE_READERS, SLICES
+from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SLICES
+from graphpass.ir.values import INTEGERS
+
+#: Most whole numbers of a tensor that may be a shape.
+_FEW = 8
 
 
 def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
@@ -15,21 +24,35 @@ def uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) 
     return any(node.op in SHAPE_READERS and node.source().node in lengths for node in upstream)
 
 
-def reached(graph: Graph, sources: set[int], stops: set[int]) -> set[int]:
+def reached(elements: Elements, sources: set[int], stops: set[int]) -> set[int]:
     """Return the nodes that ``sources`` reach, up to ``stops`` and nodes of new tokens alone."""
-    indices = set(sources)
+    graph, indices = elements.graph, set(sources)
     for node in graph.nodes:
         follows = any(value is not None and value.node in indices and value.node not in stops for value in node.inputs)
         if follows and not (
-            _is_fixed(graph, node) or _counts_on(graph, node, indices) or _takes_new(graph, node, indices)
+            sizes_new_tokens(elements, node) or _counts_on(graph, node, indices) or _takes_new(graph, node, indices)
         ):
             indices.add(node.index)
     return indices - stops
 
 
-def _is_fixed(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` picks numbers that the model fixes."""
-    return node.op in PICKS and all(fold(graph, value) is not None for value in node.outputs)
+def sizes_new_tokens(elements: Elements, node: Node) -> bool:
+    """Return whether results are sizes that the batch and the new tokens determine."""
+    return len(node.outputs) > 0 and all(_is_of_new_tokens(elements, value) for value in node.outputs)
+
+
+def _is_of_new_tokens(elements: Elements, value: Value) -> bool:
+    shape = value.shape
+    if shape is None or len(shape) > 1 or value.element_type not in INTEGERS:
+        return False
+    places = [range(size) if isinstance(size, int) and size <= _FEW else () for size in shape]
+    if not all(places):
+        return False
+    numbers = [elements.of(value, tuple(map(ex.number, place))) for place in itertools.product(*places)]
+    return all(
+        part.op not in {"opaque", "read"} and (part.op != "length" or part in {BATCH, LENGTH})
+        for part in ex.walk(*numbers)
+    )
 
 
 def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:

@@ -48,6 +48,14 @@ _TYPES: dict[str, frozenset[str]] = {
 #: Casts that stay on the CPU.
 _CASTS_LEFT = frozenset({("f32", "i64"), ("f16", "i64"), ("f16", "boolean"), ("boolean", "i64")})
 
+#: Most axes of an operator, and operators that have one less.
+_AXES = 5
+_OF_FOUR_AXES = frozenset({
+    "ArgMax", "Ceiling", "Cos", "CumSum", "Elu", "Floor", "HSwish", "HardSigmoid", "LayerNormalization", "Log",
+    "LogSoftmax", "Maximum", "Minimum", "Mod", "Negative", "RMSNormalization", "ReduceL2", "Round",
+    "ScatterElementsUpdate", "Sign", "SimplifiedLayerNormalization", "Sin", "Sqrt", "Tanh", "TopK",
+})  # fmt: skip
+
 #: Elements of a row from which sums over rows are wrong: 64 and 257 are, 16 are not.
 _WIDE = 64
 
@@ -79,9 +87,11 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
         return None if _is_in_gelu(graph, node) else "no builder of the provider takes it outside of a Gelu"
     if node.op == "Reciprocal" and _is_in_norm(graph, node):
         return (
-            "its compiler ends with error 1002 where a norm multiplies by the Reciprocal of a Sqrt: run fuse-functions"
+            "its compiler ends with error 1002 where a norm multiplies by the Reciprocal of a Sqrt: run lower-for-htp"
         )
     types = _TYPES.get(node.op)
+    if node.op == "Trilu":
+        return "no builder of the provider takes it: run lower-for-htp"
     if types is None:
         return "no builder of the provider takes it"
     kind = node.source(1 if node.op == "Select" else 0).element_type
@@ -89,7 +99,7 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
         return f"its operand is of type {kind}"
     result = node.outputs[0].element_type
     if node.op == "Convert" and (kind, result) in _CASTS_LEFT:
-        remedy = ": take precision=f32" if (kind, result) == ("f16", "boolean") else ""
+        remedy = ": run lower-for-htp" if (kind, result) == ("f16", "boolean") else ""
         return f"it converts {kind} to {result}{remedy}"
     if any(0 in (value.shape or ()) for value in node.outputs):
         return "its result is empty"
@@ -129,6 +139,9 @@ def products_in_8_bits(graph: Graph) -> Iterator[Node]:
 
 def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
     """Return why HTP does not run this form of an operator that it has."""
+    axes = max((value.rank or 0 for value in (*node.inputs, *node.outputs) if value is not None), default=0)
+    if axes > _AXES or (axes == _AXES and node.op in _OF_FOUR_AXES):
+        return f"it has {axes} axes" + (": run flatten-rows and lower-for-htp" if axes == _AXES else "")
     if node.op in SCATTERS:
         mode = node.attributes.get("reduction", "none")
         reduction = mode.decode() if isinstance(mode, bytes) else mode
@@ -136,6 +149,8 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
             node.op == "ScatterElementsUpdate" and kind in _FLOATS
         )
         return f"it reduces by {reduction} in {kind}" if is_left and reduction != "none" else None
+    if node.op == "Einsum" and axes > 3:
+        return "few equations have a builder: run lower-einsum"
     if node.op == "Clip" and any(value and fold_scalar(graph, value) is None for value in node.inputs[1:]):
         return "its bounds are not constants"
     if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
@@ -163,13 +178,11 @@ def _is_in_gelu(graph: Graph, node: Node) -> bool:
 
 
 def _is_in_norm(graph: Graph, node: Node) -> bool:
-    """Return whether a Reciprocal stands in a weighted root mean square norm."""
+    """Return whether a Reciprocal stands in a root mean square norm."""
     root = graph.producer(node.source())
     total = graph.producer(root.source()) if root.op == "Sqrt" else root
     if total.op != "Add" or all(
         graph.producer(value).op != "ReduceMean" for value in total.inputs if value is not None
     ):
         return False
-    normed = [use.node for use in graph.uses(node.outputs[0]) if use.node.op == "Multiply"]
-    scaled = [use.node for node in normed for use in graph.uses(node.outputs[0]) if use.node.op == "Multiply"]
-    return any(graph.producer(value).op == "Constant" for node in scaled for value in node.inputs if value is not None)
+    return any(use.node.op == "Multiply" for use in graph.uses(node.outputs[0]))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import computed_by_positions
+from graphpass.analysis.equations.exponents import is_bounded
 from graphpass.analysis.equations.norms import narrow_norms
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Inventory
@@ -20,8 +21,11 @@ from graphpass.ir.quantizers import quantized_ports
 from graphpass.targets.qnn.operators import computed_nodes, products_in_8_bits, why_on_cpu, why_wrong
 from graphpass.targets.rules import static_findings
 
-#: Channels up to which HTP norms some sizes wrongly, see the pass `flatten-norms`.
+#: Channels up to which HTP norms some sizes wrongly, see the pass `flatten-rows`.
 _NARROW = 32
+
+#: Exponents from which on Exp is right, see the pass `lower-for-htp`.
+_LEAST = -88.0
 
 _BUILDERS = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
 
@@ -66,8 +70,12 @@ def _inexact(model: Model) -> Iterator[Finding]:
         reason = f"{values[0].name} is computed in f16, an angle of position 1000 to 0.25: run tabulate-angles"
         yield Finding("input", POSITIONS, "taken", reason=reason, source=_BUILDERS)
     for norm, _ in itertools.islice(narrow_norms(model.graph, _NARROW), 1):
-        reason = f"{norm.called} has few channels, which HTP norms wrongly in many sizes: run flatten-norms"
+        reason = f"{norm.called} has few channels, which HTP norms wrongly in many sizes: run flatten-rows"
         yield Finding.of_model(model, "taken", reason, _BUILDERS, norm)
+    exponents = [node for node in model.graph.of_op("Exp") if not is_bounded(model.graph, node.source(), _LEAST)]
+    for node in (*exponents, *model.graph.of_op("SoftPlus"))[:1]:
+        reason = f"{node.called} is wrong there for numbers below -88, as of decays: run lower-for-htp"
+        yield Finding.of_model(model, "taken", reason, _BUILDERS, node)
     for product in itertools.islice(products_in_8_bits(model.graph), 1):
         reason = f"{product.called} multiplies activations of 16 bits, the second of which HTP takes in 8 bits"
         yield Finding.of_model(model, "taken", reason, _BUILDERS, product)

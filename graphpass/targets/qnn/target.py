@@ -68,8 +68,8 @@ class QNN(Target):
         # Static forms have caches of heads that a Concat appends to.
         steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention"]
         # HTP's compiler fails on norms with a Reciprocal, and has no FastGelu in f32.
-        steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-norms"]
-        steps += ["lower-boolean-gathers"]
+        steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-rows"]
+        steps += ["lower-boolean-gathers", "lower-einsum"]
         windows = any(block.window is not None for block in analyze_caches(model).attention)
         # Positions are not those of slots, which padding may lie in.
         steps += ["expose-position-ids"]
@@ -80,6 +80,7 @@ class QNN(Target):
         steps += ["negate-quantized-ports"] if is_quantized else []
         precision = self.precision or ("f32" if is_quantized else "f16")
         steps += ["change-precision{to=f16}"] if precision == "f16" else []
+        steps += ["lower-for-htp"]
         return parse(",".join(steps))
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations, sizes
-from graphpass.verify.structure.sizes import labels
+from graphpass.verify.structure.sizes import einsum_axes
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
 
 # Sums
@@ -131,7 +131,7 @@ def _cum_sum(element: Element) -> Steps:
 def _einsum(element: Element) -> Steps:
     """Sum products over all labels that the result does not have."""
     node = element.node
-    operands, result = labels(str(node.attributes["equation"]))
+    operands, result = einsum_axes(node)
     shapes = [element.shape(port) for port in range(len(operands))]
     places = dict(zip(result, element.index, strict=True))
     bounds = []

@@ -13,6 +13,7 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.axes import NO_END
+from graphpass.ir.einsum import labels
 from graphpass.ir.graph import Node
 
 
@@ -22,21 +23,20 @@ def _gemm_size(elements: Elements, node: Node, axis: int) -> Expr:
     return elements.shape(node.source(axis))[axis ^ swapped]
 
 
-def labels(equation: str) -> tuple[list[str], str]:
+def einsum_axes(node: Node) -> tuple[list[str], str]:
     """Return the axes of each operand of Einsum, and those of the result.
 
     Raises:
         UnknownError: Some axes have no label.
     """
-    operands, arrow, result = equation.replace(" ", "").partition("->")
-    if "." in equation:
+    axes = labels(str(node.attributes["equation"]))
+    if axes is None:
         raise UnknownError("some axes have no label")
-    once = sorted(label for label in {*operands} - {","} if operands.count(label) == 1)
-    return operands.split(","), result if arrow else "".join(once)
+    return axes
 
 
 def _einsum_size(elements: Elements, node: Node, axis: int) -> Expr:
-    operands, result = labels(str(node.attributes["equation"]))
+    operands, result = einsum_axes(node)
     sizes = [
         size
         for port, operand in enumerate(operands)

@@ -49,6 +49,17 @@ def test_scalars_keep_their_shape():
         assert value.reshape(-1)[0] == 5
 
 
+def test_quotients_of_torch():
+    """torch rounds down by a comparison of signs, with a remainder."""
+    divisor = ops.gather(ops.shape_of(tensor(-1, 4, -1, 16)), one(1), one(0))
+    for number, quotient in ((-7, -2), (-8, -2), (0, 0), (7, 1)):
+        dividend = ops.add(divisor, one(number - 4))
+        signs = ops.not_equal(ops.sign(dividend), ops.sign(divisor))
+        value = fold(ops.select(signs, one(-2 if number < 0 else 0), one(quotient)).output(0))
+        assert value is not None
+        assert value.item() == quotient
+
+
 @pytest.mark.parametrize(
     ("build", "value"),
     [

@@ -129,6 +129,32 @@ FORMS: dict[str, Form] = {
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
+DEEP = (1, 2, 3, 4, 8)
+
+#: Operators that keep their form with more axes in front.
+DEEPENED = (
+    *(
+        "Abs",
+        "Add",
+        "ArgMax",
+        "Ceil",
+        "Clip",
+        "Concat",
+        "Cos",
+        "Div",
+        "Elu",
+        "Equal",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "Greater",
+    ),
+    *("HardSigmoid", "HardSwish", "IsNaN", "LayerNormalization", "LeakyRelu", "Less", "Log", "LogSoftmax", "MatMul"),
+    *("Max", "Min", "Mul", "Neg", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean"),
+    *("ReduceSum", "Relu", "Round", "Sigmoid", "Sign", "SimplifiedLayerNormalization", "Sin", "Softmax", "Sqrt", "Sub"),
+    *("Swish", "Tanh", "TopK", "Where"),
+)
+
 
 def operands(form: Form, kind: str) -> tuple[list[onnx.ValueInfoProto], list[onnx.TensorProto]]:
     """Return the inputs and constants of a node."""
@@ -187,6 +213,26 @@ def forms() -> Iterator[tuple[str, str, Form]]:
             yield f"{op} by {reduction}", op, replace(form, attributes=form.attributes | {"reduction": reduction})
 
 
+def deep_forms() -> Iterator[tuple[str, str, Form]]:
+    """Yield name, operator and operands of five axes; and of six, which no operator takes."""
+    for name in DEEPENED:
+        form = FORMS[name]
+        operands = tuple(
+            (*DEEP[:3], *each[1:]) if isinstance(each, tuple) and len(each) == len(SHAPE) else each
+            for each in form.operands
+        )
+        yield f"{name} of five axes", name, replace(form, operands=operands, shape=DEEP)
+    yield "CumSum of five axes", "CumSum", replace(FORMS["CumSum"], operands=(whole(4)[0],), shape=DEEP)
+    zeros = numpy.zeros((*DEEP[:3], 1, 8), numpy.int64)
+    row = Form((zeros, (*DEEP[:3], 1, 8)), {"axis": 3}, shape=DEEP)
+    yield "ScatterElements of five axes", "ScatterElements", row
+    for name in ("Abs", "Mul", "Softmax", "Transpose"):
+        form = FORMS[name]
+        attributes = {"perm": [0, 1, 2, 3, 5, 4]} if name == "Transpose" else form.attributes
+        operands = tuple((1, *DEEP) for _ in form.operands)
+        yield f"{name} of six axes", name, replace(form, attributes=attributes, operands=operands, shape=(1, *DEEP))
+
+
 def feeds(proto: onnx.ModelProto) -> dict[str, numpy.ndarray]:
     """Return random operands; whole numbers are multiples of the last one."""
     random, arrays = numpy.random.default_rng(0), {}
@@ -237,10 +283,11 @@ def observe(proto: onnx.ModelProto) -> tuple[str | None, str | None, str | None,
 
 
 if __name__ == "__main__":
+    everything = [(*each, kind) for each in forms() for kind in TYPES]
+    everything += [(*each, "f32") for each in deep_forms()]
     found = {
         f"{name}, {kind}": observe(proto)
-        for name, op, form in forms()
-        for kind in TYPES
+        for name, op, form, kind in everything
         if (proto := model(op, form, kind)) is not None
     }
     Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")

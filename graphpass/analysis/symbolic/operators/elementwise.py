@@ -97,6 +97,11 @@ def _absolute(operand: Expr) -> Expr:
     return ex.maximum(operand, ex.negative(operand))
 
 
+def _sign(operand: Expr) -> Expr:
+    is_positive, is_negative = ex.less(ZERO, operand), ex.less(operand, ZERO)
+    return ex.choose(is_positive, ONE, ex.choose(is_negative, ex.negative(ONE), ZERO))
+
+
 def sigmoid(operand: Expr) -> Expr:
     """Return ``1 / (1 + exp(-operand))``."""
     return ex.divide(ONE, ex.add(ONE, ex.apply("exp", (ex.negative(operand),))))
@@ -155,6 +160,7 @@ RULES: dict[str, Rule] = {
     "Relu": _elementwise(lambda operand: ex.maximum(operand, ZERO)),
     "Select": _elementwise(lambda condition, then, otherwise: ex.choose(ex.holds(condition), then, otherwise)),
     "Sigmoid": _elementwise(sigmoid),
+    "Sign": _elementwise(_sign),
     "Sin": _function("sin", math.sin),
     "SoftPlus": _elementwise(_softplus),
     "Sqrt": _function("sqrt", math.sqrt),

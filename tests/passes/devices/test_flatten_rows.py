@@ -1,4 +1,4 @@
-"""`flatten-norms`: proven on a model that norms its heads."""
+"""`flatten-rows`: proven on a model that norms its heads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from graphpass.verify.structure.proof import compare_structures
 
 def test_norms_of_heads_are_proven():
     before = ran(exported("qwen3/onnx"), "fuse-functions").model
-    result = ran(before, "flatten-norms")
+    result = ran(before, "flatten-rows")
     assert result.records[-1].result.statistics == {"norms": 4}
     found = compare_structures(exported("qwen3/onnx"), result.model)
     assert found is not None
     assert found.equal == found.operators > 0
     assert compare(exported("qwen3/onnx"), result.model, steps=3).passed
-    assert not ran(result.model, "flatten-norms").records[-1].result.changed
+    assert not ran(result.model, "flatten-rows").records[-1].result.changed

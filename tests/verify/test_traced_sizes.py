@@ -1,0 +1,81 @@
+"""Proofs of models that run fewer rows or new tokens than their shapes leave open."""
+
+from __future__ import annotations
+
+import numpy
+import onnx
+from onnx import helper
+from support.loaded import onnx_model, ran
+
+from graphpass.engine.split import Split
+from graphpass.verify import compare
+from graphpass.verify.pair import compare_pair
+
+
+def traced_with_one_row():
+    """An export whose hidden states were reshaped to the one row that was traced."""
+    model = onnx_model("llama")
+    graph = model.proto.graph
+    embedding = next(node for node in graph.node if node.op_type == "Gather" and "embed" in node.name)
+    graph.initializer.append(onnx.numpy_helper.from_array(numpy.array([1, -1, 64]), "one_row"))
+    whole = helper.make_node("Reshape", ["all_rows", "one_row"], list(embedding.output), name="one_row")
+    graph.node.insert(list(graph.node).index(embedding) + 1, whole)
+    embedding.output[0] = "all_rows"
+    model.mark_edited()
+    return model
+
+
+def test_one_row_is_proven_and_the_rest_is_reported():
+    model = traced_with_one_row()
+    found = compare(model, model.clone(), steps=2)
+    assert found.passed
+    assert any(words.startswith("several rows: the reference takes one: ") for words in found.skipped)
+    assert all(len(run.prompt_ids) == 1 for run in found.sequences)
+
+
+def test_a_result_that_lost_its_batch_is_different():
+    found = compare(onnx_model("llama"), traced_with_one_row(), steps=2)
+    assert not found.passed
+    assert "the reference runs, the candidate does not" in str(found.divergence)
+
+
+def traced_with_eight_tokens():
+    """An export that takes no more new tokens at once, as of one chunk of a recurrence."""
+    model = onnx_model("llama")
+    graph = model.proto.graph
+    embedding = next(node for node in graph.node if node.op_type == "Gather" and "embed" in node.name)
+    place = list(graph.node).index(embedding) + 1
+    tensors = {"axis": numpy.array([1]), "one": numpy.array([1]), "zeros": numpy.zeros((8, 1, 1, 1), numpy.float32)}
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in tensors.items())
+    nodes = [
+        helper.make_node("Shape", ["input_ids"], ["sizes"], name="sizes"),
+        helper.make_node("Gather", ["sizes", "axis"], ["tokens"], name="tokens"),
+        helper.make_node("Sub", ["tokens", "one"], ["last"], name="last"),
+        helper.make_node("Gather", ["zeros", "last"], ["nothing"], name="nothing"),
+        helper.make_node("Squeeze", ["nothing", "axis"], ["zero"], name="zero"),
+        helper.make_node("Add", ["hidden", "zero"], list(embedding.output), name="few"),
+    ]
+    for offset, node in enumerate(nodes):
+        graph.node.insert(place + offset, node)
+    embedding.output[0] = "hidden"
+    model.mark_edited()
+    return model
+
+
+def test_few_tokens_are_proven_and_longer_prompts_reported():
+    model = traced_with_eight_tokens()
+    found = compare(model, model.clone(), steps=2)
+    assert found.passed
+    assert any(words.startswith("longer prompts: the reference does not run them: ") for words in found.skipped)
+    assert max(len(row) for run in found.sequences for row in run.prompt_ids) == 8
+    assert len(found.sequences) > 3
+
+
+def test_a_pair_is_compared_with_a_model_of_few_tokens_in_chunks():
+    split = Split(24, 8, 40)
+    prefill, decode = (
+        ran(onnx_model("llama"), f"make-static{{{sizes}}}").model for sizes in ("length=8,past=24", "length=1,past=40")
+    )
+    found = compare_pair(traced_with_eight_tokens(), prefill, decode, split)
+    assert found.passed
+    assert max(len(row) for run in found.sequences for row in run.prompt_ids) == 24
