@@ -77,6 +77,7 @@ _ROOMS = {
         "make-static",
         "reshape-by-constants",
         "simplify-shapes",
+        "unroll-loops",
     ),
 }
 

@@ -41,13 +41,17 @@ def preparation(model: Model, dialect: Dialect, split: Split) -> tuple[Pass[Any]
     return (*before, *usual[: end + 1], *after)
 
 
-def phases_of(split: Split) -> dict[str, Pass[Any]]:
-    """Return the pass that makes each of the two models, by its name."""
+def phases_of(split: Split) -> dict[str, tuple[Pass[Any], ...]]:
+    """Return the passes that make each of the two models, by its name."""
+    from graphpass.engine.pipeline import parse
     from graphpass.engine.registry import get_pass
 
     static: Any = get_pass("make-static")
     sizes = (split.chunk, split.prompt), (1, split.capacity)
-    return {name: static(length=length, past=past) for name, (length, past) in zip(PHASES, sizes, strict=True)}
+    after = parse(split.after) if split.after else ()
+    return {
+        name: (static(length=length, past=past), *after) for name, (length, past) in zip(PHASES, sizes, strict=True)
+    }
 
 
 def find_pair(folder: Path) -> tuple[Path, Path] | None:
@@ -88,9 +92,9 @@ def stage_split(
     first = stage_model(prepared, folder, base.name, _limit(prepared), weights)
     appended = first.appended
     models = {}
-    for name, step in phases_of(split).items():
+    for name, steps in phases_of(split).items():
         # Read again for each: weights that the one appends change the file that the other was read from.
-        model = PassManager([step]).run(load(base)).model
+        model = PassManager(steps).run(load(base)).model
         done = stage_model(model, folder, f"{name}{suffix}", weights="share" if model.weight_files else "auto")
         appended += done.appended
         models[name] = load(folder / f"{name}{suffix}")

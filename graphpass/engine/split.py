@@ -19,11 +19,13 @@ class Split:
         prompt: Tokens of the longest prompt.
         chunk: Tokens of a run of the prefill model.
         capacity: Positions of the decode model, those of the prompt included.
+        after: Pipeline that runs on each static model.
     """
 
     prompt: int
     chunk: int
     capacity: int
+    after: str = ""
 
     def __post_init__(self) -> None:
         """Check that they fit into each other.

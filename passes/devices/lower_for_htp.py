@@ -8,6 +8,7 @@ from graphpass.analysis.equations.exponents import is_bounded
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
 from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.dialects.attributes import native_attributes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
@@ -32,6 +33,7 @@ class LowerForHtp(Pass[OnnxModel]):
     | Convert of f16 to boolean | has no kernel | LogicalNot(Equal(x, 0)) |
     | Exp of numbers from -2000 to -88 | 131008 or its negative | Exp(Clip(x, -80)) |
     | Multiply by a Reciprocal of a root | its compiler ends with error 1002 | Divide |
+    | ReduceSumSquare | has no kernel | ReduceSum(Multiply(x, x)) |
     | ScatterElements of one row into five axes | has no kernel | Select of the row's elements |
     | SoftPlus | off by up to 7 %, wrong below -88 | Relu(x) + Log(1 + Exp(Clip(-Abs(x), -80))) |
     | Trilu of floats | has no kernel | Select of the triangle's elements |
@@ -136,6 +138,13 @@ def _places(write: Writer, size: Handle) -> Handle:
     return write.op("Range", zero, write.op("Squeeze", size, axes=[0], label="end"), one, label="places")
 
 
+def _square_sum(write: Writer, match: Match) -> Handle:
+    attributes = native_attributes(match.node)
+    axes = match.node.input(1) or write.constant(list(attributes["axes"]), "axes")
+    square = write.op("Multiply", match["x"], match["x"], label="square")
+    return write.op("ReduceSum", square, axes, domain="", keepdims=int(attributes.get("keepdims", 1)))
+
+
 _RULES = (
     RewriteRule("casts to boolean", op.Convert(var("x")), _comparison, _from_half),
     RewriteRule(
@@ -149,6 +158,12 @@ _RULES = (
         op.ScatterElementsUpdate(var("x"), op.Broadcast(var("place").where(_why_no_place), ...), var("row"), ...),
         _row,
         _writes_one_row,
+    ),
+    RewriteRule(
+        "sums of squares",
+        op.ReduceSumSquare(var("x"), ...),
+        _square_sum,
+        lambda _graph, match: match.node.input(1) is not None or "axes" in native_attributes(match.node),
     ),
     RewriteRule("SoftPlus", op.SoftPlus(var("x")), _softplus, _of_floats),
     RewriteRule("exponents", op.Exp(var("x")), _exponential, _is_unbounded),

@@ -101,8 +101,8 @@ class _Layer:
         """Repeat each of ``heads``, if the state has more, for those that it serves."""
         if heads >= self._kv_heads:
             return split
-        split = self._write.op("Unsqueeze", split, axes=[3])
-        return self._write.op("Broadcast", split, [1, 1, 1, self._kv_heads // heads, 1])
+        served = [place * heads // self._kv_heads for place in range(self._kv_heads)]
+        return self._write.op("Gather", split, served, axis=2, label="repeated")
 
     def _split(self, port: int, shape: list[int]) -> Handle:
         return self._write.op("Reshape", self._operator.read(port), [0, 0, *shape])

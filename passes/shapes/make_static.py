@@ -23,6 +23,7 @@ from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import head_of
 from graphpass.passes.masks.mask_padding import MaskPadding
+from graphpass.passes.shapes.unroll_loops import UnrollLoops
 
 #: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
 _FOLDED = frozenset({"boolean", "i32", "i64"})
@@ -124,6 +125,7 @@ class MakeStatic(Pass[Model]):
             ) from error
         if model.dialect == "onnx":
             _fold_shapes(model)
+            _unroll(model)
             _drop_empty(model)
         _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
@@ -210,6 +212,16 @@ def _fold_shapes(model: Model) -> None:
             if any(not use.node.outputs or not set(use.node.outputs) <= known.keys() for use in graph.uses(value)):
                 rewriter.replace(value, rewriter.constant(numpy.array(constant), "", f"{value.name}/folded"))
         changed = rewriter.finish()
+
+
+def _unroll(model: Model) -> None:
+    """Write loops over the step's tokens as their iterations."""
+    from graphpass.dialects.onnx.model import OnnxModel
+
+    assert isinstance(model, OnnxModel)
+    if UnrollLoops().run(model).statistics:
+        model.mark_edited()
+        _fold_shapes(model)
 
 
 def _drop_empty(model: Model) -> None:

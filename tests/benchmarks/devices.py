@@ -94,8 +94,8 @@ def qnn(name: str, folder: Path) -> str:
         target = parse_target(PAIR.format(precision))
         try:
             prepared = graphpass.PassManager(pipeline_for(target, source)).run(source).model
-            steps = phases_of(target.split).values()
-            prefill, decode = (graphpass.PassManager([step]).run(prepared).model for step in steps)
+            phases = phases_of(target.split).values()
+            prefill, decode = (graphpass.PassManager(steps).run(prepared).model for steps in phases)
         except graphpass.GraphpassError as error:
             cells.append(f"refused: {error.id}: {error.message}")
             continue

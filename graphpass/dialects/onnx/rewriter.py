@@ -77,7 +77,7 @@ class OnnxRewriter(Rewriter):
         for key, value in attributes.items():
             if isinstance(value, numpy.ndarray):
                 attributes[key] = gs.Constant("", LazyWeights(numpy_helper.from_array(value), None))
-        return self._add(
+        return self.add_native(
             op,
             [gs.Variable.empty() if source is None else source for source in sources],
             name,
@@ -102,7 +102,7 @@ class OnnxRewriter(Rewriter):
         key = (id(self._home), tensor.SerializeToString(deterministic=True))
         if key not in self._constants:
             constant = gs.Constant("", LazyWeights(tensor, None))
-            (self._constants[key],) = self._add("Constant", [], name, 1, {"value": constant}, None)
+            (self._constants[key],) = self.add_native("Constant", [], name, 1, {"value": constant}, None)
         return self._constants[key]
 
     def weights(self, handle: Handle) -> LazyWeights | None:
@@ -174,7 +174,7 @@ class OnnxRewriter(Rewriter):
             self.handle(inputs[port], f"{name}/input_{port}") if port in inputs else source
             for port, source in enumerate(old.inputs)
         ]
-        (made,) = self._add(old.op, sources, name, 1, dict(old.attrs), old.domain)
+        (made,) = self.add_native(old.op, sources, name, 1, dict(old.attrs), old.domain)
         if axes is not None:
             self._set_axes(made.inputs[0], node.op, axes)
         return made
@@ -211,7 +211,7 @@ class OnnxRewriter(Rewriter):
         """Let ``new`` take over the name and model outputs of ``old``."""
         outputs = self.surgery.graph.outputs
         if (ports and not new.inputs) or any(output is new for output in outputs):
-            (new,) = self._add("Identity", [new], claim_name(self._names, f"{old.name}/output"), 1, {}, None)
+            (new,) = self.add_native("Identity", [new], claim_name(self._names, f"{old.name}/output"), 1, {}, None)
         name = old.name
         old.name = claim_name(self._names, f"{name}/before")
         new.name = name
@@ -393,9 +393,10 @@ class OnnxRewriter(Rewriter):
             yield from [node for node in graph.nodes if node.op in kinds]
         self._home = self.surgery.graph
 
-    def _add(
+    def add_native(
         self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
     ) -> list[Handle]:
+        """Add a node of ONNX as it is given; return its ``count`` outputs."""
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
         left_out = LEFT_OUT.get(op, ())

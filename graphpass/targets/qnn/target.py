@@ -54,7 +54,9 @@ class QNN(Target):
     @property
     def split(self) -> Split:
         """See `Target.split`."""
-        return Split(self.prompt, self.prompt if self.chunk is None else self.chunk, self.capacity)
+        # Iterations of loops stand in static models alone.
+        after = "flatten-rows,lower-for-htp"
+        return Split(self.prompt, self.prompt if self.chunk is None else self.chunk, self.capacity, after)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.commands import in_process
 from support.loaded import exported
-from support.models import dynamo, export, exporters, fixtures
+from support.models import dynamo, export, exporters, fixtures, hybrids
 from support.quantized import with_rounded_activations
 
 import graphpass
@@ -67,13 +67,13 @@ assert int(again[0, -1].argmax()) == found[0], "a second prompt differs"
 """
 
 
-def pair(fixture: str, options: str = "", model: Model | None = None) -> tuple[Model, Model]:
+def pair(fixture: str, options: str = "", model: Model | None = None, chunk: int = 8) -> tuple[Model, Model]:
     """The models of a pair that `convert` would write."""
-    target = parse_target(f"qnn{{prompt=24,chunk=8,capacity=40{options}}}")
+    target = parse_target(f"qnn{{prompt=24,chunk={chunk},capacity=40{options}}}")
     source = exported(f"{fixture}/onnx") if model is None else model
     prepared = graphpass.PassManager(pipeline_for(target, source)).run(source)
     assert target.split is not None
-    made = [graphpass.PassManager([step]).run(prepared.model).model for step in phases_of(target.split).values()]
+    made = [graphpass.PassManager(steps).run(prepared.model).model for steps in phases_of(target.split).values()]
     return made[0], made[1]
 
 
@@ -98,6 +98,22 @@ def test_logits_agree_within_f16(fixture: str) -> None:
     """Norms of mistral/onnx-18 are those that HTP's compiler fails on, as they are exported."""
     model = load(OTHERS[fixture]()) if fixture in OTHERS else None
     observed = trial.observe(*pair(fixture, model=model))
+    assert not isinstance(observed, str)
+    assert (observed.refused, observed.wrong, observed.ran) == (None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "chunk"),
+    [
+        (lambda: hybrids() / "qwen3_next_dense" / "onnx-raw", 8),
+        (lambda: exporters("mobius", "qwen3_5_text"), 1),
+    ],
+)
+def test_loops_over_tokens_are_unrolled(folder: Callable[[], Path], chunk: int) -> None:
+    """Loops of TorchScript, and the Scan of a lowered LinearAttention, which has no mask of padding."""
+    models = pair("", ",precision=f32", load(folder()), chunk)
+    assert not any(any(model.graph.of_op("Loop", "Scan")) for model in models)
+    observed = trial.observe(*models)
     assert not isinstance(observed, str)
     assert (observed.refused, observed.wrong, observed.ran) == (None, None, True)
 
