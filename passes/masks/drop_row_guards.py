@@ -7,17 +7,18 @@ from typing import ClassVar
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import OPERATORS, Attention
-from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ELEMENTWISE
+from graphpass.ir.operators import ELEMENTWISE, MOVES
+from graphpass.ir.types import Dimension
 
 _COUNT = op.ReduceSum(op.Convert(var("mask")), ..., name="sum")
 
-#: Replaces rows of a result for which a mask shows less than one key.
-GUARD = op.Select(op.Less(_COUNT, var("least")), var("otherwise"), var("result"))
+#: Replaces rows of a result for which a mask shows less than one key. Optimizers lay both out otherwise before.
+GUARD = op.Select(look_through(op.Less(_COUNT, var("least"), name="hidden")), var("otherwise"), var("result"))
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ class DropRowGuards(Pass[Model]):
         graph, rewriter, dropped = model.graph, model.rewriter(), 0
         attention = {block.output: block for block in model.analysis(find_attention)}
         for match in GUARD.find(graph):
-            block = attention.get(match["result"])
-            if block is not None and _is_for_none(graph, match) and _hides(graph, match["mask"], _masks(block)):
+            block = attention.get(graph.look_through(match["result"], MOVES))
+            is_guard = block is not None and _is_for_none(graph, match) and _has_its_rows(match, block.output)
+            if block is not None and is_guard and _hides(graph, match["mask"], _masks(block)):
                 rewriter.replace(match.node.outputs[0], rewriter.handle(match["result"]))
                 dropped += 1
         rewriter.finish()
@@ -53,6 +55,25 @@ def _is_for_none(graph: Graph, match: Match) -> bool:
     count = match.nodes["sum"]
     along_keys = reduced_axes(graph, count) in {(-1,), ((count.source().rank or 0) - 1,)}
     return along_keys and fold_scalar(graph, match["least"]) == 1 and fold_scalar(graph, match["otherwise"]) == 0
+
+
+def _has_its_rows(match: Match, output: Value) -> bool:
+    """Return whether rows of the condition are those of the result, as their sizes tell, however both are laid out."""
+    condition = match.nodes["hidden"].outputs[0]
+    if match.node.source(0) == condition and match["result"] == output:
+        return True
+    laid_out = _rows(match.node.source(0), match["result"])
+    return laid_out is not None and laid_out == _rows(condition, output)
+
+
+def _rows(condition: Value, result: Value) -> frozenset[Dimension] | None:
+    """Return the open sizes along which a condition differs; ``None`` if the result lies along other axes."""
+    if condition.shape is None or result.shape is None or condition.rank != result.rank:
+        return None
+    pairs = [(size, other) for size, other in zip(condition.shape, result.shape, strict=True) if size != 1]
+    sizes = frozenset(size for size, _ in pairs)
+    is_told_apart = len(sizes) == len(pairs) and not any(isinstance(size, int | None) for size in sizes)
+    return sizes if is_told_apart and all(size == other for size, other in pairs) else None
 
 
 def _masks(block: Attention) -> list[Value]:
@@ -68,7 +89,9 @@ def _hides(graph: Graph, shown: Value, masks: list[Value]) -> bool:
         return True
 
     def inputs(node: Node) -> tuple[Value | None, ...]:
-        return node.inputs if node.op in ELEMENTWISE and node.outputs[0] != shown else ()
+        if node.outputs[0] == shown:
+            return ()
+        return node.inputs if node.op in ELEMENTWISE else node.inputs[:1] if node.op == "Broadcast" else ()
 
     reached = graph.backward(masks, inputs)
     return any(shown in node.outputs for node in reached)

@@ -14,7 +14,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
-from graphpass.ir.operators import SLICES
+from graphpass.ir.operators import RESHAPES, SLICES
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
 from graphpass.passes.attention.step_builder import StepBuilder
@@ -36,8 +36,9 @@ class SimplifyShapes(Pass[OpenVINOModel]):
 
     - Each length is computed once, at its cheapest: of the inputs, and of the first cache's length. Integers that
       depend on no dimension stay: runtimes fold them, and recognise some operators by them.
-    - Operators that give their input are dropped. What an output of the model is named after stays, and so does the end
-      of a mask in the form from which paged attention reads a sliding window (see `expose-window`).
+    - Operators that give their input are dropped, and those that undo Reshapes or Transposes before. What an output of
+      the model is named after stays, and so does the end of a mask in the form from which paged attention reads a
+      sliding window (see `expose-window`).
     - The batch is read from the tokens, not from the mask, which has as many rows.
     - A Broadcast is dropped whose user broadcasts to the same shape by itself, as the product of rotary frequencies
       with positions does.
@@ -224,8 +225,8 @@ def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
     """Bypass operators that give their input; return the number of each."""
     kept, dropped = _mask_ends(edits), Counter[str]()
     for node in edits.living():
-        if node.index not in kept and len(node.outputs) == 1 and _gives_its_input(node, sizes, edits):
-            dropped[node.op] += edits.redirect(node.outputs[0], edits.source(node)) > 0
+        if node.index not in kept and len(node.outputs) == 1 and (same := _given(node, sizes, edits)) is not None:
+            dropped[node.op] += edits.redirect(node.outputs[0], same) > 0
     return {f"{op} dropped": count for op, count in sorted(dropped.items())}
 
 
@@ -258,6 +259,43 @@ def _mask_ends(edits: Rewiring) -> set[int]:
         if select.op == "Select":
             ends |= {mask.index, *(edits.source(select, port).node for port in range(len(select.inputs)))}
     return ends
+
+
+def _given(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
+    """Return the value that a node gives: its input, or one that was laid out otherwise between."""
+    if _gives_its_input(node, sizes, edits):
+        return edits.source(node)
+    if node.op == "Transpose":
+        return _before_transposes(node, sizes, edits)
+    return _before_reshapes(node, sizes, edits) if node.op in RESHAPES else None
+
+
+def _before_transposes(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
+    order = _order(node, sizes)
+    value, places = edits.source(node), order
+    while order and (node := edits.graph.nodes[value.node]).op == "Transpose":
+        before = _order(node, sizes)
+        if len(before) != len(order):
+            return None
+        places, value = [before[place] for place in places], edits.source(node)
+        if places == sorted(places):
+            return value
+    return None
+
+
+def _order(transpose: Node, sizes: Sizes) -> list[int]:
+    """Return the axes of a Transpose; none if they are not known."""
+    numbers = [axis.as_number for axis in sizes.content(transpose.inputs[1]) or ()]
+    return [int(number) for number in numbers if number is not None] if None not in numbers else []
+
+
+def _before_reshapes(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
+    shape, value, result = sizes.shape(node.outputs[0]), edits.source(node), node.outputs[0]
+    while shape is not None and (node := edits.graph.nodes[value.node]).op in RESHAPES:
+        value = edits.source(node)
+        if shape == sizes.shape(value) and not _tells_more(value, result):
+            return value
+    return None
 
 
 def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:

@@ -143,16 +143,14 @@ def _operator(attention: Attention) -> Attention:
 def _read(model: Model, attention: Attention, mask: AttentionMask | Miss) -> GroupedQuery:
     query, node = attention.query, attention.node
     assert query is not None
-    if attention.key_is_transposed:
-        raise MissError(node, "its keys end with the size of a head, then positions")
     key, value = (_appended(model, node, operand) for operand in (attention.key, attention.value))
     key_heads, head_dim, value_dim = _sizes(node, key, value)
     shape = model.analysis(infer_sizes).shape(query)
     heads = shape[1].as_number if shape is not None else None
     if not isinstance(heads, int) or heads % key_heads:
         raise MissError(node, "the number of its heads is not known")
-    for cache in (key, value):
-        _check_copies(model, node, cache, heads)
+    _check_copies(model, node, key, heads, is_transposed=attention.key_is_transposed)
+    _check_copies(model, node, value, heads)
     types = {query.element_type, key.new.element_type, value.new.element_type, key.past.element_type}
     if len(types) > 1:
         raise MissError(node, f"GroupQueryAttention requires operands of one type, not {', '.join(sorted(types))}")
@@ -187,6 +185,8 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
         copies.insert(0, graph.producer(copies[0]).source())
     concat = graph.producer(copies[0])
     past = concat.input(0)
+    if concat.op == "Concat" and concat.attributes["axis"] == 3 and operand.rank == 4:
+        raise MissError(node, "its keys end with the size of a head, then positions")
     if concat.op != "Concat" or concat.attributes["axis"] != 2 or len(concat.inputs) != 2 or past is None:
         raise MissError(concat, f"its operand {operand.name} is not a past with new entries appended")
     source = graph.look_through(past, _is_idle)
@@ -222,19 +222,19 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
     return heads, size, value_size
 
 
-def _check_copies(model: Model, node: Node, cache: Appended, heads: int) -> None:
-    """Check that heads are copied one by one."""
-    if not cache.copies:
+def _check_copies(model: Model, node: Node, cache: Appended, heads: int, *, is_transposed: bool = False) -> None:
+    """Check that heads are copied one by one; transposed ones end with (head_dim, sequence)."""
+    if not cache.copies and not is_transposed:
         return
     elements = model.analysis(find_elements).cut(cache.whole, model.analysis(find_activations))
     count = fixed_size(cache.past, 1) or 1
-    copied = cache.copies[-1]
+    copied = cache.copies[-1] if cache.copies else cache.whole
     place = tuple(ex.index(f"copy {axis}", size) for axis, size in enumerate(elements.shape(copied)))
     # The product copies a single head by itself.
     of_each = {count, heads} if count == 1 or count == heads else {heads}
     if len(place) == 4 and place[1].args[1].as_number in of_each:
         groups = number(int(place[1].args[1].as_number or 1) // count)
-        own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *place[2:]
+        own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *(place[:1:-1] if is_transposed else place[2:])
         if elements.of(copied, place) is elements.of(cache.whole, own):
             return
     raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
