@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from graphpass.analysis.equations.angles import Angles
-from graphpass.analysis.equations.rotation import POSITION, at_position
+from graphpass.analysis.equations.rotation import POSITION, at_position, restarts
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at
@@ -102,6 +102,8 @@ def _compared(
         return None
     if _positive(reference.forms) == _positive(candidate.forms):
         return EqualAngles("any")
+    if len({restarts(*angles.forms) for _, angles in sides}) > 1:
+        return OpenAngles("positions of one model count from the first token of each step")
     channels = [angles.channels() for _, angles in sides]
     if _positive(channels[0]) == _positive(channels[1]):
         return EqualAngles("any")

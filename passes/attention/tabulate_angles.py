@@ -12,7 +12,7 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import computed_by_positions
-from graphpass.analysis.equations.rotation import POSITION, QUERY, ROW, at_position
+from graphpass.analysis.equations.rotation import POSITION, QUERY, ROW, at_position, restarts
 from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
@@ -105,6 +105,8 @@ def _axes(elements: Elements, value: Value) -> _Axes:
         raise UnknownError("its sizes are open")
     places = {axis: ex.index(f"channel {axis}", sizes[axis]) for axis in channels} | {batch: ROW, length: QUERY}
     element = elements.of(value, tuple(places.get(axis, ZERO) for axis in range(len(sizes))))
+    if restarts(element):
+        raise UnknownError("it counts from the first token of each step")
     for part in ex.walk(at_position(element)):
         if part in elements.misses:
             raise UnknownError(str(elements.misses[part]))

@@ -234,7 +234,8 @@ def _check_copies(model: Model, node: Node, cache: Appended, heads: int, *, is_t
     of_each = {count, heads} if count == 1 or count == heads else {heads}
     if len(place) == 4 and place[1].args[1].as_number in of_each:
         groups = number(int(place[1].args[1].as_number or 1) // count)
-        own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *(place[:1:-1] if is_transposed else place[2:])
+        rest = place[:1:-1] if is_transposed else place[2:]
+        own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *rest
         if elements.of(copied, place) is elements.of(cache.whole, own):
             return
     raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")

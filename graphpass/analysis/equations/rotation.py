@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, unpadded
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import find_activations
@@ -85,9 +86,10 @@ def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
         size: Size of its heads.
     """
     elements, data = model.analysis(find_elements), model.analysis(find_activations)
+    has_past = bool(analyze_caches(model).of_kind("kv"))
     for source in _sources(model, value):
         try:
-            rotation = _rotation(elements.cut(source, data), source, value, size)
+            rotation = _rotation(elements.cut(source, data), source, value, size, has_past=has_past)
         except UnknownError:
             return None
         if rotation is not None:
@@ -100,6 +102,12 @@ def at_position(expr: Expr) -> Expr:
     plain = unpadded(expr)
     parts = set(ex.walk(plain))
     return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})
+
+
+def restarts(*exprs: Expr) -> bool:
+    """Return whether angles without padding count from the first token of each step, whatever the past is."""
+    parts = {part for expr in exprs for part in ex.walk(unpadded(expr))}
+    return QUERY in parts and PAST not in parts
 
 
 def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array, Array]:
@@ -160,7 +168,7 @@ def _layout(elements: Elements, value: Value, size: int) -> _Layout | None:
     return _Layout(heads_last, heads, shape[0]) if isinstance(heads, int) else None
 
 
-def _rotation(elements: Elements, source: Value, result: Value, size: int) -> Rotation | None:
+def _rotation(elements: Elements, source: Value, result: Value, size: int, *, has_past: bool) -> Rotation | None:
     """Return the rotation between two values; ``elements`` are in terms of those of ``source``."""
     before, after = _layout(elements, source, size), _layout(elements, result, size)
     if before is None or after is None or before.heads != after.heads:
@@ -184,6 +192,8 @@ def _rotation(elements: Elements, source: Value, result: Value, size: int) -> Ro
             # Text alone has one position along all axes, so that several look like any other rotation.
             is_plain = positions is None or positions.rank == 2
             if head in set(ex.walk(*factors)) - {ZERO} or not inputs <= {POSITIONS} or not is_plain:
+                return None
+            if has_past and restarts(*factors):
                 return None
             heads_last = before.heads_last
             return Rotation(source, result, heads_last, before.heads, size, count, interleaved, not inputs, *factors)
