@@ -69,7 +69,14 @@ _ROOMS = {
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
-    "masks": ("drop-row-guards", "expose-window", "extend-mask-to-past", "mask-padding", "window-from-positions"),
+    "masks": (
+        "drop-row-guards",
+        "expose-window",
+        "extend-mask-to-past",
+        "mask-padding",
+        "window-from-positions",
+        "zero-padding",
+    ),
     "shapes": (
         "canonicalize-shapes",
         "expose-hidden-states",

@@ -68,7 +68,7 @@ class QNN(Target):
             raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
         # Experts become one operator, lowered to products over all of them: HTP ends where weights are gathered.
         # Static forms have caches of heads that a Concat appends to.
-        steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention"]
+        steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention", "zero-padding"]
         # HTP's compiler fails on norms with a Reciprocal, and has no FastGelu in f32.
         steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-rows"]
         steps += ["lower-boolean-gathers", "lower-einsum"]

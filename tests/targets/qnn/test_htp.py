@@ -104,7 +104,7 @@ def test_logits_agree_within_f16(fixture: str) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "chunk"),
-    [(lambda: hybrids() / "qwen3_next_dense" / "onnx-raw", 8), (lambda: exporters("mobius", "qwen3_5_text"), 1)],
+    [(lambda: hybrids() / "qwen3_next_dense" / "onnx-raw", 8), (lambda: exporters("mobius", "qwen3_5_text"), 8)],
 )
 def test_loops_over_tokens_are_unrolled(folder: Callable[[], Path], chunk: int) -> None:
     """Loops of TorchScript, and the Scan of a lowered LinearAttention, which has no mask of padding."""
