@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from graphpass.analysis.attention.mask import PAST, unpadded
 from graphpass.analysis.equations.angles import Angles
-from graphpass.analysis.equations.rotation import POSITION, at_position, restarts
+from graphpass.analysis.equations.rotation import POSITION, QUERY, at_position, restarts
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at
@@ -102,8 +103,9 @@ def _compared(
         return None
     if _positive(reference.forms) == _positive(candidate.forms):
         return EqualAngles("any")
-    if len({restarts(*angles.forms) for _, angles in sides}) > 1:
-        return OpenAngles("positions of one model count from the first token of each step")
+    # Some angles of a model may count from the first token of each step, and others not.
+    if len({restarts(form) for _, angles in sides for form in angles.forms if _counts(form)}) > 1:
+        return OpenAngles("some positions count from the first token of each step")
     channels = [angles.channels() for _, angles in sides]
     if _positive(channels[0]) == _positive(channels[1]):
         return EqualAngles("any")
@@ -118,6 +120,11 @@ def _compared(
     ends = [angles.rows or 0 for _, angles in sides]
     most = max(_MOST_SWEPT, max(ends) + 1)
     return _positions(turned) or _swept([_turning(angles.forms) for _, angles in sides], most, tolerance)
+
+
+def _counts(form: Expr) -> bool:
+    parts = set(ex.walk(unpadded(form)))
+    return not parts.isdisjoint({QUERY, PAST})
 
 
 def _positive(exprs: Iterable[Expr]) -> frozenset[Expr]:

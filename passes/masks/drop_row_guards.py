@@ -58,7 +58,7 @@ def _is_for_none(graph: Graph, match: Match) -> bool:
 
 
 def _has_its_rows(match: Match, output: Value) -> bool:
-    """Return whether rows of the condition are those of the result, as their sizes tell, however both are laid out."""
+    """Return whether rows of the condition are those of the result, by their open sizes."""
     condition = match.nodes["hidden"].outputs[0]
     if match.node.source(0) == condition and match["result"] == output:
         return True
@@ -67,13 +67,13 @@ def _has_its_rows(match: Match, output: Value) -> bool:
 
 
 def _rows(condition: Value, result: Value) -> frozenset[Dimension] | None:
-    """Return the open sizes along which a condition differs; ``None`` if the result lies along other axes."""
+    """Return open sizes of a condition; ``None`` if the result has others there."""
     if condition.shape is None or result.shape is None or condition.rank != result.rank:
         return None
     pairs = [(size, other) for size, other in zip(condition.shape, result.shape, strict=True) if size != 1]
     sizes = frozenset(size for size, _ in pairs)
-    is_told_apart = len(sizes) == len(pairs) and not any(isinstance(size, int | None) for size in sizes)
-    return sizes if is_told_apart and all(size == other for size, other in pairs) else None
+    differ = len(sizes) == len(pairs) and not any(isinstance(size, int | None) for size in sizes)
+    return sizes if differ and all(size == other for size, other in pairs) else None
 
 
 def _masks(block: Attention) -> list[Value]:

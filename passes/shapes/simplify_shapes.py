@@ -262,7 +262,7 @@ def _mask_ends(edits: Rewiring) -> set[int]:
 
 
 def _given(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
-    """Return the value that a node gives: its input, or one that was laid out otherwise between."""
+    """Return the value that a node gives, its input or one further upstream."""
     if _gives_its_input(node, sizes, edits):
         return edits.source(node)
     if node.op == "Transpose":

@@ -105,7 +105,7 @@ def at_position(expr: Expr) -> Expr:
 
 
 def restarts(*exprs: Expr) -> bool:
-    """Return whether angles without padding count from the first token of each step, whatever the past is."""
+    """Return whether angles count from the first token of each step, whatever the past is."""
     parts = {part for expr in exprs for part in ex.walk(unpadded(expr))}
     return QUERY in parts and PAST not in parts
 
