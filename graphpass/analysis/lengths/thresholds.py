@@ -100,7 +100,7 @@ def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshol
                 (number, False) for real, number in constants if number is not None and not (real and number <= MASKED)
             ]
         table = inputs[0]
-        angles = node.input(_COS_CACHE) if node.op == "GroupQueryAttention" else None
+        angles = _angles(node)
         rows = angles.shape[0] if angles is not None and angles.shape else None
         if isinstance(rows, int):
             return [*_made(node, numbers), Threshold(rows, node.name, ends=True, changes=False)]
@@ -109,6 +109,16 @@ def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshol
             if isinstance(rows, int) and table.rank == _TABLE_RANK:
                 numbers.append((rows - _offset(graph, inputs[1]), True))
     return _made(node, numbers)
+
+
+def _angles(node: Node) -> Value | None:
+    """Return the table of cosines of an operator that rotates heads."""
+    if node.op == "GroupQueryAttention":
+        return node.input(_COS_CACHE)
+    if node.op != "RotaryEmbedding":
+        return None
+    # com.microsoft's takes positions before the tables, ONNX's after them.
+    return node.input(2 if node.source(1).element_type in _WHOLE else 1)
 
 
 def _made(node: Node, numbers: list[tuple[float, bool]]) -> list[Threshold]:

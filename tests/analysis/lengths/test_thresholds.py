@@ -5,7 +5,7 @@ from support.models import export
 
 from graphpass.analysis.lengths.thresholds import find_thresholds
 from graphpass.engine.manager import PassManager
-from graphpass.engine.pipeline import parse_target
+from graphpass.engine.pipeline import parse, parse_target
 from graphpass.io import load
 
 
@@ -24,6 +24,14 @@ from graphpass.io import load
 )
 def test_lengths_of_exports(name, variant, lengths):
     assert [(threshold.length, threshold.ends) for threshold in find_thresholds(load(export(name, variant)))] == lengths
+
+
+def test_tables_of_rotations_outside_of_attention_end():
+    """Heads of 8 are rotated by an operator of their own."""
+    model = load(export("llama_12l", "onnx"))
+    result = PassManager(parse("fuse-group-query-attention{context=96}")).run(model).model
+    assert any(result.graph.of_op("RotaryEmbedding"))
+    assert (96, True) in {(threshold.length, threshold.ends) for threshold in find_thresholds(result)}
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", pytest.param("npu", marks=pytest.mark.slow)])
