@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.symbolic.bounds import divided
 from graphpass.analysis.symbolic.expressions import (
     TRUE,
     Expr,
@@ -14,6 +15,8 @@ from graphpass.analysis.symbolic.expressions import (
     at_most,
     choose,
     conjunction,
+    floor_divide,
+    modulo,
     multiply,
     negate,
     number,
@@ -70,8 +73,10 @@ def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Exp
     flat = constant.reshape([size for size in constant.shape if size != 1])
     if (flat == flat.flat[0]).all():
         return _number(flat.flat[0])
-    if flat.ndim == 1 and flat.dtype.kind in "iuf" and (known := _range(flat, squeezed[0])) is not None:
-        return known
+    if flat.ndim == 1 and flat.dtype.kind in "iuf":
+        known = _range(flat, squeezed[0]) or _repeated(flat, squeezed[0])
+        if known is not None:
+            return known
     if flat.ndim == 2 and (known := _band(flat, squeezed)) is not None:
         return known
     sort = {"b": "bool", "f": "real"}.get(flat.dtype.kind, "int")
@@ -89,6 +94,21 @@ def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
     if not (steps == steps[0]).all() or steps[0] != int(steps[0]) or flat[0] != int(flat[0]):
         return None
     return add(number(int(flat[0])), multiply(number(int(steps[0])), place))
+
+
+def _repeated(flat: numpy.ndarray, place: Expr) -> Expr | None:
+    """Return an expression of a vector that counts up, and repeats each number or all of them alike."""
+    (changes,) = (flat[1:] != flat[:-1]).nonzero()
+    (returns,) = (flat[1:] == flat[0]).nonzero()
+    for width, is_each in ((int(changes[0]) + 1, True), (int(returns[0]) + 1 if returns.size else 0, False)):
+        if width < 2 or flat.size % width:
+            continue
+        rows = flat.reshape(-1, width)
+        rows = rows.T if is_each else rows
+        if (rows == rows[0]).all() and rows[0].size > 1:
+            parts = divided(place, number(width)) or (floor_divide(place, number(width)), modulo(place, number(width)))
+            return _range(rows[0], parts[0 if is_each else 1])
+    return None
 
 
 def _band(flat: numpy.ndarray, index: tuple[Expr, ...]) -> Expr | None:

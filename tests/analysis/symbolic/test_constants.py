@@ -1,0 +1,54 @@
+"""`constant_element`: vectors that count, or repeat what counts, are expressions of the place."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+from hypothesis import given, strategies as st
+from onnx import TensorProto, helper
+
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.constants import constant_element
+from graphpass.analysis.symbolic.evaluate import arrays_at
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.graph import Graph, Value
+
+
+def constant(array: numpy.ndarray) -> tuple[Graph, Value]:
+    node = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.INT64, array.shape, array))
+    port = helper.make_tensor_value_info("c", TensorProto.INT64, array.shape)
+    model = OnnxModel(helper.make_model(helper.make_graph([node], "g", [], [port])))
+    return model.graph, next(model.graph.of_op("Constant")).outputs[0]
+
+
+def element(array: numpy.ndarray) -> ex.Expr:
+    found = constant_element(*constant(array), (ex.index("place", ex.number(array.size)),))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("vector", "reads"),
+    [
+        ([3, 4, 5, 6], False),
+        ([0, 0, 1, 1], False),
+        ([5, 5, 5, 2, 2, 2], False),
+        ([0, 1, 0, 1, 0, 1], False),
+        ([0, 0, 1], True),
+        ([0, 1, 1, 0], True),
+        ([0, 0, 1, 1, 3, 3], True),
+    ],
+)
+def test_patterns(vector: list[int], reads: bool) -> None:
+    assert any(part.op == "read" for part in ex.walk(element(numpy.array(vector)))) == reads
+
+
+@given(
+    st.integers(-3, 3), st.integers(-2, 2), st.integers(2, 4), st.integers(1, 4), st.sampled_from(["each", "all", "no"])
+)
+def test_numbers_are_those_of_the_vector(start: int, step: int, count: int, times: int, way: str) -> None:
+    numbers = start + step * numpy.arange(count)
+    vector = numbers.repeat(times) if way == "each" else numpy.tile(numbers, times if way == "all" else 1)
+    place = ex.index("place", ex.number(vector.size))
+    found = arrays_at(element(vector), {place: numpy.arange(vector.size)})
+    assert (numpy.broadcast_to(found, vector.shape) == vector).all()
