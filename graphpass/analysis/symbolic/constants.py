@@ -97,7 +97,7 @@ def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
 
 
 def _repeated(flat: numpy.ndarray, place: Expr) -> Expr | None:
-    """Return an expression of a vector that counts up, and repeats each number or all of them alike."""
+    """Return an expression of a vector that repeats what counts up."""
     (changes,) = (flat[1:] != flat[:-1]).nonzero()
     (returns,) = (flat[1:] == flat[0]).nonzero()
     for width, is_each in ((int(changes[0]) + 1, True), (int(returns[0]) + 1 if returns.size else 0, False)):
