@@ -12,17 +12,27 @@ from graphpass.verify import compare
 from graphpass.verify.pair import compare_pair
 
 
-def traced_with_one_row():
-    """An export whose hidden states were reshaped to the one row that was traced."""
+def after_embedding(make, **tensors):
+    """llama with nodes that make hidden states of those of the embedding, which is called ``hidden`` then."""
     model = onnx_model("llama")
     graph = model.proto.graph
     embedding = next(node for node in graph.node if node.op_type == "Gather" and "embed" in node.name)
-    graph.initializer.append(onnx.numpy_helper.from_array(numpy.array([1, -1, 64]), "one_row"))
-    whole = helper.make_node("Reshape", ["all_rows", "one_row"], list(embedding.output), name="one_row")
-    graph.node.insert(list(graph.node).index(embedding) + 1, whole)
-    embedding.output[0] = "all_rows"
+    place = list(graph.node).index(embedding) + 1
+    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in tensors.items())
+    for offset, node in enumerate(make(list(embedding.output))):
+        graph.node.insert(place + offset, node)
+    embedding.output[0] = "hidden"
     model.mark_edited()
     return model
+
+
+def traced_with_one_row():
+    """An export whose hidden states were reshaped to the one row that was traced."""
+
+    def make(outputs):
+        return [helper.make_node("Reshape", ["hidden", "one_row"], outputs, name="one_row")]
+
+    return after_embedding(make, one_row=numpy.array([1, -1, 64]))
 
 
 def test_one_row_is_proven_and_the_rest_is_reported():
@@ -41,25 +51,19 @@ def test_a_result_that_lost_its_batch_is_different():
 
 def traced_with_eight_tokens():
     """An export that takes no more new tokens at once, as of one chunk of a recurrence."""
-    model = onnx_model("llama")
-    graph = model.proto.graph
-    embedding = next(node for node in graph.node if node.op_type == "Gather" and "embed" in node.name)
-    place = list(graph.node).index(embedding) + 1
-    tensors = {"axis": numpy.array([1]), "one": numpy.array([1]), "zeros": numpy.zeros((8, 1, 1, 1), numpy.float32)}
-    graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in tensors.items())
-    nodes = [
-        helper.make_node("Shape", ["input_ids"], ["sizes"], name="sizes"),
-        helper.make_node("Gather", ["sizes", "axis"], ["tokens"], name="tokens"),
-        helper.make_node("Sub", ["tokens", "one"], ["last"], name="last"),
-        helper.make_node("Gather", ["zeros", "last"], ["nothing"], name="nothing"),
-        helper.make_node("Squeeze", ["nothing", "axis"], ["zero"], name="zero"),
-        helper.make_node("Add", ["hidden", "zero"], list(embedding.output), name="few"),
-    ]
-    for offset, node in enumerate(nodes):
-        graph.node.insert(place + offset, node)
-    embedding.output[0] = "hidden"
-    model.mark_edited()
-    return model
+
+    def make(outputs):
+        return [
+            helper.make_node("Shape", ["input_ids"], ["sizes"], name="sizes"),
+            helper.make_node("Gather", ["sizes", "axis"], ["tokens"], name="tokens"),
+            helper.make_node("Sub", ["tokens", "one"], ["last"], name="last"),
+            helper.make_node("Gather", ["zeros", "last"], ["nothing"], name="nothing"),
+            helper.make_node("Squeeze", ["nothing", "axis"], ["zero"], name="zero"),
+            helper.make_node("Add", ["hidden", "zero"], outputs, name="few"),
+        ]
+
+    zeros = numpy.zeros((8, 1, 1, 1), numpy.float32)
+    return after_embedding(make, axis=numpy.array([1]), one=numpy.array([1]), zeros=zeros)
 
 
 def test_few_tokens_are_proven_and_longer_prompts_reported():

@@ -396,7 +396,7 @@ class OnnxRewriter(Rewriter):
     def add_native(
         self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
     ) -> list[Handle]:
-        """Add a node of ONNX as it is given; return its ``count`` outputs."""
+        """Add a node with ONNX's own attributes; return its ``count`` outputs."""
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
         left_out = LEFT_OUT.get(op, ())
