@@ -27,6 +27,9 @@ _ULP = -10
 #: Largest share by which f16 rounds numbers, as an exponent of 2.
 ROUNDED_TO_F16 = -11
 
+#: Nudges of half of what a type rounds, of that and of its double are tried.
+_ROUNDINGS = 3
+
 #: Signs of nudges are drawn so often: a tie between experts falls either way.
 _DRAWS = 3
 
@@ -39,10 +42,10 @@ def after_nudges(
 ) -> Comparison:
     """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
 
-    Random signs decide which embeddings are raised and which are lowered, by half of what the type rounds. A model that
-    chooses among experts by scores near a tie, or divides by a norm of numbers near zero, moves by as much as its
-    rounded form does; a fault does not show so. No node that stays f32 helps then but all of them: `deepseek_v3` of the
-    fixtures moves by 4.3 at the place where its f16 form does, and its router in f32 changes nothing.
+    Random signs decide which embeddings are raised and which are lowered, by half of what the type rounds and more. A
+    model that chooses among experts by scores near a tie, or divides by a norm of numbers near zero, moves by as much
+    as its rounded form does; a fault does not show so. No node that stays f32 helps then but all of them: `deepseek_v3`
+    of the fixtures moves by 4.3 at the place where its f16 form does, and its router in f32 changes nothing.
 
     Args:
         comparison: The comparison of the reference and the same model, rounded.
@@ -56,15 +59,16 @@ def after_nudges(
     if reference.analysis(is_in_f16):
         # Smaller ones are lost in its numbers.
         nudge = max(nudge, _ULP)
-    for itself in map(against_itself, nudged_copies(reference, nudge)):
-        if itself.divergence is not None:
-            words = (
-                f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
-                f"embeddings are off by 2^{nudge}, first at {itself.divergence}"
-            )
-            return replace(
-                comparison, divergence=replace(comparison.divergence, reason=f"{comparison.divergence.reason}; {words}")
-            )
+    # A rounded form rounds each result: all of that is more than one rounding of embeddings.
+    for off_by in range(nudge, nudge + _ROUNDINGS):
+        for itself in map(against_itself, nudged_copies(reference, off_by)):
+            if itself.divergence is not None:
+                words = (
+                    f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if "
+                    f"its embeddings are off by 2^{off_by}, first at {itself.divergence}"
+                )
+                reason = f"{comparison.divergence.reason}; {words}"
+                return replace(comparison, divergence=replace(comparison.divergence, reason=reason))
     return comparison
 
 

@@ -33,6 +33,15 @@ def test_rounding_is_named_if_the_export_amplifies_it(name):
     assert "if its embeddings are off by 2^-12, first at sequence" in divergence.reason
 
 
+@pytest.mark.slow
+def test_more_than_one_rounding_is_named():
+    """A router whose second and third expert differ by 1.4e-4, which a single rounding of embeddings leaves."""
+    before = exported("qwen3_moe/onnx")
+    divergence = compare(before, halved(before), steps=8).divergence
+    assert divergence is not None
+    assert "if its embeddings are off by 2^-11" in divergence.reason
+
+
 def test_faults_are_not_called_rounding():
     before = exported("llama/onnx")
     after = halved(before)
