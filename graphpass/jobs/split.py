@@ -79,7 +79,7 @@ class SplitOutcome(Report):
         return {
             "input": str(self.input),
             "output": str(self.output),
-            **asdict(self.split),
+            **{name: getattr(self.split, name) for name in ("prompt", "chunk", "capacity")},
             "graphs": [str(self.output / f"{name}{self.suffix}") for name in PHASES],
             "passes": [] if report is None else passes_json(report),
             "positions_compared": self.compared,
