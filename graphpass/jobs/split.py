@@ -79,7 +79,9 @@ class SplitOutcome(Report):
         return {
             "input": str(self.input),
             "output": str(self.output),
-            **{name: getattr(self.split, name) for name in ("prompt", "chunk", "capacity")},
+            "prompt": self.split.prompt,
+            "chunk": self.split.chunk,
+            "capacity": self.split.capacity,
             "graphs": [str(self.output / f"{name}{self.suffix}") for name in PHASES],
             "passes": [] if report is None else passes_json(report),
             "positions_compared": self.compared,

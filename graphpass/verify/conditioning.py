@@ -18,8 +18,8 @@ from graphpass.verify.comparison import Comparison
 #: Sums in another order move numbers of f32 by as much.
 _REORDERED = -20
 
-#: Share of logits, of that by which the reference differs from itself so, that counts as right.
-_MOST = 2.0
+#: A candidate may differ by as many times that by which the reference differs from itself.
+OF_ITS_OWN = 2.0
 
 #: Distance of 1 from the next number of f16, as an exponent of 2.
 _ULP = -10
@@ -97,7 +97,7 @@ def after_reordered_sums(
         return comparison
     own = max((pooled(copy)[1] for copy in nudged_copies(reference, nudge)), default=0.0)
     compared, share = pooled(None)
-    if not compared.passed or share > max(least, _MOST * own):
+    if not compared.passed or share > max(least, OF_ITS_OWN * own):
         return comparison
     words = (
         f"single logits: activations are rounded to integers, and all logits together differ by {share:.2%} of their "

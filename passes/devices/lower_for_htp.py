@@ -16,7 +16,7 @@ from graphpass.ir.rewriter import Handle, Operand, Writer
 from graphpass.ir.values import HALVES, REALS, fixed_size
 
 #: Qualcomm's HTP computes Exp of lower numbers wrongly from -88 on. Exp(-80) is 1.8e-35, and 0 in f16.
-LEAST = -80.0
+_LEAST = -80.0
 
 #: Most axes of ScatterElements.
 _AXES = 4
@@ -81,11 +81,11 @@ def _of_floats(_graph: Graph, match: Match) -> bool:
 
 
 def _is_unbounded(graph: Graph, match: Match) -> bool:
-    return _of_floats(graph, match) and not is_bounded(graph, match["x"], LEAST)
+    return _of_floats(graph, match) and not is_bounded(graph, match["x"], _LEAST)
 
 
 def _clipped(write: Writer, operand: Operand, element_type: str) -> Handle:
-    return write.op("Clip", operand, write.number(LEAST, element_type, "least"), label="bounded")
+    return write.op("Clip", operand, write.number(_LEAST, element_type, "least"), label="bounded")
 
 
 def _exponential(write: Writer, match: Match) -> Handle:

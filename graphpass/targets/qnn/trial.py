@@ -11,13 +11,10 @@ from graphpass.io import write_model
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.worker import run_python
+from graphpass.verify.conditioning import OF_ITS_OWN
 
 #: Largest difference of logits, relative to the largest: HTP computes in f16. Measured up to 0.02 on the fixtures.
 _TOLERANCE = 3e-2
-
-#: Share of the difference by which a model differs from itself if its embeddings are off by as much as f16 rounds: one
-#: that rounds activations to integers, or chooses among experts that tie, amplifies it.
-_OF_ITS_OWN = 2.0
 
 _STEPS = 6
 
@@ -137,7 +134,7 @@ def observe(prefill: Model, decode: Model) -> Observation | str:
     own = answer.get("own", 0.0)
     if own > 0:
         differs += f"; on the CPU by {own:.1e} if embeddings are rounded to f16"
-    wrong = f"its {differs}" if answer["difference"] > max(_TOLERANCE, _OF_ITS_OWN * own) else None
+    wrong = f"its {differs}" if answer["difference"] > max(_TOLERANCE, OF_ITS_OWN * own) else None
     return Observation(f"{tried}, a prompt and {answer['steps']} steps: {differs}", wrong=wrong, ran=True)
 
 
