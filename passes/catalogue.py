@@ -17,6 +17,7 @@ _ROOMS = {
         "fill-cross-caches",
         "fuse-attention",
         "fuse-causal-conv",
+        "fuse-gated-delta-net",
         "fuse-group-query-attention",
         "fuse-linear-attention",
         "fuse-multi-head-attention",

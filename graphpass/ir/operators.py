@@ -54,6 +54,10 @@ SOURCES = frozenset({"Parameter", "ReadValue"})
 LOOP_ENTRIES = frozenset({"Carried", "Sliced"})
 LOOP_EXITS = frozenset({"Final", "Stacked"})
 
+#: Loops over tokens that OpenVINO replaces by one operator: inputs, port of the state, and what they compute.
+#: Source: fuse_ssm.cpp and fuse_gated_delta_net.cpp of openvino; optimum-intel writes such loops.
+RECURRENCES = {(7, 5): "a selective SSM", (9, 7): "a gated delta net"}
+
 #: Multiply with weights of few bits, ``N`` outputs of ``K`` inputs.
 COMPRESSED_PRODUCTS = frozenset({"MatMulBnb4", "MatMulNBits"})
 

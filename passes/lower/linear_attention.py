@@ -70,7 +70,10 @@ class _Layer:
     def write_all(self) -> None:
         operator, write = self._operator, self._write
         groups = max(self._heads // self._kv_heads, 1)
+        scale = write.number(operator.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
         query = self._repeated(self._split(_QUERY, [self._heads, self._key_dim]), self._heads)
+        # Before the loop, as exporters scale queries: fuse-gated-delta-net finds it there.
+        query = write.op("Multiply", query, scale)
         scanned = {"query": write.op("Reshape", query, [0, 0, self._kv_heads, groups, self._key_dim])}
         key = self._repeated(self._split(_KEY, [self._key_heads, self._key_dim]), self._key_heads)
         scanned["key"] = write.op("Reshape", key, [0, 0, self._kv_heads, self._key_dim, 1])
@@ -92,9 +95,8 @@ class _Layer:
             scan_input_axes=[1] * len(scanned),
             scan_output_axes=[1],
         )
-        scale = write.number(operator.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
         width = self._kv_heads * groups * self._value_dim
-        operator.replace(0, write.op("Reshape", write.op("Multiply", rows, scale), [0, 0, width]))
+        operator.replace(0, write.op("Reshape", rows, [0, 0, width]))
         operator.replace(1, state)
 
     def _repeated(self, split: Handle, heads: int) -> Handle:

@@ -224,7 +224,7 @@ class _Body:
         value = self._plain(used[0].source())
         if used[0].op == "Final":
             node = self._graph.producer(value)
-            if node.op != "ScatterNDUpdate":
+            if node.op not in {"ScatterNDUpdate", "ScatterUpdate"}:
                 raise MissError(node, f"{node.op} makes the result of all tokens")
             # The token's own, which PyTorch expands to the shape that it has.
             value = self._graph.look_through(node.source(2), MOVES | {"Broadcast"})

@@ -162,14 +162,18 @@ class LoopNumbers:
         def number(dimension: Expr) -> int:
             return length if dimension is self._turns else BATCH
 
+        loop = self.loop
+        # All are of one length along these axes, however their shapes name it.
+        sliced = {(node.source(), node.attributes["axis"]) for node in loop.entries if node.op == "Sliced"}
+
         def drawn(value: Value) -> Array:
             shape = self._sizes.shape(value)
             if shape is None or value.element_type != "f32":
-                raise MissError(self.loop.graph.producer(value), f"type or shape of {value.name} is not known as f32")
+                raise MissError(loop.graph.producer(value), f"type or shape of {value.name} is not known as f32")
             sizes = [offset(size) + sum(number(expr) * factor for expr, factor in dimensions(size)) for size in shape]
+            sizes = [length if (value, axis) in sliced else size for axis, size in enumerate(sizes)]
             return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
 
-        loop = self.loop
         computable = Computable(loop.graph)
         sources = {value: drawn(value) for value in loop.sources}
         before = Evaluation(computable, self._sizes, number, sources)
@@ -187,7 +191,8 @@ class LoopNumbers:
                 if node.op == "Iteration":
                     values[node.outputs[0]] = numpy.array(turn, numpy.int64)
                 elif node.op == "Sliced":
-                    values[node.outputs[0]] = sources[node.source()].take(turn, node.attributes["axis"])
+                    place = [turn] if node.attributes["keeps_axis"] else turn
+                    values[node.outputs[0]] = sources[node.source()].take(place, node.attributes["axis"])
             tokens.append(Evaluation(computable, self._sizes, number, values))
             for node in loop.exits:
                 if node.op == "Stacked":
@@ -196,7 +201,9 @@ class LoopNumbers:
                     carried[node.source(1)] = tokens[-1].of(node.source())
         results = {node.outputs[0]: carried[node.source(1)] for node in loop.exits if node.op == "Final"}
         results |= {
-            node.outputs[0]: numpy.stack(stacked[node.outputs[0]], node.attributes["axis"])
+            node.outputs[0]: (numpy.concatenate if node.attributes["keeps_axis"] else numpy.stack)(
+                stacked[node.outputs[0]], node.attributes["axis"]
+            )
             for node in loop.exits
             if node.op == "Stacked"
         }

@@ -19,6 +19,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Use, Value
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
+from graphpass.ir.operators import RECURRENCES
 from graphpass.targets.chain import data_uses, trace_operand
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.rules import attention_findings, require_fused
@@ -31,10 +32,6 @@ _RECURRENCE = f"{_PAGED}/paged_selective_ssm_fusion.cpp"
 _MATCHER = f"{_PAGED}/state_management_pattern.cpp"
 
 _LOOPS = ("Loop", "TensorIterator")
-
-#: Recurrences by the loop's number of inputs and the state's place, as fuse_ssm.cpp and the matcher of gated delta nets
-#: find them: loops of optimum-intel.
-_RECURRENCES = {(7, 5): "a selective SSM", (9, 7): "a gated delta net"}
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
@@ -99,8 +96,8 @@ def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | 
     if loop is None:
         return Miss(graph.reads[cache.read], "neither a convolution nor a loop over the tokens takes it")
     signature = len(loop.node.inputs), loop.port
-    if signature not in _RECURRENCES:
-        inputs = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in _RECURRENCES.items())
+    if signature not in RECURRENCES:
+        inputs = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in RECURRENCES.items())
         reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {inputs} are found"
         return Miss(loop.node, reason)
     return None

@@ -14,6 +14,9 @@ from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
 
+#: Kinds whose result is proportional to the first body.
+_LINEAR = frozenset({"recurrence", "sum"})
+
 #: Functions of the values of indices, whatever ranges these have.
 _OF_VALUES = frozenset({"sum", "top"})
 
@@ -409,8 +412,8 @@ class Definitions:
         if kind == "softmax":
             renamed = (renamed[0], self.masks.known(renamed[1], places[bounds[-1]]))
         outside = 1.0
-        if kind == "sum" and (outside := self.algebra.leading(renamed[0])) != 1:
-            renamed = (self.algebra.scaled(renamed[0], 1 / outside),)
+        if kind in _LINEAR and (outside := self.algebra.leading(renamed[0])) != 1:
+            renamed = (self.algebra.scaled(renamed[0], 1 / outside), *renamed[1:])
         result = ex.read(Definition(kind, parameters, renamed), indices, "real")
         return result if outside == 1 else self.algebra.times(number(outside), result)
 

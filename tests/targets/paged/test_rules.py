@@ -50,11 +50,20 @@ def test_a_window_that_is_rolled_is_not_found():
     assert all("roll" in str(finding.reason) for finding in windows)
 
 
+def of_torchscript(*left_out):
+    """Return the stateful hybrid of PyTorch's exporter, made without some passes of the target."""
+    model = graphpass.load(hybrids() / "qwen3_next_dense" / "onnx-raw")
+    passes = [one for one in graphpass.get_target("paged").pipeline(model) if one.name not in left_out]
+    return graphpass.PassManager(passes).run(model).model
+
+
+def test_gated_delta_nets_are_found():
+    assert failing(of_torchscript()) == []
+
+
 @pytest.mark.slow
 def test_a_recurrence_in_another_loop_is_not_found():
-    """By PyTorch's exporter; states of optimum-intel's loops are found."""
-    model = graphpass.load(hybrids() / "qwen3_next_dense" / "onnx-raw")
-    found = failing(graphpass.PassManager(graphpass.get_target("paged").pipeline(model)).run(model).model)
+    found = failing(of_torchscript("fuse-gated-delta-net"))
     assert {finding.verdict for finding in found} == {"refused"}
     assert all("only loops of a selective SSM" in str(finding.reason) for finding in found)
 

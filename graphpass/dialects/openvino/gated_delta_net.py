@@ -1,0 +1,102 @@
+"""Write a gated delta net as the Loop that OpenVINO replaces by one operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import openvino
+from openvino import opset1, opset13
+
+from graphpass.ir.rewriter import Handle
+
+_TOKENS = 2
+
+
+@dataclass(frozen=True)
+class GatedDeltaNet:
+    """Operands, as ``FuseGDNLoop`` in ``fuse_gated_delta_net.cpp`` of openvino 2026.4.1 matches them.
+
+    Attributes:
+        query: ``[batch, heads, tokens, key_dim]``, divided by the root of key_dim as that matcher requires it.
+        key: ``[batch, heads, tokens, key_dim]``.
+        value: ``[batch, heads, tokens, value_dim]``.
+        gate: Logarithm of the decay, ``[batch, heads, tokens]``.
+        beta: ``[batch, heads, tokens]``.
+        state: ``[batch, heads, key_dim, value_dim]``.
+    """
+
+    query: Handle
+    key: Handle
+    value: Handle
+    gate: Handle
+    beta: Handle
+    state: Handle
+
+    def write(self, name: str) -> tuple[Handle, Handle]:
+        """Write the Loop, called ``name``.
+
+        Returns:
+            The results, ``[batch, heads, tokens, value_dim]``, and the last state.
+        """
+        sizes = opset13.shape_of(self.key, "i64")
+        tokens = opset13.gather(sizes, _number(_TOKENS), _number(0))
+        value_dim = self.state.get_partial_shape()[-1].get_length()
+        first = opset13.gather(sizes, opset13.constant([0, 1, _TOKENS], dtype=openvino.Type.i64), _number(0))
+        shape = opset13.concat([first, opset13.constant([value_dim], dtype=openvino.Type.i64)], 0)
+        results = opset13.broadcast(opset13.constant(0.0, dtype=self.value.get_element_type()), shape)
+        count = opset13.convert(tokens, "i32")
+        made = {"sizes": sizes, "tokens": tokens, "first": first, "shape": shape, "results": results, "count": count}
+        for label, node in made.items():
+            node.set_friendly_name(f"{name}/{label}")
+        loop = opset13.loop(count, opset13.constant(True, dtype=openvino.Type.boolean))
+        loop.set_friendly_name(name)
+        body = _Body(self)
+        loop.set_function(body.model)
+        loop.set_special_body_ports([0, 0])
+        sliced = (self.query, self.key, self.value, self.gate, self.beta)
+        for parameter, source in zip(body.tokens, sliced, strict=True):
+            loop.set_sliced_input(parameter, source, 0, 1, 1, -1, _TOKENS)
+        loop.set_merged_input(body.state, self.state, body.new_state.output(0))
+        loop.set_merged_input(body.results, results.output(0), body.new_results.output(0))
+        output = loop.get_iter_value(body.new_results.output(0), -1)
+        return output, loop.get_iter_value(body.new_state.output(0), -1)
+
+
+class _Body:
+    """The graph that the Loop runs for a token."""
+
+    def __init__(self, net: GatedDeltaNet) -> None:
+        _, heads, key_dim, value_dim = net.state.get_partial_shape()
+        kind = net.state.get_element_type()
+
+        def parameter(*sizes: openvino.Dimension | int) -> openvino.Node:
+            return opset13.parameter(openvino.PartialShape([openvino.Dimension.dynamic(), *sizes]), kind)
+
+        place = opset13.parameter(openvino.PartialShape([]), openvino.Type.i32)
+        query, key = parameter(heads, 1, key_dim), parameter(heads, 1, key_dim)
+        value, gate, beta = parameter(heads, 1, value_dim), parameter(heads, 1), parameter(heads, 1)
+        self.tokens = (query, key, value, gate, beta)
+        self.state = parameter(heads, key_dim, value_dim)
+        self.results = parameter(heads, openvino.Dimension.dynamic(), value_dim)
+
+        # The matcher compares versions of operators: Squeeze is that of opset 1.
+        column = opset13.unsqueeze(opset1.squeeze(key, _number(_TOKENS)), _number(-1))
+        decay = opset13.unsqueeze(opset13.exp(gate), _number(-1))
+        decayed = opset13.multiply(self.state, decay)
+        recalled = opset13.reduce_sum(opset13.multiply(decayed, column), _number(-2), keep_dims=False)
+        correction = opset13.subtract(opset1.squeeze(value, _number(_TOKENS)), recalled)
+        row = opset13.unsqueeze(opset13.multiply(correction, beta), _number(-2))
+        state = opset13.add(decayed, opset13.multiply(column, row))
+        queried = opset13.unsqueeze(opset1.squeeze(query, _number(_TOKENS)), _number(-1))
+        result = opset13.reduce_sum(opset13.multiply(state, queried), _number(-2), keep_dims=True)
+        at = opset13.unsqueeze(place, _number(0))
+        filled = opset13.scatter_update(self.results, at, result, _number(_TOKENS))
+
+        goes_on = opset13.result(opset13.constant([True], dtype=openvino.Type.boolean))
+        self.new_state, self.new_results = opset13.result(state), opset13.result(filled)
+        parameters = [place, *self.tokens, self.state, self.results]
+        self.model = openvino.Model([goes_on, self.new_state, self.new_results], parameters, "token")
+
+
+def _number(value: int) -> openvino.Node:
+    return opset13.constant(value, dtype=openvino.Type.i32)

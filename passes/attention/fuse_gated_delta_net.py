@@ -1,0 +1,137 @@
+"""The pass `fuse-gated-delta-net`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from graphpass.analysis.equations.linear_attention import LinearAttention, find_linear_attention
+from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.dialects.openvino.gated_delta_net import GatedDeltaNet
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss
+from graphpass.ir.operators import MOVES, RECURRENCES
+from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.passes.attention.linear_operands import LinearOperands
+
+#: Axes of a state: batch, heads, keys, values.
+_STATE_RANK = 4
+
+#: Share by which the scale of queries may differ from the one that the operator has: f32 rounds it.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class FuseGatedDeltaNet(Pass[OpenVINOModel]):
+    """Write loops that compute gated delta nets in the form that OpenVINO fuses.
+
+    OpenVINO's plugins run GatedDeltaNet in place of a Loop that has the operators, in the order and of the versions,
+    which optimum-intel writes; SDPAToPagedAttention finds states of such Loops alone. Other loops over tokens, as of
+    ONNX's Scan, stay loops: a prompt takes many times as long.
+
+    Loops are found as by `fuse-linear-attention`: their operators and their numbers are those of the rule. Written are
+    the delta rule, with decay or without, for a head; others stay.
+
+    Source: ``fuse_gated_delta_net.cpp`` and ``paged_gated_delta_net_fusion.cpp`` of openvino.
+
+    Shapes:
+        query and key ``[batch, tokens, heads * key_dim]``, value ``[batch, tokens, heads * value_dim]``, decay and beta
+        ``[batch, tokens, heads]``, state ``[batch, heads, key_dim, value_dim]``
+
+    Before:
+        Loop, Scan or TensorIterator over tokens: state = decay * state; state += key x (beta * (value - key @ state));
+        query @ state
+    After:
+        Loop(query / key_dim ** 0.5, key, value, log of decay, beta, state) -> output, present
+    """
+
+    name = "fuse-gated-delta-net"
+    dialect = "openvino"
+
+    def run(self, model: OpenVINOModel) -> Done:
+        recurrences = model.analysis(find_linear_attention)
+        graph = model.graph
+        found = {node.called for node in graph.of_op("Loop", "TensorIterator") if _is_found(node)}
+        recurrences = {name: recurrence for name, recurrence in recurrences.items() if name not in found}
+        reasons = {name: _why_not(recurrence) for name, recurrence in recurrences.items()}
+        values = {value.name: value for node in graph.nodes if node.op != "Result" for value in node.outputs}
+        rewriter, count = model.rewriter(), 0
+        for name, recurrence in recurrences.items():
+            if isinstance(recurrence, LinearAttention) and reasons[name] is None:
+                operands = LinearOperands(rewriter, values, name.partition(" ")[2], recurrence)
+                _write(graph, rewriter, operands, values[recurrence.query.source.name])
+                count += 1
+        rewriter.finish()
+        notes = tuple(f"{name} stays unchanged: {reason}" for name, reason in reasons.items() if reason is not None)
+        return Done({"loops fused": count} if count else {}, notes)
+
+
+def _is_found(loop: Node) -> bool:
+    """Return whether OpenVINO finds the recurrence of ``loop``."""
+    ranks = {port: value.rank for port, value in enumerate(loop.inputs) if value is not None}
+    return any(len(loop.inputs) == inputs and ranks[state] == _STATE_RANK for inputs, state in RECURRENCES)
+
+
+def _why_not(recurrence: LinearAttention | Miss) -> str | None:
+    if isinstance(recurrence, Miss):
+        return str(recurrence)
+    if not recurrence.corrects:
+        return f"its rule is {recurrence.rule}, and GatedDeltaNet corrects values by the state"
+    if recurrence.groups > 1:
+        return f"{recurrence.groups} queries read each state, and GatedDeltaNet takes one"
+    if recurrence.decay is not None and recurrence.decay.width > 1:
+        return "rows of a state decay differently, and GatedDeltaNet takes one decay a head"
+    return None
+
+
+def _write(graph: Graph, rewriter: Rewriter, operands: LinearOperands, query: Value) -> None:
+    recurrence, write = operands.recurrence, operands.write
+    heads, key_dim = recurrence.heads, recurrence.key_dim
+    scaled = _scaled(graph, query, key_dim)
+    if scaled is not None:
+        rewriter.redirect_uses(scaled.outputs[0], rewriter.handle(scaled.source()))
+    key = operands.key()
+    beta = operands.beta(key)
+    if recurrence.betas and all(role.width == 0 and not role.numbers for role in recurrence.betas):
+        beta = operands.for_heads(beta)
+    decay = recurrence.decay
+    gate = operands.constant([0.0], key) if decay is None else operands.log_decay(decay, key)
+
+    def laid_out(tensor: Handle, dim: int) -> Handle:
+        return write.op("Transpose", write.op("Reshape", tensor, [0, 0, heads, dim]), order=[0, 2, 1, 3])
+
+    query = laid_out(operands.query(), key_dim)
+    if scaled is None:
+        query = write.op("Multiply", query, write.number(math.sqrt(key_dim), "f32"))
+    # The matcher reads the root off these operators.
+    size = write.op("Convert", write.op("Gather", write.op("ShapeOf", query), write.number(3, "i64"), axis=0), to="f32")
+    net = GatedDeltaNet(
+        query=write.op("Divide", query, write.op("Power", size, write.number(0.5, "f32"))),
+        key=laid_out(key, key_dim),
+        value=laid_out(operands.value(), recurrence.value_dim),
+        gate=write.op("Transpose", gate, order=[0, 2, 1]),
+        beta=write.op("Transpose", beta, order=[0, 2, 1]),
+        state=operands.past(),
+    )
+    output, present = net.write(f"{operands.loop}/GatedDeltaNet")
+    rows = write.op("Transpose", output, order=[0, 2, 1, 3])
+    operands.replace(write.op("Reshape", rows, [0, 0, heads * recurrence.value_dim]), present)
+
+
+def _scaled(graph: Graph, query: Value, key_dim: int) -> Node | None:
+    """Return the operator that divides ``query`` by the root of its size, if any."""
+    value = query
+    while len(graph.uses(value)) == 1:
+        node = graph.producer(value)
+        if node.op in {"Divide", "Multiply"}:
+            factor = fold_scalar(graph, node.source(1))
+            if factor is None:
+                return None
+            scale = 1 / factor if node.op == "Divide" else factor
+            return node if math.isclose(scale, key_dim**-0.5, rel_tol=_ROUNDING) else None
+        if node.op not in MOVES:
+            return None
+        value = node.source()
+    return None

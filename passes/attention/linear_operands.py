@@ -1,0 +1,128 @@
+"""Lay out the operands of linear attention that a loop computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from graphpass.analysis.equations.linear_attention import LinearAttention, Role
+from graphpass.ir.graph import Value
+from graphpass.ir.rewriter import Handle, Rewriter
+
+#: Swaps keys and values of a state.
+_SWAP = [0, 1, 3, 2]
+
+
+class LinearOperands:
+    """Writes operands of one loop with batch and tokens first.
+
+    Values of the analysis are those of the graph of bodies; their names are those of the model's own.
+    """
+
+    def __init__(self, rewriter: Rewriter, values: dict[str, Value], name: str, recurrence: LinearAttention) -> None:
+        """Take the values of the model by name, and the name of the loop."""
+        self.recurrence, self.loop, self.write = recurrence, name, rewriter.under(name)
+        self._rewriter, self._values = rewriter, values
+
+    def query(self) -> Handle:
+        """Return ``[batch, tokens, heads * groups * key_dim]``."""
+        return self._packed(self.recurrence.query)
+
+    def key(self) -> Handle:
+        """Return ``[batch, tokens, heads * key_dim]``."""
+        return self._packed(self.recurrence.key)
+
+    def past(self) -> Handle:
+        """Return the first state, ``[batch, heads, key_dim, value_dim]``."""
+        return self._swapped(self._rewriter.handle(self._values[self.recurrence.past.name]))
+
+    def value(self) -> Handle:
+        """Return ``[batch, tokens, heads * value_dim]``."""
+        write, recurrence, value = self.write, self.recurrence, self._packed(self.recurrence.value)
+        for scale in recurrence.scales:
+            if scale.numbers:
+                factor = write.constant(numpy.array(scale.numbers, numpy.float32).reshape(-1, 1))
+            else:
+                factor = write.op("Unsqueeze", self._packed(scale), axes=[3])
+            value = write.op(
+                "Multiply", write.op("Reshape", value, [0, 0, recurrence.heads, recurrence.value_dim]), factor
+            )
+            value = write.op("Reshape", value, [0, 0, recurrence.heads * recurrence.value_dim])
+        return value
+
+    def log_decay(self, decay: Role, key: Handle) -> Handle:
+        """Return ``[batch, tokens, heads]``, or ``heads * key_dim`` numbers a token.
+
+        Args:
+            decay: The factor of the state.
+            key: A tensor of all tokens.
+        """
+        if decay.numbers:
+            return self.constant([math.log(number) for number in decay.numbers], key)
+        if decay.functions[-1:] == ("Exp",):
+            log = self._packed(decay, decay.functions[:-1])
+        else:
+            log = self.write.op("Log", self._packed(decay))
+        return log if decay.width else self.for_heads(log)
+
+    def beta(self, key: Handle) -> Handle:
+        """Return ``[batch, tokens, heads]``, or one number a token; ``key`` is a tensor of all tokens."""
+        betas = self.recurrence.betas
+        factors = [self._packed(beta) for beta in betas if not beta.numbers]
+        numbers = numpy.ones(1)
+        for beta in betas:
+            numbers = numbers * (beta.numbers or 1.0)
+        if not factors:
+            return self.constant(numbers, key)
+        if numbers.size > 1 or numbers[0] != 1.0:
+            factors.append(self.write.constant(numbers.astype(numpy.float32)))
+        product = factors[0]
+        for factor in factors[1:]:
+            product = self.write.op("Multiply", product, factor)
+        return product
+
+    def constant(self, numbers: Any, key: Handle) -> Handle:
+        """Return ``numbers``, one or one a head, for each batch and token of ``key``."""
+        write, heads = self.write, self.recurrence.heads
+        array = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
+        shape = write.op("Concat", write.size(key, 0), write.size(key, 1), [heads], axis=0)
+        return write.op("Broadcast", write.constant(numpy.ascontiguousarray(array)), shape)
+
+    def for_heads(self, number: Handle) -> Handle:
+        """Repeat one number a token for all heads."""
+        return self.write.op("Broadcast", number, [1, 1, self.recurrence.heads], mode="bidirectional")
+
+    def replace(self, output: Handle, present: Handle) -> None:
+        """Replace the results of the loop.
+
+        Args:
+            output: ``[batch, tokens, heads * groups * value_dim]``.
+            present: ``[batch, heads, key_dim, value_dim]``.
+        """
+        self._rewriter.replace(self._values[self.recurrence.output.name], self._laid_out(output))
+        self._rewriter.replace(self._values[self.recurrence.present.name], self._swapped(present))
+
+    def _swapped(self, state: Any) -> Any:
+        return self.write.op("Transpose", state, order=_SWAP) if self.recurrence.transposed else state
+
+    def _packed(self, role: Role, functions: Sequence[str] | None = None) -> Handle:
+        """Return the tensor of a role as ``[batch, tokens, heads * width]``."""
+        made: Handle = self._rewriter.handle(self._values[role.source.name])
+        for name in role.functions if functions is None else functions:
+            made = self.write.op(name, made)
+        if role.order != tuple(range(len(role.order))):
+            made = self.write.op("Transpose", made, order=list(role.order))
+        if len(role.order) == 3:
+            return made
+        return self.write.op("Reshape", made, [0, 0, role.width * self.recurrence.heads or 1])
+
+    def _laid_out(self, output: Handle) -> Handle:
+        recurrence, write = self.recurrence, self.write
+        heads = [recurrence.heads, recurrence.groups, recurrence.value_dim]
+        if recurrence.order == (0, 1, 2, 3, 4):
+            return output if len(recurrence.shape) == 3 else write.op("Reshape", output, list(recurrence.shape))
+        made = write.op("Transpose", write.op("Reshape", output, [0, 0, *heads]), order=list(recurrence.order))
+        return write.op("Reshape", made, list(recurrence.shape))
