@@ -127,7 +127,7 @@ class StatefulTarget(Target):
         inventory = analyze_caches(model)
         names = [
             *_to_openvino(model),
-            *_if(self.fuses_recurrences and _has_loops(model), "fuse-gated-delta-net"),
+            *_if(self.fuses_recurrences and _has_recurrences(model), "fuse-gated-delta-net"),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
             "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
@@ -188,8 +188,8 @@ def _shares(inventory: Inventory) -> bool:
     return len(keys) > len(set(keys))
 
 
-def _has_loops(model: Model) -> bool:
-    return any(True for _ in model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
+def _has_recurrences(model: Model) -> bool:
+    return any(True for _ in model.graph.of_op("LinearAttention", "Loop", "Pad", "Scan", "TensorIterator"))
 
 
 def _has_windows(inventory: Inventory) -> bool:

@@ -25,6 +25,7 @@ from graphpass.verify.default_rounding import with_default_rounding
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.four_bit_weights import rounded_to_four_bits
+from graphpass.verify.in_parts import MOST_AT_ONCE, InParts
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
 from graphpass.verify.request import ProofRequest
@@ -316,6 +317,7 @@ class _Lockstep:
         expect(sum(1 + len(trajectory.rounds) for trajectory in trajectories), "steps")
         for trajectory in trajectories:
             advance(0, trajectory.prompt.description.removesuffix(", prompts"))
+            before = self._outputs.largest
             try:
                 run, divergence = self._way_of(trajectory)(len(runs), trajectory.prompt, trajectory.rounds)
             except (UsageError, UnsupportedError) as error:
@@ -326,6 +328,8 @@ class _Lockstep:
                     None
                 )
                 continue
+            if divergence is not None and trajectory.is_long and self._is_of_parts(trajectory, before):
+                divergence = None
             runs += [] if run is None else [run]
             if divergence is not None:
                 break
@@ -342,6 +346,25 @@ class _Lockstep:
             words = f"the reference with itself: it has no room for it: {error.message}"
             return replace(comparison, skipped=(*comparison.skipped, words))
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
+
+    def _is_of_parts(self, trajectory: Trajectory, before: float) -> bool:
+        """Return whether the candidate has the results of the reference in parts.
+
+        Args:
+            trajectory: The prompt, at which they diverge.
+            before: The largest difference of all other sequences.
+        """
+        prompt, largest = trajectory.prompt, self._outputs.largest
+        if prompt.ids.shape[1] <= MOST_AT_ONCE or not self._reference.has_caches:
+            return False
+        self._outputs.largest = before
+        _, divergence = self._follow(0, prompt, trajectory.rounds, InParts(self._reference))
+        if divergence is not None:
+            self._outputs.largest = largest
+            return False
+        words = f"the reference contradicts itself, and was fed {MOST_AT_ONCE} tokens at a time"
+        self._skipped[f"{prompt.description} at once: {words}"] = None
+        return True
 
     def _way_of(self, trajectory: Trajectory) -> Callable[..., tuple[SequenceRun | None, Divergence | None]]:
         if trajectory.is_other_side:
@@ -404,7 +427,7 @@ class _Lockstep:
         sequence: int,
         prompt: Prompt,
         rounds: tuple[Round, ...],
-        reference: DecodeSession | RowByRow | None = None,
+        reference: DecodeSession | InParts | RowByRow | None = None,
     ) -> tuple[SequenceRun, Divergence | None]:
         if reference is None:
             reference = self._row_by_row if self._alone and not prompt.mask.all() else self._reference

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graphpass.analysis.equations.linear_attention import LinearAttention, find_linear_attention
+from graphpass.analysis.equations.linear_attention import find_linear_attention
+from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.openvino.gated_delta_net import GatedDeltaNet
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -25,14 +26,14 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class FuseGatedDeltaNet(Pass[OpenVINOModel]):
-    """Write loops that compute gated delta nets in the form that OpenVINO fuses.
+    """Write loops and chunks that compute gated delta nets in the form that OpenVINO fuses.
 
     OpenVINO's plugins run GatedDeltaNet in place of a Loop that has the operators, in the order and of the versions,
     which optimum-intel writes; SDPAToPagedAttention finds states of such Loops alone. Other loops over tokens, as of
     ONNX's Scan, stay loops: a prompt takes many times as long.
 
-    Loops are found as by `fuse-linear-attention`: their operators and their numbers are those of the rule. Written are
-    the delta rule, with decay or without, for a head; others stay.
+    Loops and chunks are found as by `fuse-linear-attention`, by their operators and their numbers. Written are the
+    delta rule, with decay or without, for a head; others stay.
 
     Source: ``fuse_gated_delta_net.cpp`` and ``paged_gated_delta_net_fusion.cpp`` of openvino.
 
@@ -41,8 +42,8 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
         ``[batch, tokens, heads]``, state ``[batch, heads, key_dim, value_dim]``
 
     Before:
-        Loop, Scan or TensorIterator over tokens: state = decay * state; state += key x (beta * (value - key @ state));
-        query @ state
+        Loop or TensorIterator over tokens, or a chunk of them:
+        state = decay * state; state += key x (beta * (value - key @ state)); query @ state
     After:
         Loop(query / key_dim ** 0.5, key, value, log of decay, beta, state) -> output, present
     """
@@ -60,12 +61,13 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
         rewriter, count = model.rewriter(), 0
         for name, recurrence in recurrences.items():
             if isinstance(recurrence, LinearAttention) and reasons[name] is None:
-                operands = LinearOperands(rewriter, values, name.partition(" ")[2], recurrence)
-                _write(graph, rewriter, operands, values[recurrence.query.source.name])
+                own, is_scaled = _without_scale(graph, rewriter, values, recurrence)
+                operands = LinearOperands(rewriter, own, name.partition(" ")[2], recurrence)
+                _write(operands, is_scaled=is_scaled)
                 count += 1
         rewriter.finish()
         notes = tuple(f"{name} stays unchanged: {reason}" for name, reason in reasons.items() if reason is not None)
-        return Done({"loops fused": count} if count else {}, notes)
+        return Done({"layers fused": count} if count else {}, notes)
 
 
 def _is_found(loop: Node) -> bool:
@@ -86,12 +88,23 @@ def _why_not(recurrence: LinearAttention | Miss) -> str | None:
     return None
 
 
-def _write(graph: Graph, rewriter: Rewriter, operands: LinearOperands, query: Value) -> None:
+def _without_scale(
+    graph: Graph, rewriter: Rewriter, values: dict[str, Value], recurrence: LinearAttention
+) -> tuple[dict[str, Value], bool]:
+    """Return values with queries as they were before scaling, and whether these were scaled."""
+    query = values[recurrence.query.source.name]
+    scaled = None if recurrence.scale != 1.0 else _scaled(graph, query, recurrence.key_dim)
+    if scaled is None:
+        return values, recurrence.scale != 1.0
+    if scaled.index == query.node:
+        return values | {query.name: scaled.source()}, True
+    rewriter.redirect_uses(scaled.outputs[0], rewriter.handle(scaled.source()))
+    return values, True
+
+
+def _write(operands: LinearOperands, *, is_scaled: bool) -> None:
     recurrence, write = operands.recurrence, operands.write
     heads, key_dim = recurrence.heads, recurrence.key_dim
-    scaled = _scaled(graph, query, key_dim)
-    if scaled is not None:
-        rewriter.redirect_uses(scaled.outputs[0], rewriter.handle(scaled.source()))
     key = operands.key()
     beta = operands.beta(key)
     if recurrence.betas and all(role.width == 0 and not role.numbers for role in recurrence.betas):
@@ -103,7 +116,7 @@ def _write(graph: Graph, rewriter: Rewriter, operands: LinearOperands, query: Va
         return write.op("Transpose", write.op("Reshape", tensor, [0, 0, heads, dim]), order=[0, 2, 1, 3])
 
     query = laid_out(operands.query(), key_dim)
-    if scaled is None:
+    if not is_scaled:
         query = write.op("Multiply", query, write.number(math.sqrt(key_dim), "f32"))
     # The matcher reads the root off these operators.
     size = write.op("Convert", write.op("Gather", write.op("ShapeOf", query), write.number(3, "i64"), axis=0), to="f32")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.equations.linear_attention import LinearAttention, find_linear_attention
+from graphpass.analysis.equations.linear_attention import find_linear_attention
+from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
@@ -15,7 +16,7 @@ from graphpass.passes.attention.linear_operands import LinearOperands
 
 @dataclass(frozen=True)
 class FuseLinearAttention(Pass[OnnxModel]):
-    """Replace loops over tokens that compute linear attention by LinearAttention of ONNX Runtime.
+    """Replace loops and chunks that compute linear attention by LinearAttention of ONNX Runtime.
 
     Loop and Scan restart their body for each token: the operator takes a sixth of their time for a prompt of 256
     tokens, 16 heads of 128 x 128, gated delta rule, and 0.4 of it for a step (ONNX Runtime 1.32, 2 cores). All four
@@ -26,12 +27,17 @@ class FuseLinearAttention(Pass[OnnxModel]):
     A loop is replaced if two witnesses agree: its operators multiply and add as the rule does, and its results,
     computed for several numbers of tokens, are those of the rule. Other loops stay, and are reported.
 
+    PyTorch's models pad the tokens to a chunk of 64, say, and compute it by products of matrices and an unrolled
+    inversion. An export holds one chunk, so that more tokens at once fail or are wrong; the operator takes any number.
+    What follows from padded tensors and a state is replaced if its results are those of the rule.
+
     Shapes:
         query ``[batch, tokens, heads * groups * key_dim]``, key and value ``[batch, tokens, heads * dim]``, decay and
         beta ``[batch, tokens, heads]``, state ``[batch, heads, key_dim, value_dim]``
 
     Before:
-        Loop or Scan over tokens: state = decay * state; state += key x (beta * (value - key @ state)); query @ state
+        Loop or Scan over tokens, or a chunk of them:
+        state = decay * state; state += key x (beta * (value - key @ state)); query @ state
     After:
         LinearAttention(query, key, value, past, log of decay, beta) -> output, present
     """
@@ -57,7 +63,7 @@ class FuseLinearAttention(Pass[OnnxModel]):
             for name, recurrence in recurrences.items()
             if isinstance(recurrence, Miss)
         )
-        return Done({"loops fused": len(fused), "loops left": len(notes)} if recurrences else {}, notes)
+        return Done({"layers fused": len(fused), "layers left": len(notes)} if recurrences else {}, notes)
 
 
 def _fuse(operands: LinearOperands) -> None:
@@ -77,6 +83,6 @@ def _fuse(operands: LinearOperands) -> None:
         update_rule=recurrence.rule,
         q_num_heads=recurrence.heads * recurrence.groups,
         kv_num_heads=recurrence.heads,
-        scale=1.0,
+        scale=recurrence.scale,
     )
     operands.replace(output, present)

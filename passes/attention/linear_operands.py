@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from graphpass.analysis.equations.linear_attention import LinearAttention, Role
+from graphpass.analysis.equations.linear_equation import LinearAttention, Role
 from graphpass.ir.graph import Value
 from graphpass.ir.rewriter import Handle, Rewriter
 

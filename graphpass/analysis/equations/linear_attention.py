@@ -1,7 +1,6 @@
 """Find loops that compute linear attention, and show it on numbers.
 
-A state of keys by values takes in one token after the other: it decays, a correction takes from the value what the
-state holds for the key, their outer product is added, and the query reads it. Operators in the loop show which tensor
+Operators in the loop show which tensor
 may be which; the equation, computed beside the loop for several lengths, decides which is, and the order of its axes.
 """
 
@@ -10,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Literal, TypeAlias
 
 import numpy
 
+from graphpass.analysis.equations.linear_chunks import find_chunks, read_chunk
+from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
 from graphpass.analysis.symbolic.arrays import computed
 from graphpass.analysis.symbolic.rounding import Array
@@ -24,13 +24,8 @@ from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, GATHERS, MOVES, SLICES
 
-Rule: TypeAlias = Literal["linear", "gated", "delta", "gated_delta"]
-
 #: Lengths of the runs: several tokens, and one.
 _LENGTHS = (3, 1, 4)
-
-#: Difference of rounding in f32, of the largest number: corrections by large keys cancel most digits of the others.
-_ROUNDING = 1e-4
 
 #: Combine two tensors to one that is linear in each.
 _PRODUCTS = frozenset({"Einsum", "MatMul", "Multiply"})
@@ -45,78 +40,13 @@ _POSITIVE = frozenset({"Exp", "Sigmoid", "SoftPlus"})
 _PICKS = MOVES | GATHERS | SLICES | {"Sliced"}
 
 
-@dataclass(frozen=True)
-class Role:
-    """A tensor of all tokens, as the equation reads it.
-
-    Attributes:
-        source: The tensor outside of the loop.
-        order: Its axes in the order batch, token, head, element; axes of size 1 may stand among the last ones.
-        functions: Operators on its elements, the first one first.
-        width: Elements a token and head; 0 for one number for all heads.
-        numbers: Its elements, one or one a head, if they are constant; the rest does not count then.
-    """
-
-    source: Value
-    order: tuple[int, ...]
-    functions: tuple[str, ...]
-    width: int
-    numbers: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class LinearAttention:
-    """A loop that computes linear attention.
-
-    Attributes:
-        past: Start of the state.
-        present: The state after the last token.
-        output: Result of all tokens.
-        order: Places among batch, token, head, query of the head, and element, in the order of ``output``.
-        shape: Sizes of ``output``; 0 for batch, -1 for tokens.
-        query: Reads the state.
-        key: Is written to.
-        value: Is written.
-        scales: Numbers a token and head that the value is multiplied by.
-        decay: Factors of the state, for each head or each of its rows; ``None`` without.
-        betas: Numbers a token and head that the correction is multiplied by.
-        corrects: Whether the state is corrected.
-        heads: Number of heads of keys and values.
-        groups: Number of queries for each.
-        key_dim: Size of a key.
-        value_dim: Size of a value.
-        transposed: Whether the state has values before keys.
-    """
-
-    past: Value
-    present: Value
-    output: Value
-    order: tuple[int, ...]
-    shape: tuple[int, ...]
-    query: Role
-    key: Role
-    value: Role
-    scales: tuple[Role, ...]
-    decay: Role | None
-    betas: tuple[Role, ...]
-    corrects: bool
-    heads: int
-    groups: int
-    key_dim: int
-    value_dim: int
-    transposed: bool
-
-    @property
-    def rule(self) -> Rule:
-        """Return the operator's ``update_rule``."""
-        if self.corrects:
-            return "delta" if self.decay is None else "gated_delta"
-        return "linear" if self.decay is None else "gated"
-
-
 def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
-    """Find the loops that carry a state of rank 4, by name, for `Model.analysis`."""
-    recurrences: dict[str, LinearAttention | Miss] = {}
+    """Find loops and chunks that carry a state of rank 4, by name, for `Model.analysis`."""
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    chunks = {graph.producer(chunk.present).called: chunk for chunk in find_chunks(graph)}
+    recurrences: dict[str, LinearAttention | Miss] = {
+        name: or_miss(read_chunk)(graph, sizes, chunk) for name, chunk in chunks.items()
+    }
     for loop in find_loops(model):
         states = [node for node in loop.exits if node.op == "Final" and node.outputs[0].rank in {4, None}]
         if states and loop.is_nested:
@@ -247,14 +177,6 @@ def _of_state(loop: TokenLoop, state: Node, sizes: Sizes) -> LinearAttention:
     return _Shown(loop, LoopNumbers(loop, sizes), _Body(loop, state).terms()).read()
 
 
-@dataclass(frozen=True)
-class _Factor:
-    """A factor of the equation: ``[batch, tokens, heads or 1, elements]`` in each run."""
-
-    role: Role
-    runs: tuple[Array, ...]
-
-
 class _Shown:
     """Computes loop and equation side by side."""
 
@@ -266,7 +188,7 @@ class _Shown:
         shape = self._runs[0].starts[self._start].shape
         if len(shape) != 4 or 1 in shape[2:]:
             raise MissError(terms.state, f"the state is of shape {list(shape)}: no heads, keys and values")
-        self._batch, self._heads, self._sides = shape[0], shape[1], shape[2:]
+        self._batch, self._heads = shape[:2]
 
     def read(self) -> LinearAttention:
         """Return the assignment of factors to the equation that gives the loop's numbers.
@@ -289,68 +211,20 @@ class _Shown:
         corrections = [] if corrected is None else [scalar for scalar in scalars if scalar in corrected]
         betas = [] if corrected is None else [scalar for scalar in scalars if scalar not in corrections]
         scales = scalars if corrected is None else corrections
-        for transposed in (False, True):
-            for key, value in (vectors, vectors[::-1]):
-                equation = _Equation(queries[0], key, value, scales, decay, betas, corrected is not None)
-                if self._widths(equation) == (self._sides[::-1] if transposed else self._sides):
-                    order = self._order(equation, transposed=transposed)
-                    if order is not None:
-                        return self._result(equation, order, transposed=transposed)
+        state, result = terms.state.outputs[0], terms.result.outputs[0]
+        runs = [Run(run.length, run.starts[self._start], run.results[state], run.results[result]) for run in self._runs]
+        values = self._graph.producer(self._start).source(), state, result
+        for key, value in (vectors, vectors[::-1]):
+            equation = Equation(queries[0], key, value, scales, decay, betas, corrected is not None)
+            found = equation.found(runs, values, terms.result)
+            if found is not None:
+                return found
         raise MissError(terms.state, "the numbers of the loop are not those of linear attention")
 
-    def _widths(self, equation: _Equation) -> tuple[int, int] | None:
-        key, value = equation.key.role.width, equation.value.role.width
-        decay = 1 if equation.decay is None else equation.decay.role.width
-        fits = equation.query.role.width % key == 0 and decay in {0, 1, key}
-        return (key, value) if fits else None
-
-    def _order(self, equation: _Equation, *, transposed: bool) -> tuple[int, ...] | None:
-        """Return the order of the result's axes if all runs give the numbers of ``equation``."""
-        orders = list(permutations(range(5)))
-        for place, run in enumerate(self._runs):
-            state = run.starts[self._start]
-            state, output = equation.compute(place, state.swapaxes(2, 3) if transposed else state)
-            array = run.results[self._terms.state.outputs[0]]
-            if not _close(array, state.swapaxes(2, 3) if transposed else state):
-                return None
-            result = run.results[self._terms.result.outputs[0]]
-            orders = [order for order in orders if result.size == output.size and _lies(output, order, result)]
-        return orders[0] if orders else None
-
-    def _result(self, equation: _Equation, order: tuple[int, ...], *, transposed: bool) -> LinearAttention:
-        key_dim, value_dim = equation.key.role.width, equation.value.role.width
-        groups, run = equation.query.role.width // key_dim, self._runs[0]
-        shape = _target(
-            [(self._batch, run.length, self._heads, groups, value_dim)[axis] for axis in order],
-            run.results[self._terms.result.outputs[0]].shape,
-            (order.index(0), order.index(1)),
-        )
-        if shape is None:
-            raise MissError(self._terms.result, "the result has batch or tokens in one axis with others")
-        return LinearAttention(
-            past=self._graph.producer(self._start).source(),
-            present=self._terms.state.outputs[0],
-            output=self._terms.result.outputs[0],
-            order=order,
-            shape=shape,
-            query=equation.query.role,
-            key=equation.key.role,
-            value=equation.value.role,
-            scales=tuple(factor.role for factor in equation.scales),
-            decay=None if equation.decay is None else equation.decay.role,
-            betas=tuple(factor.role for factor in equation.betas),
-            corrects=equation.corrects,
-            heads=self._heads,
-            groups=groups,
-            key_dim=key_dim,
-            value_dim=value_dim,
-            transposed=transposed,
-        )
-
-    def _factors(self, values: list[Value]) -> list[_Factor]:
+    def _factors(self, values: list[Value]) -> list[Factor]:
         return [self._factor(value) for value in values]
 
-    def _factor(self, value: Value) -> _Factor:
+    def _factor(self, value: Value) -> Factor:
         """Read ``value`` of each token, and find how its source has the axes."""
         source, functions = self._source(value)
         names = tuple(node.op for node in functions)
@@ -368,16 +242,16 @@ class _Shown:
             if width > 1:
                 raise MissError(self._graph.producer(value), "a constant vector takes part in the update")
             numbers = tuple(float(number) for number in lined[0][0, 0, :, 0])
-            return _Factor(Role(source, (), names, 0 if left else 1, numbers), lined)
+            return Factor(Role(source, (), names, 0 if left else 1, numbers), lined)
         tensors = [run.sources[source] for run in self._runs]
         for node in functions:
             tensors = [self._applied(node, tensor) for tensor in tensors]
         for order in permutations(range(tensors[0].ndim)):
             if all(_same(tensor.transpose(order), wanted) for tensor, wanted in zip(tensors, lined, strict=True)):
-                return _Factor(Role(source, order, names, 0 if left else width), lined)
+                return Factor(Role(source, order, names, 0 if left else width), lined)
         raise MissError(self._graph.producer(value), f"tokens of {source.name} are not laid out by batch and head")
 
-    def _positive(self, decay: _Factor) -> _Factor:
+    def _positive(self, decay: Factor) -> Factor:
         """Return a factor that never is negative, so that the operator can take its logarithm."""
         role, node = decay.role, self._graph.producer(decay.role.source)
         if role.numbers:
@@ -413,72 +287,11 @@ class _Shown:
         return value, tuple(functions)
 
 
-@dataclass(frozen=True)
-class _Equation:
-    """Linear attention, see `LinearAttention`."""
-
-    query: _Factor
-    key: _Factor
-    value: _Factor
-    scales: Sequence[_Factor]
-    decay: _Factor | None
-    betas: Sequence[_Factor]
-    corrects: bool
-
-    def compute(self, run: int, state: Array) -> tuple[Array, Array]:
-        """Return the last state, and the result ``[batch, tokens, heads, queries, elements]``."""
-        query, key, value = (factor.runs[run] for factor in (self.query, self.key, self.value))
-        outputs = []
-        for scale in self.scales:
-            value = value * scale.runs[run]
-        query = query.reshape(*query.shape[:3], -1, key.shape[3])
-        for token in range(query.shape[1]):
-            if self.decay is not None:
-                state = state * self.decay.runs[run][:, token, :, :, None]
-            new = value[:, token]
-            if self.corrects:
-                new = new - numpy.einsum("bhk,bhkv->bhv", key[:, token], state)
-            for beta in self.betas:
-                new = new * beta.runs[run][:, token]
-            state = state + numpy.einsum("bhk,bhv->bhkv", key[:, token], new)
-            outputs.append(numpy.einsum("bhgk,bhkv->bhgv", query[:, token], state))
-        return state, numpy.stack(outputs, axis=1)
-
-
-def _split(factors: Sequence[_Factor]) -> tuple[list[_Factor], list[_Factor]]:
+def _split(factors: Sequence[Factor]) -> tuple[list[Factor], list[Factor]]:
     """Return vectors and single numbers."""
     return [factor for factor in factors if factor.role.width > 1], [
         factor for factor in factors if factor.role.width <= 1
     ]
-
-
-def _target(lined: Sequence[int], shape: Sequence[int], free: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the sizes that reshape axes ``lined`` to ``shape``: 0 for batch, -1 for tokens.
-
-    Args:
-        lined: Sizes of the axes; those of batch and tokens are not multiples of the others.
-        shape: Sizes to make.
-        free: Places of batch and tokens in ``lined``.
-    """
-    target, axis = [], 0
-    for place, size in enumerate(shape):
-        first, product = axis, 1
-        while product < size and axis < len(lined):
-            product *= lined[axis]
-            axis += 1
-        if product != size:
-            return None
-        parts = {place for place in range(first, axis) if lined[place] != 1}
-        if (parts & set(free) and len(parts) > 1) or (free[0] in parts and free[0] != place):
-            return None
-        target.append(0 if free[0] in parts else -1 if free[1] in parts else size)
-    return tuple(target)
-
-
-def _close(actual: Array, wanted: Array) -> bool:
-    return actual.shape == wanted.shape and bool(
-        numpy.abs(actual - wanted).max() <= _ROUNDING * numpy.abs(wanted).max()
-    )
 
 
 def _same(actual: Array, wanted: Array) -> bool:
@@ -486,8 +299,3 @@ def _same(actual: Array, wanted: Array) -> bool:
     if actual.shape[:2] != wanted.shape[:2] or actual.size != wanted.size:
         return False
     return numpy.allclose(actual.reshape(wanted.shape), wanted, 1e-6, 0)
-
-
-def _lies(output: Array, order: tuple[int, ...], result: Array) -> bool:
-    """Return whether ``result`` is ``output`` with its axes in this order."""
-    return _close(result, output.transpose(order).reshape(result.shape))

@@ -51,9 +51,11 @@ def computed(graph: Graph, node: Node, port: int, known: Mapping[Value, Array], 
     value = node.outputs[port]
     try:
         with numpy.errstate(all="ignore"):
-            if node.op in _BY_NUMPY:
-                operands = [known[value] for value in node.inputs if value is not None]
-                result = None if any(map(numpy.ma.is_masked, operands)) else _BY_NUMPY[node.op](node, operands)
+            operands = [known[value] for value in node.inputs if value is not None]
+            is_real = bool(operands) and operands[0].dtype.kind == "f"
+            by_numpy = _BY_NUMPY.get(node.op) or (_REALS_BY_NUMPY.get(node.op) if is_real else None)
+            if by_numpy is not None:
+                result = None if any(map(numpy.ma.is_masked, operands)) else by_numpy(node, operands)
             else:
                 return _by_table(graph, node, value, known, largest)
             return None if result is None or result.size > largest else typed(result, value.element_type)
@@ -154,6 +156,17 @@ def _scatter(node: Node, inputs: Sequence[Array]) -> Array | None:
     return result
 
 
+def _scatter_elements(node: Node, inputs: Sequence[Array]) -> Array | None:
+    if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
+        return None
+    data, indices, updates = inputs[:3]
+    places = list(numpy.ogrid[tuple(map(slice, indices.shape))])
+    places[node.attributes["axis"]] = indices
+    result = data.copy()
+    result[tuple(places)] = updates
+    return result
+
+
 def _sum(node: Node, inputs: Sequence[Array]) -> Array | None:
     axes = inputs[1] if len(inputs) > 1 else node.attributes.get("axes")
     rank = node.outputs[0].rank
@@ -163,6 +176,15 @@ def _sum(node: Node, inputs: Sequence[Array]) -> Array | None:
         return None
     total: Array = inputs[0].sum(axis=tuple(int(axis) for axis in numpy.reshape(axes, -1)), keepdims=keeps)
     return total
+
+
+def _running_sum(node: Node, inputs: Sequence[Array]) -> Array:
+    array, axis = inputs[0], int(inputs[1].item())
+    is_reversed = bool(node.attributes.get("reverse"))
+    array = numpy.flip(array, axis) if is_reversed else array
+    total = array.cumsum(axis)
+    total = total - array if node.attributes.get("exclusive") else total
+    return numpy.flip(total, axis) if is_reversed else total
 
 
 def _range(inputs: Sequence[Array]) -> Array | None:
@@ -179,5 +201,9 @@ _BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {
     "NonZero": lambda _node, inputs: numpy.array(numpy.nonzero(inputs[0])),
     "Range": lambda _node, inputs: _range(inputs),
     "ReduceSum": _sum,
+    "ScatterElementsUpdate": _scatter_elements,
     "ScatterNDUpdate": _scatter,
 }
+
+#: Sums of real numbers, which the table leaves: it has prefix sums of marks alone.
+_REALS_BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {"CumSum": _running_sum}

@@ -143,7 +143,7 @@ class ORT(Target):
         steps += (
             ["lower-operators{only=[mixture-of-experts]}"] if "MoE" in kinds and not self.provider.expert_types else []
         )
-        steps += ["fuse-linear-attention"] if kinds & {"Loop", "Scan"} else []
+        steps += ["fuse-linear-attention"] if kinds & {"Loop", "Pad", "Scan"} else []
         steps += ["fuse-causal-conv"] if "Conv" in kinds else []
         steps += [f"fuse-quantized-weights{{activations={self.activations}}}"] if "DequantizeLinear" in kinds else []
         inside = [node for node in model.graph.of_op("Attention") if node.input(4) is not None]

@@ -55,6 +55,7 @@ def test_shapes_of_activations_follow_from_lengths():
         ("Max", ["a", "four"], {}, [[4, 4, 4], [4, 5, 6]]),
         ("Tile", ["a", "twice"], {}, [[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]]),
         ("Trilu", ["a"], {"upper": 0}, [[1, 0, 0], [4, 5, 0]]),
+        ("ScatterElements", ["a", "places", "some"], {"axis": 1}, [[5, 2, 4], [4, 7, 6]]),
         ("ScatterND", ["a", "rows", "news"], {}, [[1, 2, 3], [7, 8, 9]]),
     ],
 )
@@ -68,9 +69,25 @@ def test_operators_besides_those_that_fold(op, inputs, attributes, wanted):
         "twice": [1, 2],
         "rows": [[1]],
         "news": [[7, 8, 9]],
+        "some": [[4, 5], [6, 7]],
     }
     given = {"a": numpy.array([[1, 2, 3], [4, 5, 6]])}
     found = evaluated([helper.make_node(op, inputs, ["y"], **attributes)], given, constants)
+    assert found.tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("attributes", "wanted"),
+    [
+        ({}, [[0.5, 2, 5]]),
+        ({"exclusive": 1}, [[0, 0.5, 2]]),
+        ({"reverse": 1}, [[5, 4.5, 3]]),
+        ({"exclusive": 1, "reverse": 1}, [[4.5, 3, 0]]),
+    ],
+)
+def test_sums_of_real_numbers(attributes, wanted):
+    given = {"a": numpy.array([[0.5, 1.5, 3]], numpy.float32)}
+    found = evaluated([helper.make_node("CumSum", ["a", "axis"], ["y"], **attributes)], given, {"axis": 1})
     assert found.tolist() == wanted
 
 

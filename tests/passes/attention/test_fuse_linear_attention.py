@@ -14,7 +14,7 @@ from support.cache_forms import HEADS, SIZE, VOCABULARY, Build, started
 from support.cache_graphs import Renaming, renamed
 from support.linear_attention import CHUNKS, FORMS, HEAD_COUNTS, build, compute_the_same
 from support.loop_forms import STATE, _over_tokens, recurrent
-from support.models import hybrids
+from support.models import exporters, hybrids
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -36,7 +36,7 @@ def kinds(model: OnnxModel) -> list[str]:
 def test_the_operator_comes_back_from_a_scan(form, heads, lengths):
     scan, _ = fused(build(form.pop("rule"), *heads, **form), "lower-operators")
     model, result = fused(scan)
-    assert result.statistics == {"loops fused": 1, "loops left": 0}
+    assert result.statistics == {"layers fused": 1, "layers left": 0}
     assert "LinearAttention" in kinds(model)
     assert "Scan" not in kinds(model)
     compute_the_same(scan, model, lengths)
@@ -47,7 +47,7 @@ def test_layers_of_real_sizes(monkeypatch):
     monkeypatch.setattr(linear_attention, "KEY_DIM", 128)
     monkeypatch.setattr(linear_attention, "VALUE_DIM", 128)
     scan, _ = fused(build("gated_delta", 16, 16), "lower-operators")
-    assert fused(scan)[1].statistics == {"loops fused": 1, "loops left": 0}
+    assert fused(scan)[1].statistics == {"layers fused": 1, "layers left": 0}
 
 
 def step(work, loop: str = "Scan", state: str | None = None) -> OnnxModel:
@@ -102,7 +102,7 @@ def scaled(body: Build, state: str, token: list[str]) -> tuple[str, str]:
 def test_forms_of_the_update(work, loop):
     model = step(work, loop)
     after, result = fused(model)
-    assert result.statistics == {"loops fused": 1, "loops left": 0}, result.notes
+    assert result.statistics == {"layers fused": 1, "layers left": 0}, result.notes
     assert "LinearAttention" in kinds(after)
     assert compare(model, after, steps=4).passed
     again, result = fused(after)
@@ -250,12 +250,30 @@ def test_its_caches_are_what_they_were():
     assert before == now
 
 
+def test_a_chunk_of_tokens_becomes_one_operator():
+    """As transformers exports qwen3_5_text, for up to 64 tokens at once: afterwards any number is right."""
+    source = graphpass.load(exporters("transformers-onnx", "qwen3_5_text"))
+    assert isinstance(source, OnnxModel)
+    model, result = fused(source)
+    assert result.statistics == {"layers fused": 1, "layers left": 0}
+    assert kinds(model).count("LinearAttention") == 1
+    assert not {"CumSum", "Trilu"} & set(kinds(model))
+    assert len(kinds(model)) < len(kinds(source)) / 4
+    assert compare(source, model, steps=4).passed
+    opened, ids = graphpass.runtime.open_session(model), numpy.arange(3, 103)[None] % VOCABULARY
+    whole = opened.prefill(ids.tolist())
+    one, parts = graphpass.runtime.open_session(source), []
+    for part in numpy.split(ids, 5, axis=1):
+        parts.append(one.step(part.tolist()) if parts else one.prefill(part.tolist()))
+    numpy.testing.assert_allclose(whole, numpy.concatenate(parts, axis=1), atol=1e-3)
+
+
 @pytest.mark.slow
 def test_names_say_nothing():
     rename = Renaming(5)
     model = renamed(hybrid(), rename)
     assert isinstance(model, OnnxModel)
     after, result = fused(model)
-    assert result.statistics == {"loops fused": 3, "loops left": 0}
+    assert result.statistics == {"layers fused": 3, "layers left": 0}
     found = kinds(fused(after, "fuse-causal-conv")[0])
     assert (found.count("LinearAttention"), found.count("CausalConvWithState")) == (3, 3)

@@ -1,0 +1,54 @@
+"""Linear attention of chunks: the roles of its tensors, and regions that compute something else."""
+
+from __future__ import annotations
+
+import pytest
+from support.models import exporters
+
+import graphpass
+from graphpass.analysis.equations.linear_attention import find_linear_attention
+from graphpass.analysis.equations.linear_chunks import find_chunks
+from graphpass.analysis.equations.linear_equation import LinearAttention
+from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.ir.miss import Miss
+
+
+def exported() -> OnnxModel:
+    model = graphpass.load(exporters("transformers-onnx", "qwen3_5_text"))
+    assert isinstance(model, OnnxModel)
+    return model
+
+
+def test_a_region_ends_where_others_read_it():
+    model = exported()
+    (chunk,) = find_chunks(model.graph)
+    assert chunk.past.name == "past_key_values.layers.0.recurrent_states.0"
+    assert chunk.present.name == "cache.layers.0.recurrent_states.0"
+    assert sorted(len(pad.source().shape) for pad in chunk.entries) == [3, 3, 4, 4, 4]
+
+
+def test_roles():
+    (found,) = exported().analysis(find_linear_attention).values()
+    assert isinstance(found, LinearAttention)
+    assert (found.rule, found.heads, found.groups, found.key_dim, found.value_dim) == ("gated_delta", 4, 1, 16, 16)
+    assert found.decay is not None
+    assert found.decay.functions == ("Exp",)
+    tensors = [role.source.shape for role in (found.query, found.key, found.value, found.decay, *found.betas)]
+    assert [len(shape) for shape in tensors] == [4, 4, 4, 3, 3]
+
+
+@pytest.mark.parametrize("operator", ["CumSum", "Exp", "Trilu", "Where"])
+def test_other_numbers_are_not_linear_attention(operator):
+    """As without sums of decays, a decay, the mask, or the diagonal of zeros."""
+    model = exported()
+    (chunk,) = find_chunks(model.graph)
+    inside = model.graph.backward([chunk.present], lambda node: () if node.op == "Pad" else node.inputs)
+    region = {node.name for node in inside}
+    node = next(node for node in model.proto.graph.node if node.op_type == operator and node.name in region)
+    kept = node.input[1 if operator == "Where" else 0]
+    node.op_type = "Identity"
+    del node.input[:], node.attribute[:]
+    node.input.append(kept)
+    model.mark_edited()
+    (found,) = model.analysis(find_linear_attention).values()
+    assert isinstance(found, Miss)
