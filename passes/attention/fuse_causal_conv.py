@@ -22,6 +22,9 @@ class FuseCausalConv(Pass[OnnxModel]):
     long (ONNX Runtime 1.32, 2 shared cores). An activation stays outside: the operator's own SiLU doubles the time of
     long prompts, as does its layout with channels last.
 
+    PyTorch's models pad the joined columns, and apply the activation before results of earlier columns are cut off; the
+    cut goes first.
+
     A cache keeps its shape. If it has a column more than the operator reads, as transformers' caches of Mamba and
     Qwen3-Next have, the operator reads the last ones, and the cache is joined of its own and the last new ones.
 
@@ -30,7 +33,7 @@ class FuseCausalConv(Pass[OnnxModel]):
         ``width >= (kernel - 1) * dilation``
 
     Before:
-        Concat(past, new) -> Conv(weight, bias, group=channels) [-> Slice(last length)] -> output
+        Concat(past, new) -> Conv(weight, bias, group=channels) [-> activation -> Slice(last length)] -> output
         Concat(past, new) -> Slice(last width) -> present
     After:
         CausalConvWithState(new, weight, bias, past) -> output, present
@@ -75,4 +78,7 @@ def _fuse(rewriter: Rewriter, conv: CausalConv) -> None:
         present = write.slice(joined, -conv.width, None, COLUMNS, label="kept")
     for value in conv.presents:
         rewriter.replace(value, present)
-    rewriter.replace(conv.output, output)
+    made = {conv.made: output}
+    for node in conv.activations:
+        made[node.outputs[0]] = write.clone(node, *(made[value] for value in node.inputs if value is not None))
+    rewriter.replace(conv.output, made[conv.activations[-1].outputs[0]] if conv.activations else output)

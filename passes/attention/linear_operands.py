@@ -102,7 +102,7 @@ class LinearOperands:
             output: ``[batch, tokens, heads * groups * value_dim]``.
             present: ``[batch, heads, key_dim, value_dim]``.
         """
-        self._rewriter.replace(self._values[self.recurrence.output.name], self._laid_out(output))
+        self._rewriter.replace(self._values[self.recurrence.output.name], self._with_skip(self._laid_out(output)))
         self._rewriter.replace(self._values[self.recurrence.present.name], self._swapped(present))
 
     def _swapped(self, state: Any) -> Any:
@@ -118,6 +118,14 @@ class LinearOperands:
         if len(role.order) == 3:
             return made
         return self.write.op("Reshape", made, [0, 0, role.width * self.recurrence.heads or 1])
+
+    def _with_skip(self, output: Handle) -> Handle:
+        skip, write = self.recurrence.skip, self.write
+        if skip is None:
+            return output
+        factors = (self._rewriter.handle(self._values[value.name]) for value in (skip.source, skip.factor))
+        product = write.op("Reshape", write.op("Multiply", *factors), list(self.recurrence.shape))
+        return write.op("Add", output, product)
 
     def _laid_out(self, output: Handle) -> Handle:
         recurrence, write = self.recurrence, self.write

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.symbolic.expressions import Expr, negative, number
+from graphpass.analysis.symbolic.expressions import Expr, add, negative, number
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, SHAPE_READERS
+from graphpass.ir.operators import CASTS, SHAPE_READERS, UNARY
 from graphpass.ir.values import fixed_size
 
 #: The axis of columns.
 COLUMNS = 2
+
+#: Compute each result by itself; SiLU is a Multiply by its own Sigmoid.
+_ACTIVATIONS = UNARY | {"Multiply"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class CausalConv:
         width: Number of columns that are kept.
         reach: Number of columns before its own that a result reads.
         dilation: Distance of the columns that it reads.
+        activations: Operators on single results before those of earlier columns are cut off.
+        made: Results that the activations read first; ``output`` without any.
         output: Results of the new columns.
         presents: The last ``width`` columns.
     """
@@ -38,6 +43,8 @@ class CausalConv:
     width: int
     reach: int
     dilation: int
+    activations: tuple[Node, ...]
+    made: Value
     output: Value
     presents: tuple[Value, ...]
 
@@ -73,14 +80,55 @@ def _read(model: Model, conv: Node, joined: Node) -> CausalConv:
     for reader in readers:
         if not _keeps_last(model, reader, number(width), length):
             raise MissError(reader, f"{reader.op} reads the window besides, and does not keep its last {width} columns")
-    output, left = conv.outputs[0], number(width - reach)
-    users = [use.node for use in graph.uses(output) if use.node.op not in SHAPE_READERS]
-    if len(users) == 1 and _keeps_last(model, users[0], length, left):
-        output = users[0].outputs[0]
-    elif width > reach:
-        raise MissError(conv, f"results of {width - reach} columns before the new ones are not cut off at once")
+    before, behind = _padding(conv, reach)
+    made, left = conv.outputs[0], width - reach + before
+    if behind:
+        made = _first_columns(model, made, None if length is None else add(length, number(left)))
+    activations, output = _cut_off(model, made, length, left)
+    if output is None and left:
+        raise MissError(conv, f"results of {left} columns before the new ones are not cut off")
     presents = tuple(reader.outputs[0] for reader in readers)
-    return CausalConv(conv, past, new, width, reach, dilation, output, presents)
+    return CausalConv(conv, past, new, width, reach, dilation, activations, made, output or made, presents)
+
+
+def _padding(conv: Node, reach: int) -> tuple[int, int]:
+    """Return columns of zeros on either side.
+
+    Raises:
+        MissError: Some are before, and not as many as the first result reads.
+    """
+    before, behind = conv.attributes.get("pads", ()) or (0, 0)
+    if before not in {0, reach} or (behind and not before):
+        raise MissError(conv, f"it pads by {before} and {behind} columns")
+    return before, behind
+
+
+def _first_columns(model: Model, value: Value, count: Expr | None) -> Value:
+    """Return ``value`` without columns of padding at its end."""
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    users = [use.node for use in graph.uses(value) if use.node.op not in SHAPE_READERS]
+    cuts = fold_cuts(graph, users[0]) if len(users) == 1 else ()
+    shape = sizes.shape(users[0].outputs[0]) if len(cuts) == 1 else None
+    is_first = len(cuts) == 1 and (cuts[0].axis, cuts[0].start, cuts[0].step) == (COLUMNS, 0, 1)
+    if shape is None or not is_first or shape[COLUMNS] is not count:
+        raise MissError(graph.producer(value), "results of padding at the end are not cut off at once")
+    return users[0].outputs[0]
+
+
+def _cut_off(model: Model, made: Value, length: Expr | None, left: int) -> tuple[tuple[Node, ...], Value | None]:
+    """Return activations of ``made``, and the results of new columns, if no others are read."""
+    graph, activations, members = model.graph, list[Node](), {made}
+    while True:
+        users = {use.node.index: use.node for value in members for use in graph.uses(value)}
+        readers = [users[index] for index in sorted(users) if users[index] not in activations]
+        readers = [reader for reader in readers if reader.op not in SHAPE_READERS]
+        if len(readers) == 1 and _keeps_last(model, readers[0], length, number(left)):
+            return tuple(activations), readers[0].outputs[0]
+        following = [reader for reader in readers if reader.op in _ACTIVATIONS and members.issuperset(reader.inputs)]
+        if not following:
+            return (), None
+        activations.append(following[0])
+        members.add(following[0].outputs[0])
 
 
 def _kernel(conv: Node) -> tuple[int, int]:
@@ -91,9 +139,9 @@ def _kernel(conv: Node) -> tuple[int, int]:
         raise MissError(
             conv, f"the weight is of shape {list(shape)}, not one kernel for each of {attributes['group']} channels"
         )
-    plain = not any(attributes.get("pads", ())) and set(attributes.get("strides", ())) <= {1}
-    if not plain or attributes.get("auto_pad", b"NOTSET") not in {b"NOTSET", b"VALID"}:
-        raise MissError(conv, "it pads, or steps over columns")
+    steps = set(attributes.get("strides", ()))
+    if not steps <= {1} or attributes.get("auto_pad", b"NOTSET") not in {b"NOTSET", b"VALID"}:
+        raise MissError(conv, "it pads by a rule, or steps over columns")
     return shape[2], next(iter(attributes.get("dilations", ())), 1)
 
 

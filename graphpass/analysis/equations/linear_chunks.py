@@ -7,7 +7,7 @@ and one state is a region; its results, computed for several lengths, are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 
@@ -15,9 +15,10 @@ import numpy
 
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run
+from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run, Skip
 from graphpass.analysis.symbolic.equal_sizes import dimensions, offset
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.folding import fold
 from graphpass.analysis.symbolic.rounding import Array
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
@@ -179,14 +180,39 @@ def read_chunk(graph: Graph, sizes: Sizes, chunk: Chunk) -> LinearAttention:
     return _Shown(graph, sizes, chunk).read()
 
 
+@dataclass(frozen=True)
+class _Added:
+    """A padded tensor times a constant, and the operator that adds it to the result."""
+
+    pad: Node
+    factor: Value
+    add: Node
+
+
+def _skips(graph: Graph, chunk: Chunk) -> Iterator[_Added]:
+    """Yield tensors that reach the result by a sum alone."""
+    for output in chunk.outputs:
+        add = graph.producer(output)
+        for operand in add.inputs if add.op == "Add" else ():
+            product = None if operand is None else graph.producer(operand)
+            if product is None or product.op != "Multiply":
+                continue
+            for port in (0, 1):
+                pad, factor = graph.producer(product.source(port)), product.source(1 - port)
+                is_only_use = pad in chunk.entries and len(graph.uses(pad.outputs[0])) == 1
+                if is_only_use and fold(graph, factor) is not None:
+                    yield _Added(pad, factor, add)
+
+
 class _Shown:
     """Computes region and equation side by side."""
 
     def __init__(self, graph: Graph, sizes: Sizes, chunk: Chunk) -> None:
         self._graph, self._sizes, self._chunk = graph, sizes, chunk
         self._node = graph.producer(chunk.present)
-        self._tokens = [self._padded_axis(pad) for pad in chunk.entries]
-        self._sources = [pad.source() for pad in chunk.entries]
+        self._skip = next(_skips(graph, chunk), None)
+        self._tokens = {pad.source(): self._padded_axis(pad) for pad in chunk.entries}
+        self._sources = [pad.source() for pad in chunk.entries if self._skip is None or pad != self._skip.pad]
         computable = Computable(graph)
         self._drawn = [self._draw(length) for length in _LENGTHS]
         self._runs = [
@@ -196,18 +222,28 @@ class _Shown:
 
     def read(self) -> LinearAttention:
         """See `read_chunk`."""
-        result = self._result()
-        starts = [drawn[self._chunk.past] for drawn in self._drawn]
+        chunk, result = self._chunk, self._result()
         runs = [
-            Run(length, start, run.of(self._chunk.present), run.of(result))
-            for length, start, run in zip(_LENGTHS, starts, self._runs, strict=True)
+            Run(length, drawn[chunk.past], run.of(chunk.present), run.of(result) - self._skipped(drawn, run.of(result)))
+            for length, drawn, run in zip(_LENGTHS, self._drawn, self._runs, strict=True)
         ]
-        values = self._chunk.past, self._chunk.present, result
+        values = chunk.past, chunk.present, result
         for equation in self._equations():
             found = equation.found(runs, values, self._graph.producer(result))
             if found is not None:
-                return found
+                skip = None if self._skip is None else Skip(self._skip.pad.source(), self._skip.factor)
+                return replace(found, skip=skip)
         raise MissError(self._node, "the numbers of the chunk are not those of linear attention")
+
+    def _skipped(self, drawn: Mapping[Value, Array], result: Array) -> Array:
+        """Return what is added to the result."""
+        if self._skip is None:
+            return numpy.zeros_like(result)
+        product: Array = drawn[self._skip.pad.source()] * fold(self._graph, self._skip.factor)
+        if product.size != result.size:
+            raise MissError(self._skip.pad, "what is added to the result is of another size")
+        added: Array = product.reshape(result.shape)
+        return added
 
     def _padded_axis(self, pad: Node) -> int:
         before, after = (self._sizes.shape(value) for value in (pad.source(), pad.outputs[0]))
@@ -220,16 +256,18 @@ class _Shown:
 
     def _lengths(self, length: int) -> Callable[[Expr], int]:
         """Return the number of each dimension for ``length`` tokens."""
-        shape = self._sizes.shape(self._sources[0])
+        source = self._sources[0]
+        shape = self._sizes.shape(source)
         assert shape is not None
-        ((turns, factor),) = dimensions(shape[self._tokens[0]]) or ((None, 1),)
-        count = (length - offset(shape[self._tokens[0]])) // factor
+        tokens = shape[self._tokens[source]]
+        ((turns, factor),) = dimensions(tokens) or ((None, 1),)
+        count = (length - offset(tokens)) // factor
         return lambda dimension: count if dimension is turns else _BATCH
 
     def _draw(self, length: int) -> dict[Value, Array]:
         random, number = numpy.random.default_rng(length), self._lengths(length)
         drawn = {}
-        for value, tokens in (*zip(self._sources, self._tokens, strict=True), (self._chunk.past, None)):
+        for value, tokens in (*self._tokens.items(), (self._chunk.past, None)):
             shape = self._sizes.shape(value)
             if shape is None or value.element_type != "f32":
                 raise MissError(self._graph.producer(value), f"type or shape of {value.name} is not known as f32")
@@ -241,7 +279,7 @@ class _Shown:
     def _result(self) -> Value:
         """Return the first output of one number a token, head and element."""
         heads, *sides = self._drawn[0][self._chunk.past].shape[1:]
-        first = max(pad.index for pad in self._chunk.entries)
+        first = max(pad.index for pad in self._chunk.entries) if self._skip is None else self._skip.add.index
         for value in self._chunk.outputs:
             found = [run.of(value).size for run in self._runs] if value.node > first else []
             if any(found == [_BATCH * length * heads * side for length in _LENGTHS] for side in sides):
@@ -250,7 +288,7 @@ class _Shown:
 
     def _equations(self) -> Iterator[Equation]:
         """Yield the equations in which each tensor has a place that its shape allows."""
-        for factors in product(*(self._factors(place) for place in range(len(self._sources)))):
+        for factors in product(*map(self._factors, self._sources)):
             for query, key, value, *rest in permutations(factors):
                 if min(query.role.width, key.role.width, value.role.width) > 1 and len(rest) <= _SCALARS:
                     for decay, beta in _shared_out(rest):
@@ -258,9 +296,9 @@ class _Shown:
                         logged = None if decay is None else _exponential(decay)
                         yield Equation(query, key, value, (), logged, betas, corrects=beta is not None)
 
-    def _factors(self, place: int) -> Iterator[Factor]:
+    def _factors(self, source: Value) -> Iterator[Factor]:
         """Yield the orders in which a tensor has batch, token, head and element."""
-        source, tokens = self._sources[place], self._tokens[place]
+        tokens = self._tokens[source]
         heads = self._drawn[0][self._chunk.past].shape[1]
         rest = [axis for axis in range(1, len(self._drawn[0][source].shape)) if axis != tokens]
         for order in permutations(rest):

@@ -43,6 +43,19 @@ class Role:
 
 
 @dataclass(frozen=True)
+class Skip:
+    """A product that is added to the result, as in Mamba-2.
+
+    Attributes:
+        source: Tensor of all tokens, with axes as the result.
+        factor: Constant that it is multiplied by.
+    """
+
+    source: Value
+    factor: Value
+
+
+@dataclass(frozen=True)
 class LinearAttention:
     """A loop that computes linear attention.
 
@@ -65,6 +78,7 @@ class LinearAttention:
         value_dim: Size of a value.
         transposed: Whether the state has values before keys.
         scale: Factor of the result.
+        skip: A product that is added to the result, if any.
     """
 
     past: Value
@@ -85,6 +99,7 @@ class LinearAttention:
     value_dim: int
     transposed: bool
     scale: float = 1.0
+    skip: Skip | None = None
 
     @property
     def rule(self) -> Rule:

@@ -13,8 +13,8 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.miss import Miss
 
 
-def exported() -> OnnxModel:
-    model = graphpass.load(exporters("transformers-onnx", "qwen3_5_text"))
+def exported(family: str = "qwen3_5_text") -> OnnxModel:
+    model = graphpass.load(exporters("transformers-onnx", family))
     assert isinstance(model, OnnxModel)
     return model
 
@@ -35,6 +35,14 @@ def test_roles():
     assert found.decay.functions == ("Exp",)
     tensors = [role.source.shape for role in (found.query, found.key, found.value, found.decay, *found.betas)]
     assert [len(shape) for shape in tensors] == [4, 4, 4, 3, 3]
+
+
+def test_what_skips_the_state():
+    (found,) = exported("nemotron_h").analysis(find_linear_attention).values()
+    assert isinstance(found, LinearAttention)
+    assert (found.rule, found.heads, found.betas) == ("gated", 8, ())
+    assert found.skip is not None
+    assert (len(found.skip.source.shape), found.skip.factor.shape) == (4, (8, 1))
 
 
 @pytest.mark.parametrize("operator", ["CumSum", "Exp", "Trilu", "Where"])

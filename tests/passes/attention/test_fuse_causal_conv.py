@@ -17,12 +17,25 @@ CHANNELS = 6
 
 
 def build(
-    kernel: int = 4, width: int = 3, dilation: int = 1, *, bias: bool = True, start: str = "const", **given: Any
+    kernel: int = 4,
+    width: int = 3,
+    dilation: int = 1,
+    *,
+    bias: bool = True,
+    start: str = "const",
+    padded: bool = False,
+    **given: Any,
 ) -> OnnxModel:
-    """Columns after a cached window, convolved; ``given`` are attributes of Conv, or of the Slice ``kept``."""
-    kept, node = given.pop("kept", -width), helper.make_node
+    """Columns after a cached window, convolved; ``given`` are attributes of Conv, or of the Slice ``kept``.
+
+    If ``padded``, as transformers 5 exports it: zeros on both sides, and SiLU before the cut.
+    """
+    kept, node, reach = given.pop("kept", -width), helper.make_node, (kernel - 1) * dilation
     random = numpy.random.default_rng(0)
-    numbers = {"last": [kept], "end": [2**63 - 1], "columns": [2], "surplus": [width - (kernel - 1) * dilation]}
+    surplus = width if padded else width - reach
+    numbers = {"last": [kept], "end": [2**63 - 1], "columns": [2], "surplus": [surplus], "zero": [0]}
+    if padded:
+        given.setdefault("pads", [reach, reach])
     held = [numpy_helper.from_array(numpy.array(value, numpy.int64), name) for name, value in numbers.items()]
     held += [
         numpy_helper.from_array(random.standard_normal(shape).astype(numpy.float32), name)
@@ -41,7 +54,15 @@ def build(
     ]
     if start == "length":  # as PyTorch writes [:, :, -length:]
         nodes += [node("Shape", ["new"], ["shape"], start=2), node("Neg", ["shape"], ["first"])]
-    nodes.append(node("Slice", ["all", "surplus" if start == "const" else "first", "end", "columns"], ["convolved"]))
+    if padded:
+        nodes += [
+            node("Shape", ["whole"], ["count"], start=2),
+            node("Slice", ["all", "zero", "count", "columns"], ["unpadded"]),
+            node("Sigmoid", ["unpadded"], ["gate"]),
+            node("Mul", ["unpadded", "gate"], ["active"]),
+        ]
+    first = "surplus" if start == "const" else "first"
+    nodes.append(node("Slice", ["active" if padded else "all", first, "end", "columns"], ["convolved"]))
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -73,11 +94,12 @@ def session(model: OnnxModel) -> onnxruntime.InferenceSession:
     surplus=st.integers(0, 2),
     bias=st.booleans(),
     start=st.sampled_from(["const", "length"]),
+    padded=st.booleans(),
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
 )
-def test_chunks_compute_the_same(kernel, dilation, surplus, bias, start, lengths):
+def test_chunks_compute_the_same(kernel, dilation, surplus, bias, start, padded, lengths):
     width = (kernel - 1) * dilation + surplus
-    model = build(kernel, width, dilation, bias=bias, start=start)
+    model = build(kernel, width, dilation, bias=bias, start=start, padded=padded)
     after, result = fused(model)
     assert result.statistics == {"windows fused": 1, "windows left": 0}, result.notes
     kinds = [node.op_type for node in after.proto.graph.node]
@@ -104,8 +126,13 @@ def test_the_result_has_none_left():
     ("given", "reason"),
     [
         ({"width": 2}, "past holds 2 columns, and a result reads 3 of earlier steps"),
-        ({"pads": [1, 0]}, "it pads, or steps over columns"),
-        ({"strides": [2]}, "it pads, or steps over columns"),
+        ({"pads": [1, 0]}, "it pads by 1 and 0 columns"),
+        ({"pads": [0, 2]}, "it pads by 0 and 2 columns"),
+        ({"padded": True, "pads": [2, 3]}, "it pads by 2 and 3 columns"),
+        ({"pads": [3, 3]}, "results of padding at the end are not cut off at once"),
+        ({"pads": [3, 0]}, "results of 3 columns before the new ones are not cut off"),
+        ({"auto_pad": "SAME_LOWER"}, "it pads by a rule, or steps over columns"),
+        ({"strides": [2]}, "it pads by a rule, or steps over columns"),
         ({"kept": -2}, "Slice reads the window besides, and does not keep its last 3 columns"),
         ({"group": 3}, "not one kernel for each of 3 channels"),
     ],
