@@ -199,6 +199,7 @@ class StructureProof:
         regions: The first operators that differ, for batches without padding.
         rows: Number of positions of rotary tables that were compared as values; ``None`` if there are none.
         assumed: Conditions on shapes of inputs besides those of any model with caches, for people.
+        chunks: Operators of new states of chunks of tokens that are linear attention, as random numbers show.
         added: Operators that compare the batch, rows or token ids as the reference does not.
         fed: Runs of the regions on numbers of their own; ``None`` if none were asked for.
     """
@@ -209,13 +210,14 @@ class StructureProof:
     regions: tuple[Region, ...] = ()
     rows: int | None = None
     assumed: tuple[str, ...] = ()
+    chunks: tuple[str, ...] = ()
     added: tuple[Region, ...] = ()
     fed: Fed | None = None
 
     @property
     def is_complete(self) -> bool:
         """Return whether nothing is left to numbers but padding."""
-        return self.operators == self.unpadded
+        return self.operators == self.unpadded and not self.chunks
 
     def difference(self, allowed: Collection[str]) -> Region | None:
         """Return the first operator that makes the models differ, with the reason.
@@ -232,6 +234,9 @@ class StructureProof:
         of = f"of {self.operators:,} operators"
         until = "" if self.rows is None else f", up to position {self.rows:,}"
         until += "".join(f", given that {condition}" for condition in self.assumed)
+        if self.chunks:
+            chunks = "a chunk of tokens is" if len(self.chunks) == 1 else f"{len(self.chunks)} chunks of tokens are"
+            until += f", given that {chunks} linear attention, as random numbers show"
         if self.equal or not self.unpadded:
             yield f"equal for every input{until}: {self.equal:,} {of}"
         if self.unpadded > self.equal:

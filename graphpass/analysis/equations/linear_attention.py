@@ -42,11 +42,7 @@ _PICKS = MOVES | GATHERS | SLICES | {"Sliced"}
 
 def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
     """Find loops and chunks that carry a state of rank 4, by name, for `Model.analysis`."""
-    graph, sizes = model.graph, model.analysis(infer_sizes)
-    chunks = {graph.producer(chunk.present).called: chunk for chunk in find_chunks(graph)}
-    recurrences: dict[str, LinearAttention | Miss] = {
-        name: or_miss(read_chunk)(graph, sizes, chunk) for name, chunk in chunks.items()
-    }
+    recurrences = dict(model.analysis(find_chunked_attention))
     for loop in find_loops(model):
         states = [node for node in loop.exits if node.op == "Final" and node.outputs[0].rank in {4, None}]
         if states and loop.is_nested:
@@ -54,6 +50,13 @@ def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
         elif states:
             recurrences[loop.called] = _read(model, loop, states)
     return recurrences
+
+
+def find_chunked_attention(model: Model) -> dict[str, LinearAttention | Miss]:
+    """Find chunks that carry a state of rank 4, by name, for `Model.analysis`."""
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    chunks = {graph.producer(chunk.present).called: chunk for chunk in find_chunks(graph)}
+    return {name: or_miss(read_chunk)(graph, sizes, chunk) for name, chunk in chunks.items()}
 
 
 @dataclass(frozen=True)

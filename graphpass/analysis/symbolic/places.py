@@ -91,7 +91,7 @@ def regroup(index: Index, sizes: Index, targets: Index) -> Index:
 def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
     """Solve ``places == wanted`` for the indices of writes, and their condition.
 
-    Each place is an index of its own, shifted by what is none of them.
+    Each place is an index of its own, perhaps times a number, shifted by what is none of them.
     """
     solution: dict[Expr, Expr] = {index: ZERO for index in spread if index.args[1] is ONE}
     condition = ex.TRUE
@@ -101,10 +101,14 @@ def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr,
         if not own:
             condition = ex.conjunction(condition, ex.equal(place, target))
             continue
-        rest = ex.subtract(place, own[0])
-        if len(own) > 1 or own[0] in set(ex.walk(rest)):
+        step = ex.polynomial(place).get((own[0],), 0)
+        rest = ex.subtract(place, ex.multiply(number(step), own[0]))
+        if len(own) > 1 or step < 1 or own[0] in set(ex.walk(rest)):
             raise UnknownError("it writes to places that are computed")
-        solution[own[0]] = ex.subtract(target, rest)
+        shifted = ex.subtract(target, rest)
+        solution[own[0]] = ex.floor_divide(shifted, number(step))
+        if step > 1:
+            condition = ex.conjunction(condition, ex.equal(ex.modulo(shifted, number(step)), ZERO))
         inside = ex.conjunction(ex.at_most(ZERO, solution[own[0]]), ex.less(solution[own[0]], own[0].args[1]))
         condition = ex.conjunction(condition, inside)
     if any(index not in solution for index in spread):

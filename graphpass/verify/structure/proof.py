@@ -22,6 +22,7 @@ from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
+from graphpass.verify.structure.chunks import ChunkTensors
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.latents import expanded, latent_leaves, latents_of, leaf_of
@@ -29,7 +30,6 @@ from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
-from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
@@ -86,10 +86,10 @@ class Comparer:
         constants = Constants(self.angles, weights)
         both = constants, constants.by_blocks(reference.graph)
 
-        def tensors(side: int, more: Mapping[int, Leaf]) -> LoopTensors:
+        def tensors(side: int, more: Mapping[int, Leaf]) -> ChunkTensors:
             leaves = {**leaves_of(models, pairs, side), **more}
             inputs = read_inputs(models[side], leaves, unpadded=unpadded)
-            return LoopTensors(models[side], table(), inputs, definitions, both[side])
+            return ChunkTensors(models[side], table(), inputs, definitions, both[side])
 
         first = tensors(0, latent_leaves(self.expanded, reference))
         more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
@@ -154,6 +154,11 @@ class Comparer:
     def rows(self) -> int | None:
         """Return the number of positions of rotary tables that were recognized."""
         return min(self.angles.rows, default=None)
+
+    @property
+    def chunks(self) -> tuple[str, ...]:
+        """Return the operators of new states of chunks that numbers show to be linear attention."""
+        return tuple(dict.fromkeys(name for tensors in self.sides for name in tensors.chunks))
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -267,6 +272,7 @@ def _both(left: StructureProof, right: StructureProof) -> StructureProof:
         left.regions + right.regions,
         min((rows for rows in (left.rows, right.rows) if rows is not None), default=None),
         tuple(dict.fromkeys(left.assumed + right.assumed)),
+        tuple(dict.fromkeys(left.chunks + right.chunks)),
         tuple(dict.fromkeys(left.added + right.added)),
         right.fed if left.fed is None or (right.fed is not None and right.fed.difference) else left.fed,
     )
@@ -292,25 +298,25 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     models = reference, candidate
     weights = WeightDigests(models)
     comparer = Comparer(models, weights, outputs, unpadded=False)
-    assumed = comparer.assumed
+    conditions = comparer.assumed, comparer.chunks
     total = comparer.operators(comparer.results)
     unequal = comparer.unequal()
     if not unequal:
-        return StructureProof(total, total, total, (), comparer.rows, assumed)
+        return StructureProof(total, total, total, (), comparer.rows, *conditions)
     # A cache that is left out or moved is one difference without an operator.
     equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
     added = added_conditions(comparer.sides, operators_of(candidate.graph, _sources(candidate, unequal)))
     comparer = Comparer(models, weights, outputs, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:
-        return StructureProof(total, equal, total, (), comparer.rows, assumed, added)
+        return StructureProof(total, equal, total, (), comparer.rows, *conditions, added)
     values = [result.candidate for result in unequal if result.candidate is not None]
     left = unequal_operators(comparer.sides, values)
     lacking = (result.name for result in unequal if result.candidate is None)
     regions = left.regions + tuple(Region(name, "cache", "the candidate has none") for name in lacking)
     unpadded = total - min(max(len(left.operators), len(unequal)), total)
     fed = None if feed is None else feed(comparer, unequal, left)
-    return StructureProof(total, equal, unpadded, regions, comparer.rows, assumed, added, fed)
+    return StructureProof(total, equal, unpadded, regions, comparer.rows, *conditions, added, fed)
 
 
 def _sources(candidate: Model, unequal: list[ComparedResult]) -> list[Value]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from graphpass.analysis.symbolic.elements import Request
     from graphpass.ir.graph import Value
+    from graphpass.verify.structure.definitions import Definitions
 
 #: The state that an iteration finds.
 _STATE = "carried state"
@@ -330,14 +331,100 @@ def _last(element: Element, bodies: tuple[Expr, Expr], bound: Expr, places: Inde
     return definitions_of(element).abstract("recurrence", (), (result, bound.args[1], *bodies), inner)
 
 
-class _LinearAttention:
-    """Operands of LinearAttention by their heads; com.microsoft's documentation of the operator gives the rules."""
+class Layer:
+    """Operands of linear attention by their heads; com.microsoft's documentation of LinearAttention gives the rules.
+
+    Attributes:
+        definitions: Definitions of both models.
+        heads: Number of heads of queries.
+        kv_heads: Number of heads of the state.
+        key_heads: Number of heads of keys.
+        key_dim: Size of a key.
+        value_dim: Size of a value.
+        decays: Whether the state decays.
+        corrects: Whether values are corrected by the state.
+        scale: Factor of the result.
+    """
+
+    definitions: Definitions
+    heads: int
+    kv_heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    decays: bool
+    corrects: bool
+    scale: float
+
+    def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
+        """Ask for an element of an operand; operands of one number a head ignore ``channel``."""
+        raise NotImplementedError
+
+    def start(self, places: Index) -> Steps:
+        """Ask for an element of the first state."""
+        raise NotImplementedError
+
+    def _served(self, head: Expr, heads: int) -> Expr:
+        """Return the head, of fewer, that serves a head of the state."""
+        return ex.floor_divide(head, number(self.kv_heads // heads)) if heads < self.kv_heads else head
+
+    def _key(self, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
+        return (yield from self.at(1, row, token, self._served(head, self.key_heads), channel))
+
+    def _decayed(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
+        """Return an element of the state that an iteration finds, after its decay."""
+        state = ex.read(_STATE, (row, head, channel, column), "real")
+        if not self.decays:
+            return state
+        return ex.multiply(state, ex.apply("exp", ((yield from self.at(4, row, token, head, channel)),)))
+
+    def _left(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
+        """Return an element of the state that an iteration leaves."""
+        value = yield from self.at(2, row, token, head, column)
+        if self.corrects:
+            bound = ex.index("recalled", number(self.key_dim))
+            key = yield from self._key(row, token, head, bound)
+            held = yield from self._decayed(row, token, head, bound, column)
+            recalled = self.definitions.sum(ex.multiply(key, held), bound)
+            beta = yield from self.at(5, row, token, head, ZERO)
+            value = ex.multiply(ex.subtract(value, recalled), beta)
+        key = yield from self._key(row, token, head, channel)
+        return ex.add((yield from self._decayed(row, token, head, channel, column)), ex.multiply(key, value))
+
+    def state(self, element: Element, tokens: Expr) -> Steps:
+        """Return the element of the last state."""
+        bound, places = ex.index("token", tokens), _places(element.own_shape)
+        left = yield from self._left(places[0], bound, *places[1:])
+        start = yield from self.start(places)
+        return _last(element, (left, start), bound, places)
+
+    def result(self, element: Element, rows: Expr, tokens: Expr, place: tuple[Expr, Expr, Expr, Expr]) -> Steps:
+        """Return the result at a row, token, head of queries and column."""
+        bound = ex.index("token", tokens)
+        groups = max(self.heads // self.kv_heads, 1)
+        row, token, own, column = place
+        head = ex.floor_divide(own, number(groups)) if groups > 1 else own
+        channel = ex.index("channel", number(self.key_dim))
+        asked = own if groups > 1 else self._served(own, self.heads)
+        query = yield from self.at(0, row, bound, asked, channel)
+        found = yield from self._left(row, bound, head, channel, column)
+        result = self.definitions.sum(ex.multiply(query, found), channel)
+        places = _places((rows, *map(number, (self.kv_heads, self.key_dim, self.value_dim))))
+        left = yield from self._left(places[0], bound, *places[1:])
+        start = yield from self.start(places)
+        made = _followed(element, (result, left, start), bound, places, token)
+        return ex.multiply(number(self.scale), made)
+
+
+class _Operator(Layer):
+    """LinearAttention, whose operands have heads and channels in one axis."""
 
     def __init__(self, element: Element) -> None:
-        self.element, attributes = element, native_attributes(element.node)
+        self._element, attributes = element, native_attributes(element.node)
         rule = str(attributes.get("update_rule", "gated_delta"))
         if attributes.get("state_window", 0):
             raise UnknownError("it keeps a window of states")
+        self.definitions = definitions_of(element)
         self.decays, self.corrects = rule in {"gated", "gated_delta"}, rule in {"delta", "gated_delta"}
         self.heads, self.kv_heads = int(attributes["q_num_heads"]), int(attributes["kv_num_heads"])
         self.key_dim = self._width(0) // self.heads
@@ -345,46 +432,23 @@ class _LinearAttention:
         self.scale = float(attributes.get("scale", 0.0)) or self.key_dim**-0.5
 
     def _width(self, port: int) -> int:
-        width = self.element.shape(port)[-1].as_number
+        width = self._element.shape(port)[-1].as_number
         if not isinstance(width, int):
             raise UnknownError("the widths of its operands are not known")
         return width
 
-    def at(self, port: int, row: Expr, token: Expr, place: Expr) -> Steps:
-        return (yield self.element.node.source(port), (row, token, place))
-
-    def served(self, head: Expr, heads: int) -> Expr:
-        """Return the head, of fewer, that serves a head of the state."""
-        return ex.floor_divide(head, number(self.kv_heads // heads)) if heads < self.kv_heads else head
-
-    def key(self, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
-        place = _flat(self.served(head, self.key_heads), self.key_dim, channel)
-        return (yield from self.at(1, row, token, place))
-
-    def decayed(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
-        """Return an element of the state that an iteration finds, after its decay."""
-        state = ex.read(_STATE, (row, head, channel, column), "real")
-        if not self.decays:
-            return state
-        place = head if self._width(4) == self.kv_heads else _flat(head, self.key_dim, channel)
-        return ex.multiply(state, ex.apply("exp", ((yield from self.at(4, row, token, place)),)))
-
-    def left(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
-        """Return an element of the state that an iteration leaves."""
-        definitions = definitions_of(self.element)
-        value = yield from self.at(2, row, token, _flat(head, self.value_dim, column))
-        if self.corrects:
-            bound = ex.index("recalled", number(self.key_dim))
-            key = yield from self.key(row, token, head, bound)
-            held = yield from self.decayed(row, token, head, bound, column)
-            recalled = definitions.sum(ex.multiply(key, held), bound)
-            beta = yield from self.at(5, row, token, ZERO if self._width(5) == 1 else head)
-            value = ex.multiply(ex.subtract(value, recalled), beta)
-        key = yield from self.key(row, token, head, channel)
-        return ex.add((yield from self.decayed(row, token, head, channel, column)), ex.multiply(key, value))
+    def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
+        """See `Layer.at`."""
+        width = self._width(port)
+        if port in {4, 5} and width in {1, self.kv_heads}:
+            place = ZERO if width == 1 else head
+        else:
+            place = _flat(head, self.value_dim if port == 2 else self.key_dim, channel)
+        return (yield self._element.node.source(port), (row, token, place))
 
     def start(self, places: Index) -> Steps:
-        past = self.element.node.input(3)
+        """See `Layer.start`."""
+        past = self._element.node.input(3)
         return ZERO if past is None else (yield past, places)
 
 
@@ -394,28 +458,12 @@ def _flat(head: Expr, width: int, place: Expr) -> Expr:
 
 @closed
 def _linear_attention(element: Element) -> Steps:
-    layer = _LinearAttention(element)
-    rows, tokens = element.shape(0)[:2]
-    bound = ex.index("token", tokens)
+    layer, (rows, tokens) = _Operator(element), element.shape(0)[:2]
     if element.value.port == 1:
-        places = _places(element.own_shape)
-        left = yield from layer.left(places[0], bound, *places[1:])
-        start = yield from layer.start(places)
-        return _last(element, (left, start), bound, places)
-    groups = max(layer.heads // layer.kv_heads, 1)
-    row, place, flat = element.index
+        return (yield from layer.state(element, tokens))
+    row, token, flat = element.index
     own, column = ex.floor_divide(flat, number(layer.value_dim)), ex.modulo(flat, number(layer.value_dim))
-    head = ex.floor_divide(own, number(groups)) if groups > 1 else own
-    channel = ex.index("channel", number(layer.key_dim))
-    asked = own if groups > 1 else layer.served(own, layer.heads)
-    query = yield from layer.at(0, row, bound, _flat(asked, layer.key_dim, channel))
-    found = yield from layer.left(row, bound, head, channel, column)
-    result = definitions_of(element).sum(ex.multiply(query, found), channel)
-    places = _places((rows, *map(number, (layer.kv_heads, layer.key_dim, layer.value_dim))))
-    left = yield from layer.left(places[0], bound, *places[1:])
-    start = yield from layer.start(places)
-    made = _followed(element, (result, left, start), bound, places, place)
-    return ex.multiply(number(layer.scale), made)
+    return (yield from layer.result(element, rows, tokens, (row, token, own, column)))
 
 
 RULES: dict[str, Rule] = {
@@ -428,4 +476,4 @@ RULES: dict[str, Rule] = {
     "Stacked": _stacked,
 }
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "Layer", "LoopTensors"]

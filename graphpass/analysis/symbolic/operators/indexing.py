@@ -20,6 +20,13 @@ def _positive(place: Expr, size: Expr) -> Expr:
     return ex.choose(ex.at_most(ZERO, place), place, ex.add(place, size))
 
 
+def _written_place(place: Expr, size: Expr) -> Expr:
+    """Return an index of a write, which may be read and count from the end."""
+    if place.op == "read" and not is_natural(place):
+        return ex.choose(ex.at_most(ZERO, place), place, ex.add(place, size))
+    return _positive(place, size)
+
+
 def _gather(element: Element) -> Steps:
     node, sizes = element.node, element.shape(0)
     axis, batch = node.attributes["axis"] % len(sizes), node.attributes.get("batch_dims", 0)
@@ -80,6 +87,9 @@ def _scatter_nd(element: Element) -> Steps:
     node, rank = element.node, len(element.index)
     if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
         raise UnknownError("it reduces what it writes")
+    if ZERO in element.shape(2):
+        # A slice that begins after the last place.
+        return (yield node.source(), element.index)
     indices = element.shape(1)
     depth = indices[-1].as_number
     if not isinstance(depth, int):
@@ -101,7 +111,7 @@ def _scatter_nd(element: Element) -> Steps:
         spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
         places = []
         for axis in range(depth):
-            places.append((yield node.source(1), (*spread, number(axis))))
+            places.append(_written_place((yield node.source(1), (*spread, number(axis))), element.shape(0)[axis]))
         solution, inside = solved(spread, tuple(places), element.index[:depth])
         written = yield node.source(2), (*(solution[index] for index in spread), *element.index[depth:rank])
     if inside is ex.TRUE:
@@ -124,6 +134,22 @@ def _part_of_range(element: Element) -> tuple[Value, Index] | None:
     return (part, element.elements.shape(whole.outputs[0])) if is_range else None
 
 
+def _scatter_elements(element: Element) -> Steps:
+    """Write one slice along an axis, as PyTorch's select_scatter does."""
+    node, own, sizes, indices = element.node, element.index, element.shape(0), element.shape(1)
+    if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
+        raise UnknownError("it reduces what it writes")
+    axis = node.attributes["axis"] % len(own)
+    others = [place for place in range(len(own)) if place != axis]
+    if indices[axis] is not ONE or any(indices[place] is not sizes[place] for place in others):
+        raise UnknownError("it writes other elements than a slice")
+    first = (*own[:axis], ZERO, *own[axis + 1 :])
+    place = _written_place((yield node.source(1), first), sizes[axis])
+    inside = ex.equal(own[axis], place)
+    update = yield node.source(2), first
+    return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), own))
+
+
 def _scatter_update(element: Element) -> Steps:
     """Write slices along one axis."""
     node = element.node
@@ -134,7 +160,7 @@ def _scatter_update(element: Element) -> Steps:
         raise UnknownError("its axis or its indices are computed")
     place %= len(element.index)
     spread = [ex.index(f"write {node.index}", indices[0])]
-    written = yield node.source(1), tuple(spread)
+    written = _written_place((yield node.source(1), tuple(spread)), element.shape(0)[place])
     solution, inside = solved(spread, (written,), (element.index[place],))
     update = yield node.source(2), (*element.index[:place], solution[spread[0]], *element.index[place + 1 :])
     return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), element.index))
@@ -145,6 +171,7 @@ RULES: dict[str, Rule] = {
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "Pad": _pad,
+    "ScatterElementsUpdate": _scatter_elements,
     "ScatterNDUpdate": _scatter_nd,
     "ScatterUpdate": _scatter_update,
 }

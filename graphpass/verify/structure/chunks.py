@@ -1,0 +1,134 @@
+"""Chunks of tokens as recurrences of a state, as numbers show them to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.equations.linear_attention import find_chunked_attention
+from graphpass.analysis.equations.linear_equation import LinearAttention
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import Element, Index, UnknownError
+from graphpass.analysis.symbolic.equal_sizes import as_dimension
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
+from graphpass.verify.structure.recurrences import Layer, LoopTensors
+from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from graphpass.analysis.symbolic.elements import Request
+    from graphpass.ir.graph import Value
+
+
+class ChunkTensors(LoopTensors):
+    """Elements of one model's tensors, those of chunks of linear attention included."""
+
+    @cached_property
+    def chunks(self) -> dict[str, LinearAttention]:
+        """Return what chunks compute, by the name of the operator that makes the state."""
+        found = self.model.analysis(find_chunked_attention)
+        return {name: layer for name, layer in found.items() if isinstance(layer, LinearAttention)}
+
+    @cached_property
+    def _ends(self) -> dict[Value, LinearAttention]:
+        return {value: layer for layer in self.chunks.values() for value in (layer.present, layer.output)}
+
+    @cached_property
+    def _tokens(self) -> dict[Expr, Expr]:
+        """Return the length of a step for that of each result, which a chunk bounds."""
+        found = {}
+        for layer in self.chunks.values():
+            own, source = self._sizes.shape(layer.output), self._sizes.shape(layer.query.source)
+            if own is not None and source is not None and -1 in layer.shape:
+                found[own[layer.shape.index(-1)]] = source[layer.query.order[1]]
+        return {size: length for size, length in found.items() if as_dimension(size) is not None}
+
+    def _inferred(self, dimension: Expr) -> Expr:
+        length = self._tokens.get(dimension)
+        return super()._inferred(dimension) if length is None or length is dimension else self.size(length)
+
+    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+        if value in self._ends:
+            return _chunk(Element(self, self.graph.producer(value), value, index))
+        return super()._start(value, index)
+
+
+class _Chunk(Layer):
+    """Operands of a chunk, as their axes lie."""
+
+    def __init__(self, element: Element, layer: LinearAttention) -> None:
+        self._layer, self.definitions = layer, definitions_of(element)
+        self.decays, self.corrects = layer.decay is not None, layer.corrects
+        self.kv_heads = self.key_heads = layer.heads
+        self.heads, self.scale = layer.heads * layer.groups, layer.scale
+        self.key_dim, self.value_dim = layer.key_dim, layer.value_dim
+        if layer.scales or len(layer.betas) > 1 or layer.transposed:
+            raise UnknownError("its value or its correction is a product of several tensors")
+        self._beta = next(iter(layer.betas), None)
+
+    def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
+        """See `Layer.at`."""
+        layer = self._layer
+        role = (layer.query, layer.key, layer.value, None, layer.decay, self._beta)[port]
+        assert role is not None
+        places = dict(zip(role.order, (row, token, head, channel), strict=False))
+        return (yield role.source, tuple(places[axis] for axis in range(len(role.order))))
+
+    def start(self, places: Index) -> Steps:
+        """See `Layer.start`."""
+        return (yield self._layer.past, places)
+
+
+@closed
+def _chunk(element: Element) -> Steps:
+    tensors = element.elements
+    assert isinstance(tensors, ChunkTensors)
+    recurrence = tensors._ends[element.value]
+    layer, query = _Chunk(element, recurrence), recurrence.query
+    sizes = tensors.shape(query.source)
+    rows, tokens = sizes[query.order[0]], sizes[query.order[1]]
+    if element.value == recurrence.present:
+        return (yield from layer.state(element, tokens))
+    row, token, head, group, column = _lined(recurrence, element.index)
+    own = ex.add(ex.multiply(head, number(recurrence.groups)), group)
+    result = yield from layer.result(element, rows, tokens, (row, token, own, column))
+    skip = recurrence.skip
+    if skip is None:
+        return result
+    places = (row, token, own, column)
+    factor_sizes = tensors.shape(skip.factor)
+    at = places[len(places) - len(factor_sizes) :]
+    factor = yield (
+        skip.factor,
+        tuple(ZERO if size is ex.ONE else place for size, place in zip(factor_sizes, at, strict=True)),
+    )
+    return ex.add(result, ex.multiply((yield skip.source, places), factor))
+
+
+def _lined(layer: LinearAttention, index: Index) -> list[Expr]:
+    """Return batch, token, head, query and element at a place of the result."""
+    sizes = (0, -1, layer.heads, layer.groups, layer.value_dim)
+    places: list[Expr] = [ZERO] * len(sizes)
+    for place, axes in zip(index, _parts([sizes[axis] for axis in layer.order], layer.shape), strict=True):
+        rest = place
+        for axis in reversed(axes):
+            size = sizes[layer.order[axis]]
+            is_whole = axis == axes[0]
+            places[layer.order[axis]] = rest if is_whole else ex.modulo(rest, number(size))
+            rest = rest if is_whole else ex.floor_divide(rest, number(size))
+    return places
+
+
+def _parts(lined: Sequence[int], shape: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the axes, without those of size 1, that each axis of ``shape`` joins."""
+    left = [axis for axis, size in enumerate(lined) if size != 1]
+    for size in shape:
+        taken = left[:1]
+        while size > 0 and math.prod(lined[axis] for axis in taken) < size:
+            taken = left[: len(taken) + 1]
+        if size != 1:
+            left = left[len(taken) :]
+        yield taken if size != 1 else []
