@@ -39,6 +39,9 @@ _STATES: Mapping[str, Literal["", "recurrent", "ssm"]] = {
 
 _KEYS_AND_VALUES = frozenset({"key", "value"})
 
+#: Names of layers that types with a state ``ssm`` have there; transformers 5 writes others, of which no cache is fed.
+_SSM_LAYERS = frozenset({"attention", "mamba"})
+
 _KEPT: Mapping[str, frozenset[str]] = {
     "full_attention": _KEYS_AND_VALUES,
     "attention": _KEYS_AND_VALUES,
@@ -71,7 +74,8 @@ def configured_caches(config: Mapping[str, Any]) -> Caches | None:
         return None
     kinds = config.get("layer_types") or config.get("layers_block_type")
     if isinstance(kinds, list):
-        kept = {layer: _KEPT[name] for layer, name in enumerate(kinds) if name in _KEPT}
+        known = _KEPT.keys() & _SSM_LAYERS if _STATES[kind] == "ssm" else _KEPT.keys()
+        kept = {layer: _KEPT[name] for layer, name in enumerate(kinds) if name in known}
     elif _STATES[kind] == "ssm" and isinstance(count := config.get("num_hidden_layers"), int):
         kept = dict.fromkeys(range(count), _KEYS_AND_VALUES | _KEPT["mamba"])
     else:
