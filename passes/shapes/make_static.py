@@ -9,6 +9,7 @@ import numpy
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.angles import find_last_row
+from graphpass.analysis.equations.restarting_positions import find_restart
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
@@ -62,8 +63,9 @@ class MakeStatic(Pass[Model]):
     Raises:
         PreconditionError: GP302, no caches, or stateful.
         UsageError: GP266, ``length`` or ``past`` is not a number of positions, or ``past`` more than the model has.
-        UnsupportedError: GP392 the model sees slots that the mask hides, or takes one token after a past; GP393 a
-            dimension stays open, or a cache is not appended to by a Concat.
+        UnsupportedError: GP392 the model sees slots that the mask hides, takes one token after a past, or counts
+            positions from the first token of each step; GP393 a dimension stays open, or a cache is not appended to by
+            a Concat.
     """
 
     name = "make-static"
@@ -101,6 +103,13 @@ class MakeStatic(Pass[Model]):
                 "GP392",
                 f"after a past the model takes one token, not {self.length}: a window rolls by one column",
                 "take prompts at once or token by token: graphpass split --chunk 1",
+            )
+        if self.length > 1 and (node := model.analysis(find_restart)) is not None:
+            raise UnsupportedError(
+                "GP392",
+                f"{node.op} {node.name} is of positions that count from the first token of each step: prompts in "
+                "chunks, or with padding, would be rotated otherwise",
+                "export it with positions that count on from the past; or feed it token by token: split --chunk 1",
             )
         if self.length > 1 and inventory.of_kind("linear"):
             _keep_padding_out(model, inventory.of_kind("linear"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 from support.loaded import exported, ran
 
 import graphpass
@@ -37,6 +38,15 @@ def test_rotation_stays_outside_of_attention() -> None:
 def test_angles_stay_computed() -> None:
     record = ran(restarting(), "tabulate-angles{positions=41}").records[-1].result
     assert not record.changed
+
+
+def test_prompts_in_chunks_are_refused() -> None:
+    passes = "make-static{length=8,past=32}"
+    with pytest.raises(graphpass.UnsupportedError, match="count from the first token of each step") as caught:
+        ran(restarting(), passes)
+    assert caught.value.id == "GP392"
+    assert ran(restarting(), "make-static{length=1,past=32}").records[-1].result.changed
+    assert ran(exported("llama/onnx"), passes).records[-1].result.changed
 
 
 def test_positions_of_the_cache_are_not_proven_equal() -> None:

@@ -26,11 +26,7 @@ STATES = frozenset({"conv", "recurrent"})
             {0: STATES, 2: DENSE},
             "ssm",
         ),
-        (
-            {"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "mlp", "full_attention"]},
-            {},
-            "ssm",
-        ),
+        ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "mlp", "full_attention"]}, {}, "ssm"),
     ],
 )
 def test_caches_of_a_type(config, layers, recurrent):
