@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -37,17 +38,18 @@ class ChunkTensors(LoopTensors):
         return {value: layer for layer in self.chunks.values() for value in (layer.present, layer.output)}
 
     @cached_property
-    def _tokens(self) -> dict[Expr, Expr]:
-        """Return the length of a step for that of each result, which a chunk bounds."""
+    def _steps(self) -> dict[Expr, Expr]:
+        """Return rows and length of a step for the sizes of each result."""
         found = {}
         for layer in self.chunks.values():
             own, source = self._sizes.shape(layer.output), self._sizes.shape(layer.query.source)
-            if own is not None and source is not None and -1 in layer.shape:
-                found[own[layer.shape.index(-1)]] = source[layer.query.order[1]]
+            for axis, size in enumerate(layer.shape):
+                if own is not None and source is not None and size in {0, -1}:
+                    found[own[axis]] = source[layer.query.order[-size]]
         return {size: length for size, length in found.items() if as_dimension(size) is not None}
 
     def _inferred(self, dimension: Expr) -> Expr:
-        length = self._tokens.get(dimension)
+        length = self._steps.get(dimension)
         return super()._inferred(dimension) if length is None or length is dimension else self.size(length)
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
@@ -65,7 +67,7 @@ class _Chunk(Layer):
         self.kv_heads = self.key_heads = layer.heads
         self.heads, self.scale = layer.heads * layer.groups, layer.scale
         self.key_dim, self.value_dim = layer.key_dim, layer.value_dim
-        if layer.scales or len(layer.betas) > 1 or layer.transposed:
+        if layer.scales or len(layer.betas) > 1:
             raise UnknownError("its value or its correction is a product of several tensors")
         self._beta = next(iter(layer.betas), None)
 
@@ -79,7 +81,13 @@ class _Chunk(Layer):
 
     def start(self, places: Index) -> Steps:
         """See `Layer.start`."""
-        return (yield self._layer.past, places)
+        return (yield self._layer.past, _swapped(places) if self._layer.transposed else places)
+
+
+def _swapped(index: Index) -> Index:
+    """Exchange keys and values of a state."""
+    row, head, channel, column = index
+    return row, head, column, channel
 
 
 @closed
@@ -91,7 +99,8 @@ def _chunk(element: Element) -> Steps:
     sizes = tensors.shape(query.source)
     rows, tokens = sizes[query.order[0]], sizes[query.order[1]]
     if element.value == recurrence.present:
-        return (yield from layer.state(element, tokens))
+        index = _swapped(element.index) if recurrence.transposed else element.index
+        return (yield from layer.state(replace(element, index=index), rows, tokens))
     row, token, head, group, column = _lined(recurrence, element.index)
     own = ex.add(ex.multiply(head, number(recurrence.groups)), group)
     result = yield from layer.result(element, rows, tokens, (row, token, own, column))

@@ -391,12 +391,15 @@ class Layer:
         key = yield from self._key(row, token, head, channel)
         return ex.add((yield from self._decayed(row, token, head, channel, column)), ex.multiply(key, value))
 
-    def state(self, element: Element, tokens: Expr) -> Steps:
-        """Return the element of the last state."""
-        bound, places = ex.index("token", tokens), _places(element.own_shape)
+    def state(self, element: Element, rows: Expr, tokens: Expr) -> Steps:
+        """Return the element of the last state at row, head, channel and column."""
+        bound, places = ex.index("token", tokens), self._state_places(rows)
         left = yield from self._left(places[0], bound, *places[1:])
         start = yield from self.start(places)
         return _last(element, (left, start), bound, places)
+
+    def _state_places(self, rows: Expr) -> Index:
+        return _places((rows, *map(number, (self.kv_heads, self.key_dim, self.value_dim))))
 
     def result(self, element: Element, rows: Expr, tokens: Expr, place: tuple[Expr, Expr, Expr, Expr]) -> Steps:
         """Return the result at a row, token, head of queries and column."""
@@ -409,7 +412,7 @@ class Layer:
         query = yield from self.at(0, row, bound, asked, channel)
         found = yield from self._left(row, bound, head, channel, column)
         result = self.definitions.sum(ex.multiply(query, found), channel)
-        places = _places((rows, *map(number, (self.kv_heads, self.key_dim, self.value_dim))))
+        places = self._state_places(rows)
         left = yield from self._left(places[0], bound, *places[1:])
         start = yield from self.start(places)
         made = _followed(element, (result, left, start), bound, places, token)
@@ -460,7 +463,7 @@ def _flat(head: Expr, width: int, place: Expr) -> Expr:
 def _linear_attention(element: Element) -> Steps:
     layer, (rows, tokens) = _Operator(element), element.shape(0)[:2]
     if element.value.port == 1:
-        return (yield from layer.state(element, tokens))
+        return (yield from layer.state(element, rows, tokens))
     row, token, flat = element.index
     own, column = ex.floor_divide(flat, number(layer.value_dim)), ex.modulo(flat, number(layer.value_dim))
     return (yield from layer.result(element, rows, tokens, (row, token, own, column)))

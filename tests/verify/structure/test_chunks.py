@@ -13,14 +13,23 @@ from graphpass.verify.structure.proof import compare_structures
 
 
 @functools.cache
-def models(passes: str = "fuse-linear-attention"):
-    source = graphpass.load(exporters("transformers-onnx", "qwen3_5_text"))
+def models(family: str = "qwen3_5_text", passes: str = "fuse-linear-attention"):
+    source = graphpass.load(exporters("transformers-onnx", family))
     return source, graphpass.PassManager(graphpass.parse(passes)).run(source).model
 
 
-@pytest.mark.parametrize("passes", ["fuse-linear-attention", "to-openvino,fuse-gated-delta-net"])
-def test_all_besides_is_equal_for_every_input(passes):
-    proof = compare_structures(*models(passes))
+@pytest.mark.parametrize(
+    ("family", "passes"),
+    [
+        ("qwen3_5_text", "fuse-linear-attention"),
+        ("qwen3_5_text", "to-openvino,fuse-gated-delta-net"),
+        ("qwen3_5_text", "to-openvino"),
+        ("nemotron_h", "fuse-linear-attention"),
+        ("nemotron_h", "to-openvino"),
+    ],
+)
+def test_all_besides_is_equal_for_every_input(family, passes):
+    proof = compare_structures(*models(family, passes))
     assert proof is not None
     assert proof.unpadded == proof.operators, list(proof.in_words())
     assert not proof.is_complete
