@@ -16,7 +16,7 @@ import numpy
 from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run, Skip
-from graphpass.analysis.symbolic.equal_sizes import dimensions, offset
+from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.analysis.symbolic.rounding import Array
@@ -34,8 +34,8 @@ _LENGTHS = (7, 1)
 #: Standard deviation of what is drawn: decays and their inverses stay small.
 _SPREAD = 0.3
 
-#: Tensors besides query, key and value: decay and beta.
-_SCALARS = 2
+#: Query, key and value, and tensors besides: decay and beta.
+_VECTORS, _SCALARS = 3, 2
 
 #: Axes of a state: batch, heads, keys, values.
 _RANK = 4
@@ -213,6 +213,8 @@ class _Shown:
         self._skip = next(_skips(graph, chunk), None)
         self._tokens = {pad.source(): self._padded_axis(pad) for pad in chunk.entries}
         self._sources = [pad.source() for pad in chunk.entries if self._skip is None or pad != self._skip.pad]
+        if not _VECTORS <= len(self._sources) <= _VECTORS + _SCALARS:
+            raise MissError(self._node, f"it follows from {len(self._sources)} tensors of all tokens")
         computable = Computable(graph)
         self._drawn = [self._draw(length) for length in _LENGTHS]
         self._runs = [
@@ -247,9 +249,9 @@ class _Shown:
 
     def _padded_axis(self, pad: Node) -> int:
         before, after = (self._sizes.shape(value) for value in (pad.source(), pad.outputs[0]))
-        changed = [
-            axis for axis, (old, new) in enumerate(zip(before or (), after or (), strict=True)) if old is not new
-        ]
+        if before is None or after is None:
+            raise MissError(pad, "its shape is not known")
+        changed = [axis for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]
         if len(changed) != 1:
             raise MissError(pad, f"it pads {len(changed)} axes, not that of the tokens")
         return changed[0]
@@ -260,7 +262,9 @@ class _Shown:
         shape = self._sizes.shape(source)
         assert shape is not None
         tokens = shape[self._tokens[source]]
-        ((turns, factor),) = dimensions(tokens) or ((None, 1),)
+        if not is_linear(tokens) or len(dimensions(tokens)) != 1:
+            raise MissError(self._graph.producer(source), f"the number of tokens of {source.name} is not a length")
+        ((turns, factor),) = dimensions(tokens)
         count = (length - offset(tokens)) // factor
         return lambda dimension: count if dimension is turns else _BATCH
 
@@ -269,7 +273,7 @@ class _Shown:
         drawn = {}
         for value, tokens in (*self._tokens.items(), (self._chunk.past, None)):
             shape = self._sizes.shape(value)
-            if shape is None or value.element_type != "f32":
+            if shape is None or value.element_type != "f32" or not all(map(is_linear, shape)):
                 raise MissError(self._graph.producer(value), f"type or shape of {value.name} is not known as f32")
             sizes = [offset(size) + sum(number(expr) * factor for expr, factor in dimensions(size)) for size in shape]
             sizes = [length if axis == tokens else size for axis, size in enumerate(sizes)]
@@ -292,6 +296,8 @@ class _Shown:
             for query, key, value, *rest in permutations(factors):
                 if min(query.role.width, key.role.width, value.role.width) > 1 and len(rest) <= _SCALARS:
                     for decay, beta in _shared_out(rest):
+                        if beta is not None and beta.role.width > 1:
+                            continue
                         betas = () if beta is None else (beta,)
                         logged = None if decay is None else _exponential(decay)
                         yield Equation(query, key, value, (), logged, betas, corrects=beta is not None)

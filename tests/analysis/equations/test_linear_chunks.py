@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from support.models import exporters
 
 import graphpass
@@ -58,5 +60,35 @@ def test_other_numbers_are_not_linear_attention(operator):
     del node.input[:], node.attribute[:]
     node.input.append(kept)
     model.mark_edited()
+    (found,) = model.analysis(find_linear_attention).values()
+    assert isinstance(found, Miss)
+
+
+@pytest.mark.parametrize("count", [1, 3, 6])
+def test_other_regions_are_misses(count):
+    """The sum of padded tensors, added to a state."""
+    node, names = helper.make_node, [f"x{number}" for number in range(count)]
+    nodes = [
+        node("Shape", ["x0"], ["length"], start=1, end=2),
+        node("Mod", ["length", "chunk"], ["rest"]),
+        node("Sub", ["chunk", "rest"], ["lacks"]),
+        node("Concat", ["zeros", "lacks", "zero", "zero"], ["pads"], axis=0),
+        *(node("Pad", [name, "pads"], [f"{name} padded"]) for name in names),
+        node("Sum", [f"{name} padded" for name in names], ["sum"]),
+        node("ReduceSum", ["sum", "axis"], ["total"], keepdims=0),
+        node("Unsqueeze", ["total", "axis"], ["row"]),
+        node("Add", ["past", "row"], ["present"]),
+    ]
+    held = {"chunk": [8], "zeros": [0] * 5, "zero": [0], "axis": [1]}
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "n", 2, 4]) for name in names]
+    state = ["b", 2, 2, 4]
+    graph = helper.make_graph(
+        nodes,
+        "sum",
+        [*ports, helper.make_tensor_value_info("past", TensorProto.FLOAT, state)],
+        [helper.make_tensor_value_info("present", TensorProto.FLOAT, state)],
+        [numpy_helper.from_array(numpy.array(value), name) for name, value in held.items()],
+    )
+    model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     (found,) = model.analysis(find_linear_attention).values()
     assert isinstance(found, Miss)
