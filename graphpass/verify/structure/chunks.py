@@ -5,57 +5,47 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.equations.linear_attention import find_chunked_attention
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Index, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
 from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
-from graphpass.verify.structure.recurrences import Layer, LoopTensors
+from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.verify.structure.recurrences import Layer
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from graphpass.analysis.symbolic.elements import Request
     from graphpass.ir.graph import Value
+    from graphpass.ir.model import Model
 
 
-class ChunkTensors(LoopTensors):
-    """Elements of one model's tensors, those of chunks of linear attention included."""
+class Chunks:
+    """Chunks of one model that numbers show to be linear attention.
 
-    @cached_property
-    def chunks(self) -> dict[str, LinearAttention]:
-        """Return what chunks compute, by the name of the operator that makes the state."""
-        found = self.model.analysis(find_chunked_attention)
-        return {name: layer for name, layer in found.items() if isinstance(layer, LinearAttention)}
+    Attributes:
+        names: Operators that make the new states.
+        rules: Rules of their results and states.
+        steps: Rows and length of a step for the sizes of their results, in which an export bounds them by a chunk.
+    """
 
-    @cached_property
-    def _ends(self) -> dict[Value, LinearAttention]:
-        return {value: layer for layer in self.chunks.values() for value in (layer.present, layer.output)}
-
-    @cached_property
-    def _steps(self) -> dict[Expr, Expr]:
-        """Return rows and length of a step for the sizes of each result."""
-        found = {}
-        for layer in self.chunks.values():
-            own, source = self._sizes.shape(layer.output), self._sizes.shape(layer.query.source)
+    def __init__(self, model: Model) -> None:
+        """Find them."""
+        found = model.analysis(find_chunked_attention)
+        layers = {name: layer for name, layer in found.items() if isinstance(layer, LinearAttention)}
+        sizes = model.analysis(infer_sizes)
+        self.names = tuple(layers)
+        self.rules: dict[Value, Rule] = {}
+        self.steps: dict[Expr, Expr] = {}
+        for layer in layers.values():
+            self.rules |= dict.fromkeys((layer.present, layer.output), closed(partial(_chunk, layer)))
+            own, source = sizes.shape(layer.output), sizes.shape(layer.query.source)
             for axis, size in enumerate(layer.shape):
-                if own is not None and source is not None and size in {0, -1}:
-                    found[own[axis]] = source[layer.query.order[-size]]
-        return {size: length for size, length in found.items() if as_dimension(size) is not None}
-
-    def _inferred(self, dimension: Expr) -> Expr:
-        length = self._steps.get(dimension)
-        return super()._inferred(dimension) if length is None or length is dimension else self.size(length)
-
-    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
-        if value in self._ends:
-            return _chunk(Element(self, self.graph.producer(value), value, index))
-        return super()._start(value, index)
+                if own is not None and source is not None and size in {0, -1} and as_dimension(own[axis]) is not None:
+                    self.steps[own[axis]] = source[layer.query.order[-size]]
 
 
 class _Chunk(Layer):
@@ -90,11 +80,8 @@ def _swapped(index: Index) -> Index:
     return row, head, column, channel
 
 
-@closed
-def _chunk(element: Element) -> Steps:
+def _chunk(recurrence: LinearAttention, element: Element) -> Steps:
     tensors = element.elements
-    assert isinstance(tensors, ChunkTensors)
-    recurrence = tensors._ends[element.value]
     layer, query = _Chunk(element, recurrence), recurrence.query
     sizes = tensors.shape(query.source)
     rows, tokens = sizes[query.order[0]], sizes[query.order[1]]

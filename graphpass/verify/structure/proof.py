@@ -22,7 +22,7 @@ from graphpass.verify.structure.added_conditions import added_conditions
 from graphpass.verify.structure.algebra import Algebra, TooLargeError
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.caches import Carried, leaves_of, never_selected, paired, starts, written
-from graphpass.verify.structure.chunks import ChunkTensors
+from graphpass.verify.structure.chunks import Chunks
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
 from graphpass.verify.structure.latents import expanded, latent_leaves, latents_of, leaf_of
@@ -30,6 +30,7 @@ from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
+from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
@@ -86,10 +87,13 @@ class Comparer:
         constants = Constants(self.angles, weights)
         both = constants, constants.by_blocks(reference.graph)
 
-        def tensors(side: int, more: Mapping[int, Leaf]) -> ChunkTensors:
+        chunks = self._chunks = (Chunks(reference), Chunks(candidate))
+
+        def tensors(side: int, more: Mapping[int, Leaf]) -> LoopTensors:
             leaves = {**leaves_of(models, pairs, side), **more}
             inputs = read_inputs(models[side], leaves, unpadded=unpadded)
-            return ChunkTensors(models[side], table(), inputs, definitions, both[side])
+            own = chunks[side]
+            return LoopTensors(models[side], table(), inputs, definitions, both[side], own.rules, own.steps)
 
         first = tensors(0, latent_leaves(self.expanded, reference))
         more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
@@ -158,7 +162,7 @@ class Comparer:
     @property
     def chunks(self) -> tuple[str, ...]:
         """Return the operators of new states of chunks that numbers show to be linear attention."""
-        return tuple(dict.fromkeys(name for tensors in self.sides for name in tensors.chunks))
+        return tuple(dict.fromkeys(name for chunks in self._chunks for name in chunks.names))
 
     @property
     def assumed(self) -> tuple[str, ...]:

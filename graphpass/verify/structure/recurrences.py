@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,10 @@ from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Steps, cl
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from graphpass.analysis.symbolic.elements import Request
+    from graphpass.analysis.symbolic.elements import OperatorTable, Request
     from graphpass.ir.graph import Value
+    from graphpass.ir.model import Model
+    from graphpass.verify.structure.constants import Constants
     from graphpass.verify.structure.definitions import Definitions
 
 #: The state that an iteration finds.
@@ -38,7 +40,27 @@ _PORTS = (*_RESULTS, "Carried", "Iteration", "Sliced")
 
 
 class LoopTensors(DefinedTensors):
-    """Elements of one model's tensors, those that loops compute included."""
+    """Elements of one model's tensors, those that loops and chunks of tokens compute included."""
+
+    def __init__(
+        self,
+        model: Model,
+        table: OperatorTable,
+        inputs: Inputs,
+        definitions: Definitions,
+        constants: Constants,
+        rules: Mapping[Value, Rule],
+        steps: Mapping[Expr, Expr],
+    ) -> None:
+        """Begin with none; see `DefinedTensors`, and `Chunks` for ``rules`` and ``steps``."""
+        super().__init__(model, table, inputs, definitions, constants)
+        self._rules, self._steps = rules, steps
+
+    def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
+        rule = self._rules.get(value)
+        if rule is not None:
+            return rule(Element(self, self.graph.producer(value), value, index))
+        return super()._start(value, index)
 
     @cached_property
     def bodies(self) -> BodyTensors:
@@ -51,6 +73,9 @@ class LoopTensors(DefinedTensors):
         return set()
 
     def _inferred(self, dimension: Expr) -> Expr:
+        size = self._steps.get(dimension, dimension)
+        if size is not dimension:
+            return self.size(size)
         name = dimension_name(dimension)
         place, *axes = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
