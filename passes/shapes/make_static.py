@@ -104,13 +104,8 @@ class MakeStatic(Pass[Model]):
                 f"after a past the model takes one token, not {self.length}: a window rolls by one column",
                 "take prompts at once or token by token: graphpass split --chunk 1",
             )
-        if self.length > 1 and (node := model.analysis(find_restart)) is not None:
-            raise UnsupportedError(
-                "GP392",
-                f"{node.op} {node.name} is of positions that count from the first token of each step: prompts in "
-                "chunks, or with padding, would be rotated otherwise",
-                "export it with positions that count on from the past; or feed it token by token: split --chunk 1",
-            )
+        if self.length > 1:
+            _require_counted_positions(model)
         if self.length > 1 and inventory.of_kind("linear"):
             _keep_padding_out(model, inventory.of_kind("linear"))
         rewriter = model.rewriter()
@@ -161,6 +156,18 @@ class MakeStatic(Pass[Model]):
                     "run lower-operators before, which reads it off the weights",
                 )
         return sizes
+
+
+def _require_counted_positions(model: Model) -> None:
+    """Raise GP392 if positions count from the first token of each step."""
+    node = model.analysis(find_restart)
+    if node is not None:
+        raise UnsupportedError(
+            "GP392",
+            f"{node.op} {node.name} is of positions that count from the first token of each step: prompts in chunks, or "
+            "with padding, would be rotated otherwise",
+            "export it with positions that count on from the past; or feed it token by token: split --chunk 1",
+        )
 
 
 def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
