@@ -164,8 +164,8 @@ def _require_counted_positions(model: Model) -> None:
     if node is not None:
         raise UnsupportedError(
             "GP392",
-            f"{node.op} {node.name} is of positions that count from the first token of each step: prompts in chunks, or "
-            "with padding, would be rotated otherwise",
+            f"{node.op} {node.name} is of positions that count from the first token of each step: prompts in chunks, "
+            "or with padding, would be rotated otherwise",
             "export it with positions that count on from the past; or feed it token by token: split --chunk 1",
         )
 
