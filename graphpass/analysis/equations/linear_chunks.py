@@ -83,7 +83,7 @@ class _Region:
 
 
 class _Regions:
-    """Assigns each node to the region that it follows from, and from nothing else."""
+    """Assigns nodes to regions; a node that also reads other tensors is in none."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
