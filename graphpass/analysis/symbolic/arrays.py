@@ -51,10 +51,11 @@ def computed(graph: Graph, node: Node, port: int, known: Mapping[Value, Array], 
     value = node.outputs[port]
     try:
         with numpy.errstate(all="ignore"):
-            operands = [known[value] for value in node.inputs if value is not None]
-            is_real = bool(operands) and operands[0].dtype.kind == "f"
-            by_numpy = _BY_NUMPY.get(node.op) or (_REALS_BY_NUMPY.get(node.op) if is_real else None)
+            by_numpy = _BY_NUMPY.get(node.op)
+            if node.op in _REALS_BY_NUMPY and known[node.source()].dtype.kind == "f":
+                by_numpy = _REALS_BY_NUMPY[node.op]
             if by_numpy is not None:
+                operands = [known[value] for value in node.inputs if value is not None]
                 result = None if any(map(numpy.ma.is_masked, operands)) else by_numpy(node, operands)
             else:
                 return _by_table(graph, node, value, known, largest)
