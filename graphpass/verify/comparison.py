@@ -263,6 +263,8 @@ class Comparison:
         parts: The parts, if models were compared part by part; none after the one that diverged.
         reach: Lengths beyond those of the sequences; ``None`` if nothing was cut out.
         structure: Operators that are equal for every input; ``None`` if structures were not compared.
+        rounding: Words on how far all logits differ, if single ones differ as those of the reference do from its own
+            when its embeddings are off by what the candidate rounds; ``None`` if they do not.
 
     Examples:
         >>> import graphpass
@@ -280,6 +282,7 @@ class Comparison:
     parts: tuple[PartProof, ...] = ()
     reach: Reach | None = None
     structure: StructureProof | None = None
+    rounding: str | None = None
 
     def __str__(self) -> str:
         return self.summary()
@@ -288,6 +291,12 @@ class Comparison:
     def passed(self) -> bool:
         """Return whether the candidate computes the same as the reference."""
         return self.divergence is None
+
+    def passed_as_rounding(self) -> Comparison:
+        """Return the comparison of models of equal structure, which differ by rounding alone."""
+        if self.rounding is None:
+            return self
+        return replace(self, divergence=None, rounding=None, skipped=(*self.skipped, self.rounding))
 
     def diverging(self, place: str, reason: str) -> Comparison:
         """Return the comparison with a first difference that no sequence showed."""

@@ -38,9 +38,16 @@ _RANK = 3
 
 
 def after_nudges(
-    comparison: Comparison, reference: Model, half: Half, against_itself: Callable[[Model], Comparison]
+    comparison: Comparison,
+    reference: Model,
+    half: Half,
+    against_itself: Callable[[Model], Comparison],
+    pooled: Callable[[Model | None], tuple[Comparison, float]],
 ) -> Comparison:
     """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
+
+    If all logits together differ by no more than twice as much, too, rounding may be all there is:
+    `Comparison.rounding` is set, and models of equal structures pass.
 
     Random signs decide which embeddings are raised and which are lowered, by half of what the type rounds and more. A
     model that chooses among experts by scores near a tie, or divides by a norm of numbers near zero, moves by as much
@@ -52,6 +59,7 @@ def after_nudges(
         reference: The model that is right.
         half: The type to which the other's weights are rounded, or in which both compute.
         against_itself: Compares ``reference`` with a copy.
+        pooled: See `after_reordered_sums`.
     """
     if comparison.divergence is None:
         return comparison
@@ -59,17 +67,45 @@ def after_nudges(
     if reference.analysis(is_in_f16):
         # Smaller ones are lost in its numbers.
         nudge = max(nudge, _ULP)
+    named = comparison
     # A rounded form rounds each result: all of that is more than one rounding of embeddings.
     for off_by in range(nudge, nudge + _ROUNDINGS):
-        for itself in map(against_itself, nudged_copies(reference, off_by)):
-            if itself.divergence is not None:
-                words = (
-                    f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if "
-                    f"its embeddings are off by 2^{off_by}, first at {itself.divergence}"
-                )
-                reason = f"{comparison.divergence.reason}; {words}"
-                return replace(comparison, divergence=replace(comparison.divergence, reason=reason))
-    return comparison
+        runs = map(against_itself, nudged_copies(reference, off_by))
+        itself = next((run for run in runs if not run.passed), None)
+        if itself is None:
+            continue
+        if named is comparison:
+            words = (
+                f"rounding alone does so: the reference differs from itself by {itself.max_abs_difference:.3g} if its "
+                f"embeddings are off by 2^{off_by}, first at {itself.divergence}"
+            )
+            reason = f"{comparison.divergence.reason}; {words}"
+            named = replace(comparison, divergence=replace(comparison.divergence, reason=reason))
+        compared, shares = _pooled_shares(reference, off_by, pooled)
+        if compared.passed and shares[0] <= OF_ITS_OWN * shares[1]:
+            rounding = f"single logits: {_in_words(shares, off_by)}"
+            return replace(compared, divergence=named.divergence, rounding=rounding)
+    return named
+
+
+def _pooled_shares(
+    reference: Model, off_by: int, pooled: Callable[[Model | None], tuple[Comparison, float]]
+) -> tuple[Comparison, tuple[float, float]]:
+    """Compare all logits at once; return the shares by which they differ.
+
+    Returns:
+        The comparison; the share of the candidate, and that of the reference from itself.
+    """
+    own = max((pooled(copy)[1] for copy in nudged_copies(reference, off_by)), default=0.0)
+    compared, share = pooled(None)
+    return compared, (share, own)
+
+
+def _in_words(shares: tuple[float, float], off_by: int) -> str:
+    return (
+        f"all logits together differ by {shares[0]:.2%} of their size, the reference from itself by {shares[1]:.2%} if "
+        f"its embeddings are off by 2^{off_by}"
+    )
 
 
 def after_reordered_sums(
@@ -95,14 +131,10 @@ def after_reordered_sums(
     """
     if comparison.divergence is None:
         return comparison
-    own = max((pooled(copy)[1] for copy in nudged_copies(reference, nudge)), default=0.0)
-    compared, share = pooled(None)
-    if not compared.passed or share > max(least, OF_ITS_OWN * own):
+    compared, shares = _pooled_shares(reference, nudge, pooled)
+    if not compared.passed or shares[0] > max(least, OF_ITS_OWN * shares[1]):
         return comparison
-    words = (
-        f"single logits: activations are rounded to integers, and all logits together differ by {share:.2%} of their "
-        f"size, the reference from itself by {own:.2%} if its embeddings are off by 2^{nudge}"
-    )
+    words = f"single logits: activations are rounded to integers, and {_in_words(shares, nudge)}"
     return replace(compared, skipped=(*compared.skipped, words))
 
 

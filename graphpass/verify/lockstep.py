@@ -218,7 +218,7 @@ def _compare(
         comparison = followed(lockstep)
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:
-            comparison = after_nudges(comparison, reference, half, against_itself)
+            comparison = after_nudges(comparison, reference, half, against_itself, pooled_with)
         if rounds_activations(reference.graph):
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:

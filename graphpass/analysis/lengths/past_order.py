@@ -19,6 +19,7 @@ from graphpass.analysis.caches.masks import find_elements, find_masks
 from graphpass.analysis.caches.step_tokens import weighs_new_tokens
 from graphpass.analysis.lengths.past_users import reached, sizes_new_tokens, uses_length
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold, fold_scalar, starts_at_first
@@ -105,15 +106,22 @@ def order_of_numbers(mask: AttentionMask, *numbers: Expr) -> PastOrder:
         for number in numbers:
             kept = ex.substitute(number, {**sizes, mask.scope.key: key})
             of_entry = {part: _entry(part) for part in ex.walk(kept) if _is_of_entry(part, key)}
-            counts |= any(part.op == "running_sum" for part in of_entry)
+            counts |= any(part.op == "running_sum" and part.args[-1] is key for part in of_entry)
             if not {old, PAST}.isdisjoint(ex.walk(ex.substitute(kept, of_entry))):
                 return "index"
     return "order" if counts else "any"
 
 
 def _is_of_entry(part: Expr, key: Expr) -> bool:
-    """Return whether a number is that of an entry, wherever it lies."""
-    return (part.op == "running_sum" or (part.op == "read" and part.sort == "bool")) and part.args[-1] is key
+    """Return whether a number is an entry's wherever it lies, or counts all shown ones."""
+    if part.op == "read":
+        return part.sort == "bool" and part.args[-1] is key
+    if part.op != "running_sum":
+        return False
+    body, bound, upper = part.args
+    shown = {read: _entry(read) for read in ex.walk(body) if read.op == "read" and read.args[-1] is bound}
+    counts_shown = bound not in ex.walk(ex.substitute(body, shown))
+    return counts_shown and (upper is key or is_natural(ex.subtract(upper, PAST)))
 
 
 def _entry(part: Expr) -> Expr:

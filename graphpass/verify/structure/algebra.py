@@ -36,6 +36,23 @@ _MOST_TERMS = 64
 _MOST_CASES = 48
 
 
+def _counts(expr: Expr) -> bool:
+    """Return whether an expression is computed from positions, as angles are."""
+    pending, seen = [expr], {expr}
+    while pending:
+        part = pending.pop()
+        if part.op == "read":
+            if part.sort == "int" and isinstance(part.args[0], str):
+                return True
+        elif part.op in {"index", "length", "running_sum"}:
+            return True
+        elif part.op != "apply" or part.args[0] not in {"cos", "sin"}:
+            operands = {operand for operand in part.operands if operand.sort != "bool"} - seen
+            seen |= operands
+            pending += operands
+    return False
+
+
 class TooLargeError(Exception):
     """Ends a comparison that takes more work than its models are worth."""
 
@@ -45,7 +62,8 @@ class Algebra:
 
     Attributes:
         angles: Frequencies of angles that occurred.
-        neutral: Functions that round to the type which the reference computes in; they count as nothing.
+        neutral: Functions that round to the type which the reference computes in; they count as nothing, but for
+            those of positions, which a type of 16 bits confuses from 2048 or 256 on.
         define: Makes a definition of a long sum; returns its element.
     """
 
@@ -86,7 +104,7 @@ class Algebra:
             return self._snapped(part)
         if reads_table(part):
             return self._scaled_table(part.args[0], [known[place] for place in part.args[1:]])
-        if part.op == "apply" and part.args[0] in self.neutral:
+        if part.op == "apply" and part.args[0] in self.neutral and not _counts(known[part.args[1]]):
             return known[part.args[1]]
         is_real = part.sort == "real" or any(operand.sort == "real" for operand in known.values())
         if part.sort == "real" and part.op in {"product", "quotient", "times", "raise"}:

@@ -93,15 +93,23 @@ class ConstantBlocks:
     Rows are found by a sum of their bits, and compared.
     """
 
-    def __init__(self, graph: Graph, element: Callable[[Value, Index], Expr], weights: WeightDigests) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        element: Callable[[Value, Index], Expr],
+        weights: WeightDigests,
+        stored: Callable[[Matrix], Matrix] | None = None,
+    ) -> None:
         """Read nothing yet.
 
         Args:
             graph: The graph with the constants.
             element: Returns an element of one.
             weights: Constants of both models.
+            stored: Returns numbers of f32 as the other model stores them; as they are by default.
         """
         self._graph, self._element, self._weights = graph, element, weights
+        self._stored = stored or (lambda rows: rows)
         self._rows: dict[tuple[int, int], list[tuple[_Source, int]]] | None = None
         self._known: dict[int, list[_Made] | None] = {}
 
@@ -212,7 +220,7 @@ class ConstantBlocks:
             constant = self._graph.constant(value, 1 << 62)
             if constant is None:
                 continue
-            constant = _plain(constant)
+            constant = self._stored(_plain(constant))
             for lead, matrix in enumerate(
                 constant.reshape(-1, *constant.shape[-2:]) if constant.ndim > 1 else [constant[None]]
             ):

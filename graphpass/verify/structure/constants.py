@@ -12,10 +12,12 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.blocks import ConstantBlocks
+from graphpass.verify.structure.rounded_constants import RoundedConstants
 from graphpass.verify.structure.weights import SMALL, WeightDigests
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
+    from graphpass.dialects.rounding import Half
 
 #: Elements of the largest rotary table.
 _LARGEST_TABLE = 1 << 26
@@ -24,15 +26,22 @@ _LARGEST_TABLE = 1 << 26
 class Constants:
     """Elements of large constants."""
 
-    def __init__(self, angles: AngleTables, weights: WeightDigests, blocks: ConstantBlocks | None = None) -> None:
+    def __init__(
+        self,
+        angles: AngleTables,
+        weights: WeightDigests,
+        blocks: ConstantBlocks | None = None,
+        rounded: RoundedConstants | None = None,
+    ) -> None:
         """Begin with none.
 
         Args:
             angles: Frequencies by which positions are multiplied.
             weights: Weights of both models.
             blocks: Constants of the other model, of which constants may be made.
+            rounded: The same, rounded to 16 bits.
         """
-        self._angles, self._weights, self._blocks = angles, weights, blocks
+        self._angles, self._weights, self._blocks, self._rounded = angles, weights, blocks, rounded
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
         """Return an element of a constant; ``None`` if it is small, or cannot be read."""
@@ -41,6 +50,9 @@ class Constants:
             return None
         is_table = len(sizes) == 2 and value.element_type in REALS
         is_small = math.prod(sizes) <= SMALL
+        wide = None if self._rounded is None else self._rounded.element(graph, value, index)
+        if wide is not None:
+            return wide
         made = (
             None if self._blocks is None or (is_small and not is_table) else self._blocks.element(graph, value, index)
         )
@@ -63,8 +75,8 @@ class Constants:
         places = tuple(place for place, size in zip(index, sizes, strict=True) if size != 1)
         return read(weight, places, "int" if value.element_type in INTEGERS else "real")
 
-    def by_blocks(self, other: Graph) -> Constants:
-        """Return these with constants as blocks of those of ``other``."""
+    def by_blocks(self, other: Graph, half: Half | None = None) -> Constants:
+        """Return these with constants as blocks of those of ``other``, perhaps rounded to ``half``."""
 
         def element(value: Value, index: Index) -> Expr:
             expr = self.element(other, value, index) or constant_element(other, value, index)
@@ -72,4 +84,5 @@ class Constants:
                 raise UnknownError("its elements cannot be read")
             return expr
 
-        return Constants(self._angles, self._weights, ConstantBlocks(other, element, self._weights))
+        rounded = None if half is None else RoundedConstants(half, other, element, self._weights)
+        return Constants(self._angles, self._weights, ConstantBlocks(other, element, self._weights), rounded)

@@ -32,6 +32,7 @@ from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
+from graphpass.verify.structure.rounded_constants import rounded_type
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
 
@@ -79,13 +80,14 @@ class Comparer:
         pairs = [pair for pair in paired(reference, candidate) if pair.candidate not in own]
         self.pairs = tuple(pairs)
         self.shared = list(never_selected(self.models, pairs))
-        halves = _halves(reference)
+        half = self.rounded_to = rounded_type(reference, candidate)
+        halves = _halves(reference) | ({half} if half else frozenset())
         self.angles = AngleTables(halves)
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
         neutral = [f"round_{kind}" for kind in halves]
         definitions = Definitions(Algebra(self.angles, limit, neutral), KnownMasks())
         constants = Constants(self.angles, weights)
-        both = constants, constants.by_blocks(reference.graph)
+        both = constants, constants.by_blocks(reference.graph, half)
 
         chunks = self._chunks = (Chunks(reference), Chunks(candidate))
 
@@ -172,6 +174,8 @@ class Comparer:
         the past are decided by that.
         """
         assumptions: dict[str, None] = {}
+        if self.rounded_to is not None:
+            assumptions[f"rounding to {self.rounded_to} counts as nothing"] = None
         for model, tensors in zip(self.models, self.sides, strict=True):
             mask = model.graph.parameters.get(MASK)
             has_mask = mask is not None and mask.rank == 2 and bool(analyze_caches(model).caches)

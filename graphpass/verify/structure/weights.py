@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy
 
@@ -16,8 +16,13 @@ from graphpass.verify.structure.definitions import KnownWeight
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
+Array: TypeAlias = "numpy.ndarray[Any, Any]"
+
 #: Constants of fewer elements are written out, as numbers, ranges and bands.
 SMALL = 4096
+
+#: Elements that are hashed at once.
+_PIECE = 1 << 22
 
 
 class WeightDigests:
@@ -66,25 +71,34 @@ def _kind(element_type: str, shape: Iterable[int]) -> str:
 
 
 def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
+    constant = elements_of(graph, value)
+    return None if constant is None else KnownWeight(digest_of(constant, value.element_type), value.name)
+
+
+def elements_of(graph: Graph, value: Value) -> Array | None:
+    """Return the elements of a constant of any size, if they can be read."""
     try:
         constant = graph.constant(value, 1 << 62)
     except FileNotFoundError:
         return None
-    if constant is None or constant.dtype.hasobject:
-        return None
-    return KnownWeight(digest_of(constant, value.element_type), value.name)
+    return None if constant is None or constant.dtype.hasobject else constant
 
 
-def digest_of(array: numpy.ndarray[Any, Any], element_type: str) -> str:
-    """Return a digest of shape and values; those of f16 and bf16 count as f32."""
-    if element_type in HALVES:
-        array = array.astype(numpy.float32)
+def digest_of(array: Array, element_type: str, stored: Callable[[Array], Array] | None = None) -> str:
+    """Return a digest of shape and values; those of f16 and bf16 count as f32.
+
+    Args:
+        array: The constant.
+        element_type: Its element type.
+        stored: Returns elements, some at a time, as another model stores them; as they are by default.
+    """
+    is_half = element_type in HALVES
     shape = [size for size in array.shape if size != 1]
-    kind = f"{array.dtype.str} {element_type if element_type not in HALVES else 'f32'} {shape}"
-    return _digest(kind, numpy.ascontiguousarray(array))
-
-
-def _digest(kind: str, array: numpy.ndarray[Any, Any]) -> str:
-    hasher = hashlib.sha256(kind.encode())
-    hasher.update(array.reshape(-1).view(numpy.uint8).data)
+    dtype = numpy.dtype(numpy.float32) if is_half else array.dtype
+    hasher = hashlib.sha256(f"{dtype.str} {'f32' if is_half else element_type} {shape}".encode())
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _PIECE):
+        piece = flat[start : start + _PIECE]
+        piece = piece.astype(dtype) if is_half else piece
+        hasher.update(numpy.ascontiguousarray(piece if stored is None else stored(piece)).view(numpy.uint8).data)
     return hasher.hexdigest()

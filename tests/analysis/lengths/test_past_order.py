@@ -8,7 +8,9 @@ from support import edited, mutants
 from support.loaded import exported, onnx_model
 
 import graphpass
-from graphpass.analysis.lengths.past_order import PastOrder, past_order
+from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL, AttentionMask, Scope
+from graphpass.analysis.lengths.past_order import PastOrder, order_of_numbers, past_order
+from graphpass.analysis.symbolic import expressions as ex
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 
@@ -82,6 +84,25 @@ def test_the_rollback_of_a_hybrid_that_is_told_positions_moves_no_entry(name: st
         session.trim(4)
     assert session.stats.compactions == 0
     np.testing.assert_allclose(got, session.prefill([tokens[:13] + tokens[21:]])[:, -3:], atol=1e-4)
+
+
+def _shown(row: ex.Expr, *, from_slot: int, to: ex.Expr) -> ex.Expr:
+    """Count the slots from ``from_slot`` to ``to`` that attention_mask shows."""
+    slot = ex.index("slot", TOTAL)
+    is_shown = ex.read("attention_mask", (row, slot), "bool")
+    counted = ex.conjunction(is_shown, ex.at_most(ex.number(from_slot), slot))
+    return ex.running_sum(ex.choose(counted, ex.ONE, ex.ZERO), slot, to)
+
+
+@pytest.mark.parametrize(("from_slot", "expected"), [(0, "order"), (3, "index")])
+def test_windows_over_tokens_that_the_mask_counts(from_slot: int, expected: PastOrder) -> None:
+    names = zip("bhqk", (BATCH, ex.ONE, LENGTH, TOTAL), strict=True)
+    scope = Scope(*(ex.index(name, size) for name, size in names))
+    of_key = _shown(scope.row, from_slot=from_slot, to=scope.key)
+    of_query = _shown(scope.row, from_slot=from_slot, to=ex.add(PAST, scope.query))
+    visible = ex.less(of_query, ex.add(of_key, ex.number(8)))
+    node = onnx_model("llama").graph.nodes[0]
+    assert order_of_numbers(AttentionMask(node, scope, visible, ex.ZERO), visible) == expected
 
 
 def test_masks_that_weigh_new_tokens_count_no_past() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
+from graphpass.dialects.rounding import Half
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.weights import WeightDigests
@@ -21,15 +22,16 @@ def holding(**constants: numpy.ndarray) -> OnnxModel:
     make = onnx.helper
     tensors = [onnx.numpy_helper.from_array(held, name) for name, held in constants.items()]
     nodes = [make.make_node("Identity", [name], [f"{name}_out"]) for name in constants]
-    outputs = [make.make_tensor_value_info(f"{name}_out", 1, held.shape) for name, held in constants.items()]
+    types = {name: make.np_dtype_to_tensor_dtype(held.dtype) for name, held in constants.items()}
+    outputs = [make.make_tensor_value_info(f"{name}_out", types[name], held.shape) for name, held in constants.items()]
     graph = make.make_graph(nodes, "constants", [], outputs, tensors)
     return OnnxModel(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9))
 
 
-def element(made: numpy.ndarray, index: tuple[int, ...]) -> ex.Expr:
+def element(made: numpy.ndarray, index: tuple[int, ...], half: Half | None = None) -> ex.Expr:
     """Return an element of a constant by those of a model with both matrices."""
     models = holding(first=FIRST, second=SECOND), holding(made=made)
-    constants = Constants(AngleTables(), WeightDigests(models)).by_blocks(models[0].graph)
+    constants = Constants(AngleTables(), WeightDigests(models)).by_blocks(models[0].graph, half)
     (node,) = models[1].graph.of_op("Constant")
     own = tuple(ex.index(f"x{axis}", ex.number(size)) for axis, size in enumerate(made.shape))
     found = constants.element(models[1].graph, node.outputs[0], own)
@@ -68,3 +70,23 @@ def test_a_changed_element_is_no_block(place):
     made = STACKED.copy()
     made[place] *= numpy.float32(1.0001)
     assert name_and_place(element(made, place))[0] == "made"
+
+
+@pytest.mark.parametrize(
+    ("made", "index", "expected"),
+    [
+        (SECOND[None], (0, 5, 6), ("second", 5, 6)),
+        (SECOND.T.copy(), (6, 5), ("second", 5, 6)),
+        (numpy.concatenate([SECOND, FIRST]), (96, 0), ("first", 0, 0)),
+    ],
+)
+def test_elements_of_constants_in_f16_are_those_that_they_are_rounded_to(made, index, expected):
+    stored = made.astype(numpy.float16)
+    assert name_and_place(element(stored, index, "f16")) == expected
+    assert name_and_place(element(stored, index))[0] == "made"
+
+
+def test_a_constant_that_is_rounded_otherwise_is_not_known():
+    stored = SECOND.astype(numpy.float16)
+    stored[5, 6] = numpy.nextafter(stored[5, 6], numpy.float16(9))
+    assert name_and_place(element(stored, (5, 6), "f16"))[0] == "made"

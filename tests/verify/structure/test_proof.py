@@ -150,6 +150,46 @@ def test_a_changed_table_is_not_equal(place, target):
         assert unequal(reference, mutant, unpadded=True)
 
 
+@pytest.mark.parametrize("place", ["llama/onnx", "qwen3_moe/onnx"])
+def test_results_in_f16_are_equal_but_for_rounding(place):
+    reference = exported(place)
+    result = converted(reference, "ort{precision=f16}").model
+    found = compare_structures(reference, result)
+    assert found is not None
+    assert found.equal == found.operators > 0
+    assert found.assumed == ("rounding to f16 counts as nothing",)
+    mutant = result.clone()
+    weight = next(
+        node.outputs[0]
+        for node in mutant.graph.of_op("Constant")
+        if (node.outputs[0].element_type, len(node.outputs[0].shape)) == ("f16", 2)
+    )
+    held = mutant.graph.constant(weight, 1 << 20).copy()
+    held.flat[3] = numpy.nextafter(held.flat[3], numpy.float16(10))
+    rewriter = mutant.rewriter()
+    rewriter.redirect_uses(weight, rewriter.under("fault").constant(held, element_type="f16"))
+    rewriter.finish()
+    assert unequal(reference, mutant, unpadded=True)
+
+
+def test_models_in_f16_that_round_positions_differ():
+    reference = exported("llama/onnx-fp16")
+    faulty = reference.clone()
+    cast = next(
+        node
+        for node in faulty.graph.of_op("Convert")
+        if (node.source().element_type, node.outputs[0].element_type) == ("i64", "f32")
+    )
+    rewriter = faulty.rewriter()
+    write = rewriter.under("fault")
+    rewriter.redirect(cast, 0, write.convert(write.convert(cast.source(), "f16"), "f32"))
+    rewriter.finish()
+    found = compare_structures(reference, faulty)
+    assert found is not None
+    assert found.equal < found.operators
+    assert [region.node for region in found.regions] == ["fault/converted"]
+
+
 def test_tables_rounded_to_f16_are_no_tables_in_f32():
     reference = exported("phi3/onnx")
     result = converted(reference, "ort").model

@@ -1,0 +1,88 @@
+"""Constants in 16 bits, known by the constants in f32 that they are rounded from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy
+
+from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.rounding import typed
+from graphpass.dialects.rounding import LARGEST, Half
+from graphpass.ir.graph import Graph, Value
+from graphpass.ir.model import Model
+from graphpass.verify.structure.blocks import ConstantBlocks
+from graphpass.verify.structure.weights import WeightDigests, digest_of, elements_of
+
+if TYPE_CHECKING:
+    from graphpass.analysis.symbolic.elements import Index
+    from graphpass.verify.structure.weights import Array
+
+
+def rounded_type(reference: Model, candidate: Model) -> Half | None:
+    """Return the type of 16 bits in which the candidate alone multiplies."""
+    used = [
+        {node.outputs[0].element_type for node in model.graph.of_op("MatMul", "Gemm")}
+        for model in (reference, candidate)
+    ]
+    halves: tuple[Half, ...] = ("f16", "bf16")
+    return next((half for half in halves if half in used[1] - used[0]), None)
+
+
+def rounded_to(half: Half, array: Array) -> Array:
+    """Return numbers of f32 as ``half`` holds them, cut to its range."""
+    cut = numpy.clip(array, -LARGEST[half], LARGEST[half])
+    return numpy.asarray(typed(cut, half).astype(numpy.float32))
+
+
+class RoundedConstants:
+    """Constants of one model in f32, known by what they are rounded to."""
+
+    def __init__(
+        self, half: Half, graph: Graph, element: Callable[[Value, Index], Expr], weights: WeightDigests
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            half: The type to which the other model's constants are rounded.
+            graph: The graph with the constants.
+            element: Returns an element of one.
+            weights: Constants of both models.
+        """
+        self._half, self._graph, self._element, self._weights = half, graph, element, weights
+        self._stored = partial(rounded_to, half)
+        self._blocks = ConstantBlocks(graph, element, weights, self._stored)
+
+    def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
+        """Return an element of a constant by those that it is rounded from, if known."""
+        if value.element_type != self._half:
+            return None
+        weight = self._weights.of(graph, value)
+        source = None if weight is None else self._sources.get(weight.digest)
+        if source is None:
+            return self._blocks.element(graph, value, index)
+        places = iter([place for place, size in zip(index, value.shape or (), strict=True) if size != 1])
+        return self._element(source, tuple(ZERO if size == 1 else next(places) for size in source.shape or ()))
+
+    @cached_property
+    def _sources(self) -> dict[str, Value]:
+        """The first constant of each digest of rounded numbers; none where several constants become one."""
+        sources: dict[str, Value] = {}
+        ambiguous: set[str] = set()
+        for value in (node.outputs[0] for node in self._graph.of_op("Constant")):
+            is_rounded = value.element_type == "f32" and not self._weights.is_shared(self._graph, value)
+            constant = elements_of(self._graph, value) if is_rounded else None
+            if constant is None:
+                continue
+            digest = digest_of(constant, "f32", self._stored)
+            if digest not in sources:
+                sources[digest] = value
+            elif self._differs(sources[digest], constant):
+                ambiguous.add(digest)
+        return {digest: value for digest, value in sources.items() if digest not in ambiguous}
+
+    def _differs(self, value: Value, constant: Array) -> bool:
+        known = elements_of(self._graph, value)
+        return known is None or bool((known.reshape(constant.shape) != constant).any())
