@@ -24,6 +24,7 @@ _ROOMS = {
         "join-projections",
         "keep-cross-caches",
         "lower-attention",
+        "rechunk-linear-attention",
         "separate-past",
         "tabulate-angles",
     ),

@@ -42,7 +42,6 @@ class StatefulTarget(Target):
         encoders: Whether it runs models without caches that read a text whole.
         expands_latents: Whether keys and values are kept instead of latents, since no kernel appends to those.
         copies_shared: Whether a cache that several attention read is kept for each, since no kernel shares one.
-        fuses_recurrences: Whether it runs gated delta nets as one operator.
         hides_positions: Whether callers hide past positions by the mask, which windows must not count.
         seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
     """
@@ -59,7 +58,6 @@ class StatefulTarget(Target):
     seq2seq: ClassVar[bool] = False
     copies_shared: ClassVar[bool] = False
     expands_latents: ClassVar[bool] = False
-    fuses_recurrences: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
@@ -127,7 +125,9 @@ class StatefulTarget(Target):
         inventory = analyze_caches(model)
         names = [
             *_to_openvino(model),
-            *_if(self.fuses_recurrences and _has_recurrences(model), "fuse-gated-delta-net"),
+            *_if(
+                inventory.of_kind("linear") and any(True for _ in model.graph.of_op("Pad")), "rechunk-linear-attention"
+            ),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
             "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from graphpass.analysis.equations.linear_attention import find_linear_attention
+from graphpass.analysis.equations.linear_attention import find_chunked_attention, find_linear_attention
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.dialects.openvino.gated_delta_net import GatedDeltaNet
@@ -33,7 +33,7 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
     ONNX's Scan, stay loops: a prompt takes many times as long.
 
     Loops and chunks are found as by `fuse-linear-attention`, by their operators and their numbers. Written are the
-    delta rule, with decay or without, for a head; others stay.
+    delta rule, with decay or without, for a head; others stay, and `rechunk-linear-attention` takes their chunks.
 
     Source: ``fuse_gated_delta_net.cpp`` and ``paged_gated_delta_net_fusion.cpp`` of openvino.
 
@@ -54,8 +54,9 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done:
         recurrences = model.analysis(find_linear_attention)
         graph = model.graph
-        found = {node.called for node in graph.of_op("Loop", "TensorIterator") if _is_found(node)}
-        recurrences = {name: recurrence for name, recurrence in recurrences.items() if name not in found}
+        left = {node.called for node in graph.of_op("Loop", "TensorIterator") if _is_found(node)}
+        left |= {name for name in model.analysis(find_chunked_attention) if _is_rechunked(recurrences[name])}
+        recurrences = {name: recurrence for name, recurrence in recurrences.items() if name not in left}
         reasons = {name: _why_not(recurrence) for name, recurrence in recurrences.items()}
         values = {value.name: value for node in graph.nodes if node.op != "Result" for value in node.outputs}
         rewriter, count = model.rewriter(), 0
@@ -74,6 +75,11 @@ def _is_found(loop: Node) -> bool:
     """Return whether OpenVINO finds the recurrence of ``loop``."""
     ranks = {port: value.rank for port, value in enumerate(loop.inputs) if value is not None}
     return any(len(loop.inputs) == inputs and ranks[state] == _STATE_RANK for inputs, state in RECURRENCES)
+
+
+def _is_rechunked(recurrence: LinearAttention | Miss) -> bool:
+    """Return whether a chunk is left to `rechunk-linear-attention`."""
+    return isinstance(recurrence, LinearAttention) and not recurrence.corrects
 
 
 def _why_not(recurrence: LinearAttention | Miss) -> str | None:

@@ -24,12 +24,12 @@ from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.operators import CASTS, NO_DATA, SOURCES
-from graphpass.ir.values import REALS
+from graphpass.ir.values import INTEGERS, REALS
 
 _BATCH = 2
 
-#: Lengths of the runs: several tokens, and one.
-_LENGTHS = (7, 1)
+#: Lengths of the runs: several tokens, and one; and many, if they are not padded to one chunk.
+_LENGTHS, _MANY = (7, 1), 150
 
 #: Standard deviation of what is drawn: decays and their inverses stay small.
 _SPREAD = 0.3
@@ -118,8 +118,11 @@ class _Regions:
 
     def _is_entry(self, pad: Node) -> bool:
         """Return whether ``pad`` adds a number of places that follows from sizes."""
-        amounts = self._graph.look_through(pad.source(1), CASTS)
-        return pad.source().element_type in REALS and self._graph.producer(amounts).op != "Constant"
+        graph = self._graph
+        # OpenVINO has an input for each side.
+        amounts = [value for value in pad.inputs[1:3] if value is not None and value.element_type in INTEGERS]
+        follows = any(graph.producer(graph.look_through(value, CASTS)).op != "Constant" for value in amounts)
+        return pad.source().element_type in REALS and follows
 
     def _joined(self, node: Node) -> _Region | None:
         sources = [value.node for value in node.inputs if value is not None]
@@ -216,25 +219,39 @@ class _Shown:
         if not _VECTORS <= len(self._sources) <= _VECTORS + _SCALARS:
             raise MissError(self._node, f"it follows from {len(self._sources)} tensors of all tokens")
         computable = Computable(graph)
-        self._drawn = [self._draw(length) for length in _LENGTHS]
-        self._runs = [
-            Evaluation(computable, sizes, self._lengths(length), drawn)
-            for length, drawn in zip(_LENGTHS, self._drawn, strict=True)
-        ]
+        self._lengths: list[int] = []
+        self._drawn: list[dict[Value, Array]] = []
+        self._runs: list[Evaluation] = []
+
+        def run(length: int) -> None:
+            drawn = self._draw(length)
+            self._lengths.append(length)
+            self._drawn.append(drawn)
+            self._runs.append(Evaluation(computable, sizes, self._numbers(length), drawn))
+
+        for length in _LENGTHS:
+            run(length)
+        padded = {
+            evaluation.of(chunk.entries[0].outputs[0]).shape[self._tokens[chunk.entries[0].source()]]
+            for evaluation in self._runs
+        }
+        self._size = min(padded) if len(padded) == 1 else None
+        if self._size is None:
+            run(_MANY)
 
     def read(self) -> LinearAttention:
         """See `read_chunk`."""
         chunk, result = self._chunk, self._result()
         runs = [
             Run(length, drawn[chunk.past], run.of(chunk.present), run.of(result) - self._skipped(drawn, run.of(result)))
-            for length, drawn, run in zip(_LENGTHS, self._drawn, self._runs, strict=True)
+            for length, drawn, run in zip(self._lengths, self._drawn, self._runs, strict=True)
         ]
         values = chunk.past, chunk.present, result
         for equation in self._equations():
             found = equation.found(runs, values, self._graph.producer(result))
             if found is not None:
                 skip = None if self._skip is None else Skip(self._skip.pad.source(), self._skip.factor)
-                return replace(found, skip=skip)
+                return replace(found, skip=skip, chunk=self._size)
         raise MissError(self._node, "the numbers of the chunk are not those of linear attention")
 
     def _skipped(self, drawn: Mapping[Value, Array], result: Array) -> Array:
@@ -256,7 +273,7 @@ class _Shown:
             raise MissError(pad, f"it pads {len(changed)} axes, not that of the tokens")
         return changed[0]
 
-    def _lengths(self, length: int) -> Callable[[Expr], int]:
+    def _numbers(self, length: int) -> Callable[[Expr], int]:
         """Return the number of each dimension for ``length`` tokens."""
         source = self._sources[0]
         shape = self._sizes.shape(source)
@@ -269,7 +286,7 @@ class _Shown:
         return lambda dimension: count if dimension is turns else _BATCH
 
     def _draw(self, length: int) -> dict[Value, Array]:
-        random, number = numpy.random.default_rng(length), self._lengths(length)
+        random, number = numpy.random.default_rng(length), self._numbers(length)
         drawn = {}
         for value, tokens in (*self._tokens.items(), (self._chunk.past, None)):
             shape = self._sizes.shape(value)
@@ -286,7 +303,7 @@ class _Shown:
         first = max(pad.index for pad in self._chunk.entries) if self._skip is None else self._skip.add.index
         for value in self._chunk.outputs:
             found = [run.of(value).size for run in self._runs] if value.node > first else []
-            if any(found == [_BATCH * length * heads * side for length in _LENGTHS] for side in sides):
+            if any(found == [_BATCH * length * heads * side for length in self._lengths] for side in sides):
                 return value
         raise MissError(self._node, "no output of the chunk has a number for each token")
 

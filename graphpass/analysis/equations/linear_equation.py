@@ -79,6 +79,7 @@ class LinearAttention:
         transposed: Whether the state has values before keys.
         scale: Factor of the result.
         skip: A product that is added to the result, if any.
+        chunk: Number of tokens to which fewer are padded; ``None`` if any number is computed.
     """
 
     past: Value
@@ -100,6 +101,7 @@ class LinearAttention:
     transposed: bool
     scale: float = 1.0
     skip: Skip | None = None
+    chunk: int | None = None
 
     @property
     def rule(self) -> Rule:

@@ -27,7 +27,6 @@ class CPU(StatefulTarget):
     encoders = True
     copies_shared = True
     expands_latents = True
-    fuses_recurrences = True
     hides_positions = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)

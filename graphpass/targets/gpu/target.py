@@ -28,7 +28,6 @@ class GPU(StatefulTarget):
     description = "OpenVINO on GPU: stateful, caches in the plugin's own kernel; with cache=beam for openvino.genai"
     seq2seq = True
     encoders = True
-    fuses_recurrences = True
     hides_positions = True
     takes_begin_one = True
     after_stateful = ("lower-variadic-split", "lower-boolean-gathers", "reshape-by-constants{unknown=true}")

@@ -25,7 +25,6 @@ class Paged(StatefulTarget):
         "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
         "leave out cache=reorder; the scheduler of openvino.genai shares and frees blocks",
     )
-    fuses_recurrences = True
     expands_latents = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)

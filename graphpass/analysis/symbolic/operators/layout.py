@@ -80,7 +80,8 @@ def _concat(element: Element) -> Steps:
         end = ex.add(offset, size)
         inside = ex.less(place, end)
         if inside is not ex.FALSE and ex.at_most(offset, place) is not ex.FALSE:
-            own = (*element.index[:axis], ex.subtract(place, offset), *element.index[axis + 1 :])
+            inner = ZERO if size is ex.ONE else ex.subtract(place, offset)
+            own = (*element.index[:axis], inner, *element.index[axis + 1 :])
             parts.append((inside, (yield node.source(port), own)))
         if inside is ex.TRUE:
             break

@@ -1,0 +1,186 @@
+"""The pass `rechunk-linear-attention`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphpass.analysis.equations.linear_attention import find_chunked_attention
+from graphpass.analysis.equations.linear_equation import LinearAttention
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.passes import Done, Pass
+from graphpass.ir.miss import Miss
+from graphpass.ir.rewriter import Handle, Writer
+from graphpass.passes.attention.linear_operands import LinearOperands
+
+#: Tokens of a chunk: products of tokens by tokens cost as much as those of states by tokens.
+_CHUNK = 64
+
+#: Exponentials of this are 0, in f16, too.
+_NEVER = -1e4
+
+#: Axes of tensors that are laid out in chunks.
+_CHUNKS, _TOKENS, _LAST = 2, 3, -1
+
+
+@dataclass(frozen=True)
+class RechunkLinearAttention(Pass[OpenVINOModel]):
+    """Write linear attention over one chunk of tokens as chunks of any number.
+
+    PyTorch computes Mamba-2 by products of matrices, for a chunk of tokens at once, and an export holds as many chunks
+    as its example has: one. More tokens end with an error of the runtime, or are wrong, and a step is padded to a whole
+    chunk. OpenVINO fuses no Loop of this rule, so it is written with products for all chunks, of up to 64 tokens and of
+    no more than there are, and one more product that carries states from chunk to chunk.
+
+    Chunks are found as by `fuse-linear-attention`, by their numbers. Written are states that decay by one number a
+    head, or do not, without a correction; others stay.
+
+    Source: "Transformers are SSMs", section 6, https://arxiv.org/abs/2405.21060.
+
+    Shapes:
+        query and key ``[batch, tokens, heads * key_dim]``, value ``[batch, tokens, heads * value_dim]``, decay
+        ``[batch, tokens, heads]``, state ``[batch, heads, key_dim, value_dim]``
+
+    Before:
+        Pad to one chunk -> Exp(CumSum(log of decay)), MatMul .. -> output, present
+    After:
+        Pad to chunks -> (query @ key * Exp(decay between tokens)) @ value + query * Exp(decay) @ state before the chunk
+    """
+
+    name = "rechunk-linear-attention"
+    dialect = "openvino"
+
+    def run(self, model: OpenVINOModel) -> Done:
+        found = {
+            name: recurrence
+            for name, recurrence in model.analysis(find_chunked_attention).items()
+            if isinstance(recurrence, Miss) or recurrence.chunk is not None
+        }
+        reasons = {name: _why_not(recurrence) for name, recurrence in found.items()}
+        values = {value.name: value for node in model.graph.nodes if node.op != "Result" for value in node.outputs}
+        rewriter, count = model.rewriter(), 0
+        for name, recurrence in found.items():
+            if isinstance(recurrence, LinearAttention) and reasons[name] is None:
+                _write(LinearOperands(rewriter, values, name.partition(" ")[2], recurrence))
+                count += 1
+        rewriter.finish()
+        notes = tuple(f"{name} stays unchanged: {reason}" for name, reason in reasons.items() if reason is not None)
+        return Done({"layers rechunked": count} if count else {}, notes)
+
+
+def _why_not(recurrence: LinearAttention | Miss) -> str | None:
+    if isinstance(recurrence, Miss):
+        return str(recurrence)
+    if recurrence.corrects:
+        return f"its rule is {recurrence.rule}, whose tokens of a chunk depend on one another"
+    if recurrence.groups > 1:
+        return f"{recurrence.groups} queries read each state"
+    if recurrence.decay is not None and recurrence.decay.width > 1:
+        return "rows of a state decay differently"
+    return None
+
+
+def _write(operands: LinearOperands) -> None:
+    recurrence, write = operands.recurrence, operands.write
+    heads, key_dim, value_dim = recurrence.heads, recurrence.key_dim, recurrence.value_dim
+    key = operands.key()
+    chunks = _Chunks(write, key, heads)
+    query = chunks.split(operands.query(), key_dim)
+    if recurrence.scale != 1.0:
+        query = write.op("Multiply", query, write.number(recurrence.scale, "f32"))
+    decay = recurrence.decay
+    log = operands.constant([0.0], key) if decay is None else operands.log_decay(decay, key)
+    layer = _Layer(write, chunks.split(log, None), (key_dim, value_dim))
+    output, present = layer.write(
+        query, chunks.split(key, key_dim), chunks.split(operands.value(), value_dim), operands.past()
+    )
+    rows = write.op("Transpose", chunks.joined(output, value_dim), order=[0, 2, 1, 3])
+    operands.replace(write.op("Reshape", rows, [0, 0, heads * value_dim]), present)
+
+
+class _Chunks:
+    """Lays out tensors of all tokens in chunks: ``[batch, heads, chunks, tokens, elements]``."""
+
+    def __init__(self, write: Writer, tensor: Handle, heads: int) -> None:
+        """Count the tokens of ``tensor``, ``[batch, tokens, ..]``."""
+        self._write, self._heads = write, heads
+        self._length = write.size(tensor, 1, label="length")
+        self._size = write.op("Minimum", self._length, [_CHUNK], label="chunk")
+        last = write.op("Subtract", write.op("Add", self._length, self._size), [1])
+        self._count = write.op("Divide", last, self._size, label="chunks")
+        whole = write.op("Multiply", self._count, self._size)
+        self._added = write.op("Subtract", whole, self._length, label="added")
+
+    def split(self, tensor: Handle, width: int | None) -> Handle:
+        """Lay out ``[batch, tokens, heads * width]``; ``width`` is ``None`` for one number a head."""
+        write, elements = self._write, [] if width is None else [width]
+        split = write.op("Reshape", tensor, [0, 0, self._heads, *elements])
+        lined = write.op("Transpose", split, order=[0, 2, 1, *([3] if elements else [])])
+        rank = 3 + len(elements)
+        ends = write.op("Concat", [0, 0], self._added, [0] * (rank - 3), axis=0)
+        padded = write.op("Pad", lined, [0] * rank, ends, write.number(0.0, "f32"), label="padded")
+        return write.op("Reshape", padded, write.op("Concat", [0, 0], self._count, self._size, elements, axis=0))
+
+    def joined(self, tensor: Handle, width: int) -> Handle:
+        """Return ``[batch, heads, tokens, width]``."""
+        whole = self._write.op("Reshape", tensor, [0, 0, -1, width])
+        return self._write.slice(whole, 0, self._length, axis=2, label="tokens")
+
+
+class _Layer:
+    """Products over the chunks of one layer."""
+
+    def __init__(self, write: Writer, log: Handle, sizes: tuple[int, int]) -> None:
+        """Sum up decays.
+
+        Args:
+            write: Writer of the layer.
+            log: Logarithms of decays, ``[batch, heads, chunks, tokens]``.
+            sizes: Sizes of keys and values.
+        """
+        self._write, (self._key_dim, self._value_dim) = write, sizes
+        self._log = log
+        #: Decay from the start of the chunk to each token, and of the whole chunk.
+        self._until = write.op("CumSum", log, axis=_TOKENS, label="until_token")
+        self._whole = write.op("ReduceSum", log, axes=[_TOKENS], keep=True, label="of_chunk")
+
+    def write(self, query: Handle, key: Handle, value: Handle, past: Handle) -> tuple[Handle, Handle]:
+        """Return the results, in chunks, and the last state."""
+        write = self._write
+        rest = self._exponential(write.op("Subtract", self._whole, self._until))
+        new = write.op("MatMul", write.op("Multiply", key, rest), value, transpose_a=True, label="of_chunks")
+        before = self._states_before(new, past)
+        scores = write.op("MatMul", query, key, transpose_b=True, label="scores")
+        scores = write.op("Multiply", scores, self._between(self._until, self._until, _TOKENS, is_strict=False))
+        held = write.op("Multiply", query, self._exponential(self._until))
+        result = write.op("Add", write.op("MatMul", scores, value), write.op("MatMul", held, before), label="result")
+        after = write.op("Add", write.op("Multiply", before, self._exponential(self._whole)), new)
+        last = write.slice(after, -1, None, axis=_CHUNKS, label="last")
+        return result, write.op("Reshape", last, [0, 0, self._key_dim, self._value_dim], label="present")
+
+    def _states_before(self, new: Handle, past: Handle) -> Handle:
+        """Return the state before each chunk: the first one, and what chunks before have added."""
+        write = self._write
+        total = write.op("CumSum", self._whole, axis=_CHUNKS, label="until_chunk")
+        before = write.op("Subtract", total, self._whole)
+        lined = write.op("Reshape", new, [0, 0, 0, self._key_dim * self._value_dim])
+        until, since = (write.op("Squeeze", tensor, axes=[_TOKENS]) for tensor in (before, total))
+        added = write.op("MatMul", self._between(until, since, _CHUNKS, is_strict=True), lined, label="carried")
+        first = write.op("Reshape", past, [0, 0, 1, self._key_dim * self._value_dim])
+        states = write.op("Add", added, write.op("Multiply", first, write.op("Exp", before)), label="states")
+        return write.op("Reshape", states, [0, 0, 0, self._key_dim, self._value_dim])
+
+    def _between(self, until: Handle, since: Handle, axis: int, *, is_strict: bool) -> Handle:
+        """Return decays from places of ``since`` to later ones of ``until``, else 0."""
+        write = self._write
+        log = write.op(
+            "Subtract",
+            *(write.op("Unsqueeze", tensor, axes=[end]) for tensor, end in ((until, axis + 1), (since, axis))),
+        )
+        count = write.op("Squeeze", write.size(until, axis), axes=[0])
+        places = write.op("Range", 0, count, 1)
+        rows, columns = (write.op("Unsqueeze", places, axes=[end]) for end in (1, 0))
+        is_later = write.op("Less" if is_strict else "LessEqual", columns, rows)
+        return write.op("Exp", write.op("Select", is_later, log, write.number(_NEVER, "f32")), label="between")
+
+    def _exponential(self, log: Handle) -> Handle:
+        return self._write.op("Exp", self._write.op("Unsqueeze", log, axes=[_LAST]))
