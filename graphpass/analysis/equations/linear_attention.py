@@ -6,12 +6,13 @@ may be which; the equation, computed beside the loop for several lengths, decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy
 
+from graphpass.analysis.equations.equal_chunks import form_of
 from graphpass.analysis.equations.linear_chunks import find_chunks, read_chunk
 from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
@@ -55,8 +56,19 @@ def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
 def find_chunked_attention(model: Model) -> dict[str, LinearAttention | Miss]:
     """Find chunks that carry a state of rank 4, by name, for `Model.analysis`."""
     graph, sizes = model.graph, model.analysis(infer_sizes)
-    chunks = {graph.producer(chunk.present).called: chunk for chunk in find_chunks(graph)}
-    return {name: or_miss(read_chunk)(graph, sizes, chunk) for name, chunk in chunks.items()}
+    found: dict[str, LinearAttention | Miss] = {}
+    known: dict[Hashable, tuple[tuple[Value, ...], LinearAttention]] = {}
+    for chunk in find_chunks(graph):
+        form = form_of(graph, sizes, chunk)
+        name = graph.producer(chunk.present).called
+        if form is not None and form.key in known:
+            values, layer = known[form.key]
+            found[name] = layer.moved(dict(zip(values, form.values, strict=True)))
+            continue
+        found[name] = recurrence = or_miss(read_chunk)(graph, sizes, chunk)
+        if form is not None and isinstance(recurrence, LinearAttention):
+            known[form.key] = form.values, recurrence
+    return found
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def read_chunk(graph: Graph, sizes: Sizes, chunk: Chunk) -> LinearAttention:
 
 
 @dataclass(frozen=True)
-class _Added:
+class Added:
     """A padded tensor times a constant, and the operator that adds it to the result."""
 
     pad: Node
@@ -192,7 +192,7 @@ class _Added:
     add: Node
 
 
-def _skips(graph: Graph, chunk: Chunk) -> Iterator[_Added]:
+def skips(graph: Graph, chunk: Chunk) -> Iterator[Added]:
     """Yield tensors that reach the result by a sum alone."""
     for output in chunk.outputs:
         add = graph.producer(output)
@@ -204,7 +204,7 @@ def _skips(graph: Graph, chunk: Chunk) -> Iterator[_Added]:
                 pad, factor = graph.producer(product.source(port)), product.source(1 - port)
                 is_only_use = pad in chunk.entries and len(graph.uses(pad.outputs[0])) == 1
                 if is_only_use and fold(graph, factor) is not None:
-                    yield _Added(pad, factor, add)
+                    yield Added(pad, factor, add)
 
 
 class _Shown:
@@ -213,7 +213,7 @@ class _Shown:
     def __init__(self, graph: Graph, sizes: Sizes, chunk: Chunk) -> None:
         self._graph, self._sizes, self._chunk = graph, sizes, chunk
         self._node = graph.producer(chunk.present)
-        self._skip = next(_skips(graph, chunk), None)
+        self._skip = next(skips(graph, chunk), None)
         self._tokens = {pad.source(): self._padded_axis(pad) for pad in chunk.entries}
         self._sources = [pad.source() for pad in chunk.entries if self._skip is None or pad != self._skip.pad]
         if not _VECTORS <= len(self._sources) <= _VECTORS + _SCALARS:

@@ -6,8 +6,8 @@ state holds for the key, their outer product is added, and the query reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Literal, TypeAlias
 
@@ -40,6 +40,10 @@ class Role:
     functions: tuple[str, ...]
     width: int
     numbers: tuple[float, ...] = ()
+
+    def moved(self, values: Mapping[Value, Value]) -> Role:
+        """Return the role of another tensor."""
+        return replace(self, source=values[self.source])
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,27 @@ class LinearAttention:
         if self.corrects:
             return "delta" if self.decay is None else "gated_delta"
         return "linear" if self.decay is None else "gated"
+
+    def moved(self, values: Mapping[Value, Value]) -> LinearAttention:
+        """Return the same of another layer.
+
+        Args:
+            values: Tensors of that layer, by those of this one.
+        """
+        skip = self.skip
+        return replace(
+            self,
+            past=values[self.past],
+            present=values[self.present],
+            output=values[self.output],
+            query=self.query.moved(values),
+            key=self.key.moved(values),
+            value=self.value.moved(values),
+            scales=tuple(scale.moved(values) for scale in self.scales),
+            decay=None if self.decay is None else self.decay.moved(values),
+            betas=tuple(beta.moved(values) for beta in self.betas),
+            skip=None if skip is None else Skip(values[skip.source], values[skip.factor]),
+        )
 
 
 @dataclass(frozen=True)

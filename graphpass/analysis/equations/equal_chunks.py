@@ -1,0 +1,76 @@
+"""Compare the regions of chunks, so that the numbers of equal layers are computed once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from graphpass.analysis.equations.linear_chunks import Chunk, skips
+from graphpass.analysis.symbolic.sizes import Sizes
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import SOURCES
+
+#: Elements of the largest constant in a region that is compared.
+_LARGEST = 1 << 16
+
+
+@dataclass(frozen=True)
+class RegionForm:
+    """Operators of a region, without names.
+
+    Attributes:
+        key: Equal for regions that compute the same of the tensors that they read.
+        values: The tensors that it reads, and the results of its operators, in one order.
+    """
+
+    key: Hashable
+    values: tuple[Value, ...]
+
+
+def form_of(graph: Graph, sizes: Sizes, chunk: Chunk) -> RegionForm | None:
+    """Return the form of a region; ``None`` if it reads more than tensors, a state and sizes."""
+    factors = (added.factor for added in skips(graph, chunk))
+    leaves = {chunk.past: "past"} | dict.fromkeys((pad.source() for pad in chunk.entries), "entry")
+    leaves |= dict.fromkeys(factors, "factor")
+    ends = (chunk.present, *chunk.outputs)
+    places: dict[Value, int] = {}
+    parts: list[Hashable] = []
+    # Operands first, since equal layers may stand in other orders.
+    pending = list(reversed(ends))
+    while pending:
+        value = pending[-1]
+        node = graph.producer(value)
+        operands = () if value in leaves or _has_known_sizes(sizes, node) else node.inputs
+        missing = [operand for operand in operands if operand is not None and operand not in places]
+        if value in places:
+            pending.pop()
+            continue
+        if missing:
+            pending += reversed(missing)
+            continue
+        content = (leaves[value], sizes.shape(value)) if value in leaves else _content(graph, sizes, node)
+        if content is None:
+            return None
+        read = tuple(None if operand is None else places[operand] for operand in operands)
+        types = tuple(output.element_type for output in node.outputs)
+        parts.append((value.port, content, read, types))
+        for output in [value] if value in leaves else node.outputs:
+            places[output] = len(places)
+    return RegionForm((*parts, tuple(places[value] for value in ends)), tuple(places))
+
+
+def _has_known_sizes(sizes: Sizes, node: Node) -> bool:
+    return node.op == "ShapeOf" and sizes.content(node.outputs[0]) is not None
+
+
+def _content(graph: Graph, sizes: Sizes, node: Node) -> Hashable:
+    """Return what an operator computes of its operands; ``None`` if that is not known."""
+    if _has_known_sizes(sizes, node):
+        return sizes.content(node.outputs[0])
+    if node.op == "Constant":
+        constant = graph.constant(node.outputs[0], _LARGEST)
+        if constant is None:
+            return None
+        return constant.shape, constant.dtype.str, hashlib.sha256(constant.tobytes()).digest()
+    return None if node.op in SOURCES else (node.op, repr(sorted(node.attributes.items())))
