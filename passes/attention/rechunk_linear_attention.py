@@ -127,7 +127,10 @@ class _Chunks:
 
 
 class _Layer:
-    """Products over the chunks of one layer."""
+    """Products over the chunks of one layer.
+
+    Decays between two places are sums of their own: differences of sums from the start lose digits, all of them in f16.
+    """
 
     def __init__(self, write: Writer, log: Handle, sizes: tuple[int, int]) -> None:
         """Sum up decays.
@@ -139,19 +142,19 @@ class _Layer:
         """
         self._write, (self._key_dim, self._value_dim) = write, sizes
         self._log = log
-        #: Decay from the start of the chunk to each token, and of the whole chunk.
-        self._until = write.op("CumSum", log, axis=_TOKENS, label="until_token")
         self._whole = write.op("ReduceSum", log, axes=[_TOKENS], keep=True, label="of_chunk")
 
     def write(self, query: Handle, key: Handle, value: Handle, past: Handle) -> tuple[Handle, Handle]:
         """Return the results, in chunks, and the last state."""
         write = self._write
-        rest = self._exponential(write.op("Subtract", self._whole, self._until))
-        new = write.op("MatMul", write.op("Multiply", key, rest), value, transpose_a=True, label="of_chunks")
+        until = write.op("CumSum", self._log, axis=_TOKENS, label="until_token")
+        rest = write.op("CumSum", self._log, axis=_TOKENS, exclusive=True, reverse=True, label="after_token")
+        kept = write.op("Multiply", key, self._exponential(rest))
+        new = write.op("MatMul", kept, value, transpose_a=True, label="of_chunks")
         before = self._states_before(new, past)
         scores = write.op("MatMul", query, key, transpose_b=True, label="scores")
-        scores = write.op("Multiply", scores, self._between(self._until, self._until, _TOKENS, is_strict=False))
-        held = write.op("Multiply", query, self._exponential(self._until))
+        scores = write.op("Multiply", scores, self._between(self._log, _TOKENS, is_strict=False))
+        held = write.op("Multiply", query, self._exponential(until))
         result = write.op("Add", write.op("MatMul", scores, value), write.op("MatMul", held, before), label="result")
         after = write.op("Add", write.op("Multiply", before, self._exponential(self._whole)), new)
         last = write.slice(after, -1, None, axis=_CHUNKS, label="last")
@@ -160,27 +163,32 @@ class _Layer:
     def _states_before(self, new: Handle, past: Handle) -> Handle:
         """Return the state before each chunk: the first one, and what chunks before have added."""
         write = self._write
-        total = write.op("CumSum", self._whole, axis=_CHUNKS, label="until_chunk")
-        before = write.op("Subtract", total, self._whole)
         lined = write.op("Reshape", new, [0, 0, 0, self._key_dim * self._value_dim])
-        until, since = (write.op("Squeeze", tensor, axes=[_TOKENS]) for tensor in (before, total))
-        added = write.op("MatMul", self._between(until, since, _CHUNKS, is_strict=True), lined, label="carried")
+        of_chunks = write.op("Squeeze", self._whole, axes=[_TOKENS])
+        added = write.op("MatMul", self._between(of_chunks, _CHUNKS, is_strict=True), lined, label="carried")
         first = write.op("Reshape", past, [0, 0, 1, self._key_dim * self._value_dim])
-        states = write.op("Add", added, write.op("Multiply", first, write.op("Exp", before)), label="states")
+        decay = write.op("Exp", write.op("CumSum", self._whole, axis=_CHUNKS, exclusive=True))
+        states = write.op("Add", added, write.op("Multiply", first, decay), label="states")
         return write.op("Reshape", states, [0, 0, 0, self._key_dim, self._value_dim])
 
-    def _between(self, until: Handle, since: Handle, axis: int, *, is_strict: bool) -> Handle:
-        """Return decays from places of ``since`` to later ones of ``until``, else 0."""
+    def _between(self, log: Handle, axis: int, *, is_strict: bool) -> Handle:
+        """Return decays from each place to later ones, of rows, else 0.
+
+        Args:
+            log: Logarithms of decays; ``axis`` is the last one.
+            axis: Axis of the places.
+            is_strict: Whether a place is not later than itself, and its own decay does not count.
+        """
         write = self._write
-        log = write.op(
-            "Subtract",
-            *(write.op("Unsqueeze", tensor, axes=[end]) for tensor, end in ((until, axis + 1), (since, axis))),
-        )
-        count = write.op("Squeeze", write.size(until, axis), axes=[0])
+        count = write.op("Squeeze", write.size(log, axis), axes=[0])
         places = write.op("Range", 0, count, 1)
         rows, columns = (write.op("Unsqueeze", places, axes=[end]) for end in (1, 0))
-        is_later = write.op("Less" if is_strict else "LessEqual", columns, rows)
-        return write.op("Exp", write.op("Select", is_later, log, write.number(_NEVER, "f32")), label="between")
+        is_after = write.op("Less", columns, rows)
+        repeated = write.op("Unsqueeze", log, axes=[axis + 1])
+        counted = write.op("Select", is_after, repeated, write.number(0.0, "f32"))
+        total = write.op("CumSum", counted, axis=axis, exclusive=is_strict)
+        is_later = is_after if is_strict else write.op("LessEqual", columns, rows)
+        return write.op("Exp", write.op("Select", is_later, total, write.number(_NEVER, "f32")), label="between")
 
     def _exponential(self, log: Handle) -> Handle:
         return self._write.op("Exp", self._write.op("Unsqueeze", log, axes=[_LAST]))
