@@ -29,7 +29,7 @@ class RegionForm:
 
 
 def form_of(graph: Graph, sizes: Sizes, chunk: Chunk) -> RegionForm | None:
-    """Return the form of a region; ``None`` if it reads more than tensors, a state and sizes."""
+    """Return the form of a region, if it reads tensors, a state and sizes alone."""
     factors = (added.factor for added in skips(graph, chunk))
     leaves = {chunk.past: "past"} | dict.fromkeys((pad.source() for pad in chunk.entries), "entry")
     leaves |= dict.fromkeys(factors, "factor")
