@@ -125,9 +125,8 @@ class StatefulTarget(Target):
         inventory = analyze_caches(model)
         names = [
             *_to_openvino(model),
-            *_if(
-                inventory.of_kind("linear") and any(True for _ in model.graph.of_op("Pad")), "rechunk-linear-attention"
-            ),
+            *_if(_has_recurrences(model), "fuse-gated-delta-net"),
+            *_if(inventory.of_kind("linear") and _pads(model), "rechunk-linear-attention"),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
             "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
@@ -190,6 +189,11 @@ def _shares(inventory: Inventory) -> bool:
 
 def _has_recurrences(model: Model) -> bool:
     return any(True for _ in model.graph.of_op("LinearAttention", "Loop", "Pad", "Scan", "TensorIterator"))
+
+
+def _pads(model: Model) -> bool:
+    """Return whether tokens may be padded to a chunk."""
+    return any(True for _ in model.graph.of_op("Pad"))
 
 
 def _has_windows(inventory: Inventory) -> bool:

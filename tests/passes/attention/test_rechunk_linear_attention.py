@@ -83,8 +83,9 @@ def test_states_that_are_lost_between_chunks_are_seen():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", "gpu", "npu"])
-def test_targets_take_hybrids(target):
-    source = graphpass.load(exporters("transformers-onnx", "nemotron_h"))
+@pytest.mark.parametrize("family", ["nemotron_h", "qwen3_5_text"])
+def test_targets_take_long_prompts_of_hybrids(family, target):
+    source = graphpass.load(exporters("transformers-onnx", family))
     passes = graphpass.get_target(target).pipeline(source)
     model = graphpass.PassManager(passes).run(source).model
     tokens = numpy.random.default_rng(0).integers(1, 250, 150).tolist()
