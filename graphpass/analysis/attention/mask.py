@@ -408,7 +408,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
     is_causal, has_lengths, own = _of_operator(node)
     windows, is_padded = list(own), False
     chunk: int | None = None
-    counted: list[Expr] = []
+    counted: dict[Expr, Expr] = {}
     by_row = (
         set()
         if not has_lengths
@@ -434,10 +434,12 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
             continue
         elif (size := _chunk(part, scope)) is not None:
             chunk = size
-        elif _is_counted_causal(part, scope):
-            counted.append(part)
+        elif (key_counts := _counted_causal(part, scope)) is not None:
+            counted[part] = key_counts
         else:
             rest.append(part)
+    # A shown key after the position is one token more.
+    is_causal |= not set(_parts(visible)).isdisjoint(counted.values())
     return AttentionMask(
         node,
         scope,
@@ -501,19 +503,23 @@ def _window(part: Expr, scope: Scope) -> int | None:
     return None
 
 
-def _is_counted_causal(part: Expr, scope: Scope) -> bool:
-    """Return whether no more tokens are up to the key than up to the position.
+def _counted_causal(part: Expr, scope: Scope) -> Expr | None:
+    """Return whether the key counts, if no more tokens are up to it than up to the position.
 
-    That holds for all keys that a causal mask shows.
+    That holds for all keys that a causal mask shows, and for no later one that counts.
     """
     sums = ex.polynomial(part.args[0]) if part.op == "not_positive" else {}
     atoms = {factor: monomial[0] for monomial, factor in sums.items() if len(monomial) == 1}
     if len(sums) != 2 or atoms.keys() != {1, -1} or any(atom.op != "running_sum" for atom in atoms.values()):
-        return False
+        return None
     # Sums of other numbers than 0 and 1 may fall.
-    body = atoms[1].args[0]
-    counts = body.op == "choose" and set(body.args[1:]) == {ZERO, ONE}
-    return counts and ex.substitute(atoms[1], {scope.key: scope.position}) is atoms[-1]
+    body, bound, _ = atoms[1].args
+    if body.op != "choose" or set(body.args[1:]) != {ZERO, ONE}:
+        return None
+    if ex.substitute(atoms[1], {scope.key: scope.position}) is not atoms[-1]:
+        return None
+    counts = body.args[0] if body.args[1] is ONE else ex.negate(body.args[0])
+    return ex.substitute(counts, {bound: scope.key})
 
 
 def _is_padding(part: Expr, scope: Scope) -> bool:

@@ -335,17 +335,29 @@ def counting_tokens() -> OnnxModel:
     return model
 
 
-def test_causality_by_tokens_follows_from_that_by_slots():
-    """Masks of Gemma 3 by mobius hold both."""
+@pytest.mark.parametrize("by_slots", [True, False])
+def test_causality_by_tokens_is_that_by_slots(by_slots):
+    """Masks of Gemma 3 by mobius hold both, those of gpt-oss tokens alone."""
     model = counting_tokens()
     rewriter = model.rewriter()
     (causal,) = (node.outputs[0] for node in model.graph.nodes if node.name.endswith("/causal"))
     write = rewriter.under("by_tokens")
     counted = write.op("LessEqual", *counted_tokens(model, rewriter))
-    rewriter.redirect_uses(causal, write.op("LogicalAnd", causal, counted))
+    rewriter.redirect_uses(causal, write.op("LogicalAnd", causal, counted) if by_slots else counted)
     rewriter.finish()
     masks = model.analysis(find_masks)
     assert all(mask.is_causal and mask.window_of_tokens == 8 and not mask.residue for mask in masks)
+
+
+def test_a_count_of_padding_is_not_causal():
+    model = counting_tokens()
+    rewriter = model.rewriter()
+    (causal,) = (node.outputs[0] for node in model.graph.nodes if node.name.endswith("/causal"))
+    write = rewriter.under("by_padding")
+    counted = write.op("GreaterEqual", *counted_tokens(model, rewriter))
+    rewriter.redirect_uses(causal, counted)
+    rewriter.finish()
+    assert not any(mask.is_causal for mask in model.analysis(find_masks))
 
 
 @pytest.mark.parametrize("target", ["cpu", "npu", "ort", "paged"])
