@@ -504,7 +504,7 @@ def _window(part: Expr, scope: Scope) -> int | None:
 
 
 def _counted_causal(part: Expr, scope: Scope) -> Expr | None:
-    """Return whether the key counts, if no more tokens are up to it than up to the position.
+    """Return whether the key counts, if it is among the tokens up to the position.
 
     That holds for all keys that a causal mask shows, and for no later one that counts.
     """
