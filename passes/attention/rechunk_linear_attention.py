@@ -18,8 +18,9 @@ _CHUNK = 64
 #: Exponentials of this are 0, in f16, too.
 _NEVER = -1e4
 
-#: Axes of tensors that are laid out in chunks.
-_CHUNKS, _TOKENS, _LAST = 2, 3, -1
+#: Axis of tokens in ``[batch, heads * chunks, tokens, ..]``, and of chunks in ``[batch, heads, chunks, ..]``. Tensors
+#: have four axes at most: OpenVINO's GPU plugin (2026.4.1) multiplies products of five axes by wrong elements.
+_INNER = 2
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _write(operands: LinearOperands) -> None:
         query = write.op("Multiply", query, write.number(recurrence.scale, "f32"))
     decay = recurrence.decay
     log = operands.constant([0.0], key) if decay is None else operands.log_decay(decay, key)
-    layer = _Layer(write, chunks.split(log, None), (key_dim, value_dim))
+    layer = _Layer(write, chunks.split(log, None), (heads, key_dim, value_dim))
     output, present = layer.write(
         query, chunks.split(key, key_dim), chunks.split(operands.value(), value_dim), operands.past()
     )
@@ -98,7 +99,7 @@ def _write(operands: LinearOperands) -> None:
 
 
 class _Chunks:
-    """Lays out tensors of all tokens in chunks: ``[batch, heads, chunks, tokens, elements]``."""
+    """Lays out tensors of all tokens in chunks: ``[batch, heads * chunks, tokens, elements]``."""
 
     def __init__(self, write: Writer, tensor: Handle, heads: int) -> None:
         """Count the tokens of ``tensor``, ``[batch, tokens, ..]``."""
@@ -106,8 +107,7 @@ class _Chunks:
         self._length = write.size(tensor, 1, label="length")
         self._size = write.op("Minimum", self._length, [_CHUNK], label="chunk")
         last = write.op("Subtract", write.op("Add", self._length, self._size), [1])
-        self._count = write.op("Divide", last, self._size, label="chunks")
-        whole = write.op("Multiply", self._count, self._size)
+        whole = write.op("Multiply", write.op("Divide", last, self._size, label="chunks"), self._size)
         self._added = write.op("Subtract", whole, self._length, label="added")
 
     def split(self, tensor: Handle, width: int | None) -> Handle:
@@ -118,11 +118,11 @@ class _Chunks:
         rank = 3 + len(elements)
         ends = write.op("Concat", [0, 0], self._added, [0] * (rank - 3), axis=0)
         padded = write.op("Pad", lined, [0] * rank, ends, write.number(0.0, "f32"), label="padded")
-        return write.op("Reshape", padded, write.op("Concat", [0, 0], self._count, self._size, elements, axis=0))
+        return write.op("Reshape", padded, write.op("Concat", [0, -1], self._size, elements, axis=0))
 
     def joined(self, tensor: Handle, width: int) -> Handle:
         """Return ``[batch, heads, tokens, width]``."""
-        whole = self._write.op("Reshape", tensor, [0, 0, -1, width])
+        whole = self._write.op("Reshape", tensor, [0, self._heads, -1, width])
         return self._write.slice(whole, 0, self._length, axis=2, label="tokens")
 
 
@@ -132,63 +132,65 @@ class _Layer:
     Decays between two places are sums of their own: differences of sums from the start lose digits, all of them in f16.
     """
 
-    def __init__(self, write: Writer, log: Handle, sizes: tuple[int, int]) -> None:
+    def __init__(self, write: Writer, log: Handle, sizes: tuple[int, int, int]) -> None:
         """Sum up decays.
 
         Args:
             write: Writer of the layer.
-            log: Logarithms of decays, ``[batch, heads, chunks, tokens]``.
-            sizes: Sizes of keys and values.
+            log: Logarithms of decays, ``[batch, heads * chunks, tokens]``.
+            sizes: Number of heads, sizes of keys and values.
         """
-        self._write, (self._key_dim, self._value_dim) = write, sizes
+        self._write, (self._heads, self._key_dim, self._value_dim) = write, sizes
         self._log = log
-        self._whole = write.op("ReduceSum", log, axes=[_TOKENS], keep=True, label="of_chunk")
+        self._whole = write.op("ReduceSum", log, axes=[_INNER], keep=True, label="of_chunk")
 
     def write(self, query: Handle, key: Handle, value: Handle, past: Handle) -> tuple[Handle, Handle]:
         """Return the results, in chunks, and the last state."""
         write = self._write
-        until = write.op("CumSum", self._log, axis=_TOKENS, label="until_token")
-        rest = write.op("CumSum", self._log, axis=_TOKENS, exclusive=True, reverse=True, label="after_token")
+        until = write.op("CumSum", self._log, axis=_INNER, label="until_token")
+        rest = write.op("CumSum", self._log, axis=_INNER, exclusive=True, reverse=True, label="after_token")
         kept = write.op("Multiply", key, self._exponential(rest))
         new = write.op("MatMul", kept, value, transpose_a=True, label="of_chunks")
         before = self._states_before(new, past)
         scores = write.op("MatMul", query, key, transpose_b=True, label="scores")
-        scores = write.op("Multiply", scores, self._between(self._log, _TOKENS, is_strict=False))
+        scores = write.op("Multiply", scores, self._between(self._log, is_strict=False))
         held = write.op("Multiply", query, self._exponential(until))
         result = write.op("Add", write.op("MatMul", scores, value), write.op("MatMul", held, before), label="result")
         after = write.op("Add", write.op("Multiply", before, self._exponential(self._whole)), new)
-        last = write.slice(after, -1, None, axis=_CHUNKS, label="last")
+        last = write.slice(self._lined(after), -1, None, axis=_INNER, label="last")
         return result, write.op("Reshape", last, [0, 0, self._key_dim, self._value_dim], label="present")
+
+    def _lined(self, states: Handle) -> Handle:
+        """Return states of chunks as rows, ``[batch, heads, chunks, key_dim * value_dim]``."""
+        return self._write.op("Reshape", states, [0, self._heads, -1, self._key_dim * self._value_dim])
 
     def _states_before(self, new: Handle, past: Handle) -> Handle:
         """Return the state before each chunk: the first one, and what chunks before have added."""
         write = self._write
-        lined = write.op("Reshape", new, [0, 0, 0, self._key_dim * self._value_dim])
-        of_chunks = write.op("Squeeze", self._whole, axes=[_TOKENS])
-        added = write.op("MatMul", self._between(of_chunks, _CHUNKS, is_strict=True), lined, label="carried")
+        of_chunks = write.op("Reshape", self._whole, [0, self._heads, -1])
+        added = write.op("MatMul", self._between(of_chunks, is_strict=True), self._lined(new), label="carried")
         first = write.op("Reshape", past, [0, 0, 1, self._key_dim * self._value_dim])
-        decay = write.op("Exp", write.op("CumSum", self._whole, axis=_CHUNKS, exclusive=True))
+        decay = self._exponential(write.op("CumSum", of_chunks, axis=_INNER, exclusive=True))
         states = write.op("Add", added, write.op("Multiply", first, decay), label="states")
-        return write.op("Reshape", states, [0, 0, 0, self._key_dim, self._value_dim])
+        return write.op("Reshape", states, [0, -1, self._key_dim, self._value_dim])
 
-    def _between(self, log: Handle, axis: int, *, is_strict: bool) -> Handle:
+    def _between(self, log: Handle, *, is_strict: bool) -> Handle:
         """Return decays from each place to later ones, of rows, else 0.
 
         Args:
-            log: Logarithms of decays; ``axis`` is the last one.
-            axis: Axis of the places.
+            log: Logarithms of decays, by places along the last axis.
             is_strict: Whether a place is not later than itself, and its own decay does not count.
         """
         write = self._write
-        count = write.op("Squeeze", write.size(log, axis), axes=[0])
+        count = write.op("Squeeze", write.size(log, _INNER), axes=[0])
         places = write.op("Range", 0, count, 1)
         rows, columns = (write.op("Unsqueeze", places, axes=[end]) for end in (1, 0))
         is_after = write.op("Less", columns, rows)
-        repeated = write.op("Unsqueeze", log, axes=[axis + 1])
+        repeated = write.op("Unsqueeze", log, axes=[_INNER + 1])
         counted = write.op("Select", is_after, repeated, write.number(0.0, "f32"))
-        total = write.op("CumSum", counted, axis=axis, exclusive=is_strict)
+        total = write.op("CumSum", counted, axis=_INNER, exclusive=is_strict)
         is_later = is_after if is_strict else write.op("LessEqual", columns, rows)
         return write.op("Exp", write.op("Select", is_later, total, write.number(_NEVER, "f32")), label="between")
 
     def _exponential(self, log: Handle) -> Handle:
-        return self._write.op("Exp", self._write.op("Unsqueeze", log, axes=[_LAST]))
+        return self._write.op("Exp", self._write.op("Unsqueeze", log, axes=[_INNER + 1]))

@@ -180,9 +180,10 @@ def test_verify_each_blames_the_pass_that_did_it(model):
 
 
 def test_verify_each_tells_what_it_could_not_prove():
+    """Biases of ALiBi are counts of positions, which f16 rounds."""
     told = []
     passes = parse("change-precision{to=f16}")
-    PassManager(passes, [VerifyEach(told.append)]).run(onnx_model("llama"))
+    PassManager(passes, [VerifyEach(told.append)]).run(onnx_model("bloom"))
     assert [line.splitlines()[0] for line in told] == ["change-precision: not proven for every input"]
     assert "compared by numbers from " in told[0]
 
