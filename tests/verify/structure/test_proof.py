@@ -172,6 +172,21 @@ def test_results_in_f16_are_equal_but_for_rounding(place):
     assert unequal(reference, mutant, unpadded=True)
 
 
+def test_one_product_in_f16_is_a_difference():
+    reference = exported("llama/onnx")
+    faulty = reference.clone()
+    rewriter = faulty.rewriter()
+    product = list(faulty.graph.of_op("MatMul"))[3]
+    write = rewriter.under("fault")
+    halves = [write.convert(value, "f16") for value in product.inputs]
+    rewriter.replace(product.outputs[0], write.convert(write.op("MatMul", *halves), "f32"))
+    rewriter.finish()
+    found = compare_structures(reference, faulty)
+    assert found is not None
+    assert found.equal < found.operators
+    assert found.assumed == ()
+
+
 def test_models_in_f16_that_round_positions_differ():
     reference = exported("llama/onnx-fp16")
     faulty = reference.clone()
