@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from graphpass.analysis.attention.operators import operator_window
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.passes import Done, Pass
 from graphpass.errors import PreconditionError, UnsupportedError
@@ -30,7 +31,7 @@ class WindowFromPositions(Pass[Model]):
     The mask is written in the form of `expose-window`; the CPU plugin goes on fusing what it fuses.
 
     Options:
-        required: Fail if a window cannot be taken from positions; otherwise leave it, with a note.
+        required: Fail if a window cannot be taken from positions; otherwise leave it, with a note if a mask holds it.
 
     Shapes:
         attention_mask i64 ``[batch, sequence]``, position_ids i64 ``[batch, length]``; mask ``[batch, 1, length,
@@ -54,7 +55,7 @@ class WindowFromPositions(Pass[Model]):
 
     def run(self, model: Model) -> Done:
         windows, reasons = [], []
-        for spotted in _windows(model):
+        for spotted in _windows(model, of_operators=self.required):
             if not isinstance(spotted, UnsupportedError):
                 windows.append(spotted)
             elif self.required:
@@ -81,11 +82,17 @@ class WindowFromPositions(Pass[Model]):
         return Done({"windows from positions": len(windows), "masks": len(writer)}, tuple(reasons))
 
 
-def _windows(model: Model) -> Iterator[Window | UnsupportedError]:
-    """Yield each attention whose window counts places, or an error."""
+def _windows(model: Model, *, of_operators: bool) -> Iterator[Window | UnsupportedError]:
+    """Yield each attention whose window counts places, or an error.
+
+    Args:
+        model: The model.
+        of_operators: Whether windows that are attributes of operators count; no pass takes these from positions.
+    """
     windows = {window.node.name: window for window in find_windows(model)}
+    attributes = {node.name for node in model.graph.nodes if operator_window(node) is not None}
     for block in analyze_caches(model).attention:
-        if block.window is None and block.window_in is None:
+        if (block.window is None and block.window_in is None) or (block.node in attributes and not of_operators):
             continue
         window = windows.get(block.node)
         obstacle = None if window is None else window.obstacle

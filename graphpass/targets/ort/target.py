@@ -154,6 +154,9 @@ class ORT(Target):
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
         steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
         steps += ["lower-attention"] if "Attention" in kinds and not self.provider.has_attention else []
+        # Operators count tokens of rows that are padded on the right; masks that are left count slots.
+        windows = any(block.window is not None for block in analyze_caches(model).attention)
+        steps += ["window-from-positions{required=false}"] if windows and not self.reads_any_padding else []
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" not in self.provider.lacks else []
         steps += ["count-new-tokens"] if self.batch == "any" and "counts" not in self.provider.lacks else []

@@ -151,6 +151,23 @@ def test_rows_count_their_positions_where_the_export_counts_places():
     assert not any("right padding" in part for part in comparison.skipped)
 
 
+def test_windows_of_attention_that_is_left_count_tokens():
+    """Another operator reads the scores, as in Granite with sinks."""
+    model = onnx_model("mistral_sw8").clone()
+    rewriter, graph = model.rewriter(), model.graph
+    write = rewriter.under("read")
+    for softmax in graph.of_op("Softmax"):
+        largest = write.op("ReduceMax", softmax.source(), axes=[3], keep=True)
+        nothing = write.op("Multiply", largest, write.number(0.0, "f32"))
+        rewriter.redirect_uses(softmax.outputs[0], write.op("Add", softmax.outputs[0], nothing))
+    rewriter.finish()
+    result = converted(model, "ort-genai").model
+    assert len(list(result.graph.of_op("Softmax"))) == 2
+    comparison = compare(model, result, padding="right", steps=12)
+    assert comparison.passed
+    assert not any("right padding" in part for part in comparison.skipped)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["padding=any", "logits=last", "precision=f16"])
 def test_options_generate_the_same(option, tmp_path, capfd):
