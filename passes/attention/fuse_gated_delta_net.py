@@ -34,6 +34,8 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
 
     Loops and chunks are found as by `fuse-linear-attention`, by their operators and their numbers. Written are the
     delta rule, with decay or without, for a head; others stay, and `rechunk-linear-attention` takes their chunks.
+    Chunks whose states decay row by row (Kimi Linear) become a Loop that OpenVINO does not replace, for any number of
+    tokens.
 
     Source: ``fuse_gated_delta_net.cpp`` and ``paged_gated_delta_net_fusion.cpp`` of openvino.
 
@@ -89,7 +91,7 @@ def _why_not(recurrence: LinearAttention | Miss) -> str | None:
         return f"its rule is {recurrence.rule}, and GatedDeltaNet corrects values by the state"
     if recurrence.groups > 1:
         return f"{recurrence.groups} queries read each state, and GatedDeltaNet takes one"
-    if recurrence.decay is not None and recurrence.decay.width > 1:
+    if recurrence.chunk is None and recurrence.decay is not None and recurrence.decay.width > 1:
         return "rows of a state decay differently, and GatedDeltaNet takes one decay a head"
     return None
 
@@ -117,6 +119,7 @@ def _write(operands: LinearOperands, *, is_scaled: bool) -> None:
         beta = operands.for_heads(beta)
     decay = recurrence.decay
     gate = operands.constant([0.0], key) if decay is None else operands.log_decay(decay, key)
+    by_row = decay is not None and decay.width > 1
 
     def laid_out(tensor: Handle, dim: int) -> Handle:
         return write.op("Transpose", write.op("Reshape", tensor, [0, 0, heads, dim]), order=[0, 2, 1, 3])
@@ -130,7 +133,7 @@ def _write(operands: LinearOperands, *, is_scaled: bool) -> None:
         query=write.op("Divide", query, write.op("Power", size, write.number(0.5, "f32"))),
         key=laid_out(key, key_dim),
         value=laid_out(operands.value(), recurrence.value_dim),
-        gate=write.op("Transpose", gate, order=[0, 2, 1]),
+        gate=laid_out(gate, key_dim) if by_row else write.op("Transpose", gate, order=[0, 2, 1]),
         beta=write.op("Transpose", beta, order=[0, 2, 1]),
         state=operands.past(),
     )

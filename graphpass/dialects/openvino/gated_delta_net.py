@@ -16,11 +16,13 @@ _TOKENS = 2
 class GatedDeltaNet:
     """Operands, as ``FuseGDNLoop`` in ``fuse_gated_delta_net.cpp`` of openvino 2026.4.1 matches them.
 
+    It does not match gates for each row of a state, which stay a Loop.
+
     Attributes:
         query: ``[batch, heads, tokens, key_dim]``, divided by the root of key_dim as that matcher requires it.
         key: ``[batch, heads, tokens, key_dim]``.
         value: ``[batch, heads, tokens, value_dim]``.
-        gate: Logarithm of the decay, ``[batch, heads, tokens]``.
+        gate: Logarithm of the decay, ``[batch, heads, tokens]``, or ``[batch, heads, tokens, key_dim]``.
         beta: ``[batch, heads, tokens]``.
         state: ``[batch, heads, key_dim, value_dim]``.
     """
@@ -74,14 +76,17 @@ class _Body:
 
         place = opset13.parameter(openvino.PartialShape([]), openvino.Type.i32)
         query, key = parameter(heads, 1, key_dim), parameter(heads, 1, key_dim)
-        value, gate, beta = parameter(heads, 1, value_dim), parameter(heads, 1), parameter(heads, 1)
+        by_row = net.gate.get_partial_shape().rank.get_length() > _TOKENS + 1
+        gate = parameter(heads, 1, key_dim) if by_row else parameter(heads, 1)
+        value, beta = parameter(heads, 1, value_dim), parameter(heads, 1)
         self.tokens = (query, key, value, gate, beta)
         self.state = parameter(heads, key_dim, value_dim)
         self.results = parameter(heads, openvino.Dimension.dynamic(), value_dim)
 
         # The matcher compares versions of operators: Squeeze is that of opset 1.
         column = opset13.unsqueeze(opset1.squeeze(key, _number(_TOKENS)), _number(-1))
-        decay = opset13.unsqueeze(opset13.exp(gate), _number(-1))
+        log = opset1.squeeze(gate, _number(_TOKENS)) if by_row else gate
+        decay = opset13.unsqueeze(opset13.exp(log), _number(-1))
         decayed = opset13.multiply(self.state, decay)
         recalled = opset13.reduce_sum(opset13.multiply(decayed, column), _number(-2), keep_dims=False)
         correction = opset13.subtract(opset1.squeeze(value, _number(_TOKENS)), recalled)

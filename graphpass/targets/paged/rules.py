@@ -33,6 +33,9 @@ _MATCHER = f"{_PAGED}/state_management_pattern.cpp"
 
 _LOOPS = ("Loop", "TensorIterator")
 
+#: Input of a Loop of a gated delta net that has the decays, and its rank: batch, heads, tokens.
+_GATE, _GATE_RANK = 5, 3
+
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model``, an OpenVINO IR, by SDPAToPagedAttention."""
@@ -100,6 +103,9 @@ def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | 
         inputs = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in RECURRENCES.items())
         reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {inputs} are found"
         return Miss(loop.node, reason)
+    gate = loop.node.input(_GATE)
+    if RECURRENCES[signature] == "a gated delta net" and gate is not None and gate.rank != _GATE_RANK:
+        return Miss(loop.node, "rows of the state decay differently, and only one decay a head is found")
     return None
 
 

@@ -107,3 +107,21 @@ def test_exported_hybrids(source, count):
     kinds = [[(cache.kind, cache.axes) for cache in analyze_caches(one).caches] for one in (reference, model)]
     assert kinds[0] == kinds[1]
     assert compare(reference, model, steps=4).passed
+
+
+def test_chunks_whose_states_decay_by_rows_become_a_loop():
+    """OpenVINO has no operator for it; the export takes 64 tokens at once."""
+    source = graphpass.load(exporters("transformers-onnx", "kimi_linear"))
+    model, result = ran(source, "to-openvino,fuse-gated-delta-net")
+    assert result.statistics == {"layers fused": 1}
+    assert layers(model) == (0, 1)
+    assert compare(source, model, steps=4).passed
+    again, second = ran(model, "fuse-gated-delta-net")
+    assert again.digest() == model.digest()
+    assert second.statistics == {}
+    tokens = numpy.random.default_rng(0).integers(1, 250, 100).tolist()
+    session, reference = (graphpass.runtime.open_session(one) for one in (model, source))
+    whole = session.prefill([tokens])[:, -1]
+    for start in range(0, 100, 50):
+        wanted = (reference.step if start else reference.prefill)([tokens[start : start + 50]])[:, -1]
+    numpy.testing.assert_allclose(whole, wanted, atol=1e-3)

@@ -250,7 +250,7 @@ def test_its_caches_are_what_they_were():
     assert before == now
 
 
-@pytest.mark.parametrize(("family", "share"), [("qwen3_5_text", 0.25), ("nemotron_h", 0.8)])
+@pytest.mark.parametrize(("family", "share"), [("kimi_linear", 0.4), ("qwen3_5_text", 0.25), ("nemotron_h", 0.8)])
 def test_a_chunk_of_tokens_becomes_one_operator(family, share):
     """As transformers exports them, for up to 64 and 8 tokens at once: afterwards any number is right."""
     source = graphpass.load(exporters("transformers-onnx", family))

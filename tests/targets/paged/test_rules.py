@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support import state_mutants
 from support.loaded import openvino_model
-from support.models import hybrids
+from support.models import exporters, hybrids
 
 import graphpass
 from graphpass.targets import check_model
@@ -59,6 +59,13 @@ def of_torchscript(*left_out):
 
 def test_gated_delta_nets_are_found():
     assert failing(of_torchscript()) == []
+
+
+def test_decays_of_rows_are_not_found():
+    model = graphpass.load(exporters("transformers-onnx", "kimi_linear"))
+    found = failing(graphpass.PassManager(graphpass.get_target("paged").pipeline(model)).run(model).model)
+    assert {finding.verdict for finding in found} == {"refused"}
+    assert all("rows of the state decay differently" in str(finding.reason) for finding in found)
 
 
 @pytest.mark.slow
