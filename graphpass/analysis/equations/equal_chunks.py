@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from graphpass.analysis.equations.linear_chunks import Chunk, skips
+from graphpass.analysis.equations.chunk_regions import Chunk, skips
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import SOURCES

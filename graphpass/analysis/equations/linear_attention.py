@@ -12,8 +12,9 @@ from itertools import permutations
 
 import numpy
 
+from graphpass.analysis.equations.chunk_regions import find_chunks
 from graphpass.analysis.equations.equal_chunks import form_of
-from graphpass.analysis.equations.linear_chunks import find_chunks, read_chunk
+from graphpass.analysis.equations.linear_chunks import read_chunk
 from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
 from graphpass.analysis.symbolic.arrays import computed

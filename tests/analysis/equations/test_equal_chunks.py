@@ -7,9 +7,9 @@ from onnx import numpy_helper
 from support.models import exporters
 
 import graphpass
+from graphpass.analysis.equations.chunk_regions import find_chunks
 from graphpass.analysis.equations.equal_chunks import RegionForm, form_of
 from graphpass.analysis.equations.linear_attention import find_chunked_attention
-from graphpass.analysis.equations.linear_chunks import find_chunks
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel

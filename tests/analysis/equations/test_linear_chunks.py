@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from support.models import exporters
 
 import graphpass
+from graphpass.analysis.equations.chunk_regions import find_chunks
 from graphpass.analysis.equations.linear_attention import find_linear_attention
-from graphpass.analysis.equations.linear_chunks import find_chunks
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.miss import Miss
@@ -19,14 +19,6 @@ def exported(family: str = "qwen3_5_text") -> OnnxModel:
     model = graphpass.load(exporters("transformers-onnx", family))
     assert isinstance(model, OnnxModel)
     return model
-
-
-def test_a_region_ends_where_others_read_it():
-    model = exported()
-    (chunk,) = find_chunks(model.graph)
-    assert chunk.past.name == "past_key_values.layers.0.recurrent_states.0"
-    assert chunk.present.name == "cache.layers.0.recurrent_states.0"
-    assert sorted(len(pad.source().shape) for pad in chunk.entries) == [3, 3, 4, 4, 4]
 
 
 def test_roles():

@@ -1,0 +1,175 @@
+"""Find the regions in which a chunk of tokens is computed at once.
+
+PyTorch's models of recurrences pad query, key, value, decay and beta to whole chunks, and compute a chunk by products
+of matrices, in place of a loop over its tokens. All that follows from padded tensors and one state is a region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from graphpass.analysis.symbolic.folding import fold
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.operators import CASTS, NO_DATA, SOURCES
+from graphpass.ir.values import INTEGERS, REALS
+
+#: Axes of a state: batch, heads, keys, values.
+_RANK = 4
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A region that follows from padded tensors and a state.
+
+    Attributes:
+        entries: Pad of each tensor of all tokens.
+        past: The state that it starts from.
+        present: The state that it leaves.
+        outputs: Values through which all else of it is read, the first one first.
+    """
+
+    entries: tuple[Node, ...]
+    past: Value
+    present: Value
+    outputs: tuple[Value, ...]
+
+
+def find_chunks(graph: Graph) -> Iterator[Chunk]:
+    """Yield the regions between padded tensors and a new state of rank 4."""
+    regions = _Regions(graph)
+    for node in graph.of_op("Assign", "Result"):
+        present = graph.look_through(node.source(), CASTS)
+        region = regions.of(present)
+        if present.rank == _RANK and region is not None and region.pads and len(region.pasts) == 1:
+            yield Chunk(tuple(region.pads), region.pasts[0], present, tuple(regions.cuts(region, present)))
+
+
+@dataclass
+class _Region:
+    """Nodes that follow from the same tensors; it grows while the graph is read."""
+
+    pads: list[Node] = field(default_factory=list)
+    pasts: list[Value] = field(default_factory=list)
+    nodes: set[int] = field(default_factory=set)
+
+    def take(self, other: _Region) -> None:
+        self.pads += other.pads
+        self.pasts += other.pasts
+        self.nodes |= other.nodes
+
+
+class _Regions:
+    """Assigns nodes to regions; a node that also reads other tensors is in none."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._regions: dict[int, _Region] = {}
+        self._outside: set[int] = set()
+        for node in graph.nodes:
+            region = self._started(node)
+            if region is None and node.op not in NO_DATA and node.op not in {"Assign", "Result"}:
+                region = self._joined(node)
+            if region is not None:
+                self._regions[node.index] = region
+                region.nodes.add(node.index)
+
+    def of(self, value: Value) -> _Region | None:
+        """Return the region of a value."""
+        return self._regions.get(value.node)
+
+    def _started(self, node: Node) -> _Region | None:
+        if node.op in SOURCES:
+            if node.outputs[0].rank == _RANK and node.outputs[0].element_type in REALS:
+                return _Region(pasts=[node.outputs[0]])
+            self._outside.add(node.index)
+        elif node.op == "Pad" and self._is_entry(node):
+            return _Region(pads=[node])
+        elif node.op == "Gather" and node.source(1).node in self._outside:
+            # Beams reorder a state.
+            region = self.of(node.source())
+            if region is not None and region.pasts == [node.source()]:
+                region.pasts[:] = [node.outputs[0]]
+                return region
+        return None
+
+    def _is_entry(self, pad: Node) -> bool:
+        """Return whether ``pad`` adds a number of places that follows from sizes."""
+        graph = self._graph
+        # OpenVINO has an input for each side.
+        amounts = [value for value in pad.inputs[1:3] if value is not None and value.element_type in INTEGERS]
+        follows = any(graph.producer(graph.look_through(value, CASTS)).op != "Constant" for value in amounts)
+        return pad.source().element_type in REALS and follows
+
+    def _joined(self, node: Node) -> _Region | None:
+        sources = [value.node for value in node.inputs if value is not None]
+        if any(source in self._outside for source in sources):
+            self._outside.add(node.index)
+            return None
+        found = list(
+            {id(self._regions[source]): self._regions[source] for source in sources if source in self._regions}.values()
+        )
+        if not found:
+            return None
+        found.sort(key=lambda region: len(region.nodes))
+        kept = found.pop()
+        for other in found:
+            kept.take(other)
+            self._regions.update(dict.fromkeys(other.nodes, kept))
+        return kept
+
+    def cuts(self, region: _Region, present: Value) -> Iterator[Value]:
+        """Yield values through which all goes that others read besides ``present``."""
+        graph = self._graph
+        ends = [
+            value
+            for index in sorted(region.nodes)
+            for value in graph.nodes[index].outputs
+            if value != present and any(self._leaves(region, use.node) for use in graph.uses(value))
+        ]
+        within = {
+            node.index for node in graph.backward(ends, lambda node: node.inputs if node.index in region.nodes else ())
+        }
+        open_uses: dict[Value, int] = {}
+        for index in sorted(within & region.nodes):
+            node = graph.nodes[index]
+            for value in dict.fromkeys(value for value in node.inputs if value in open_uses):
+                open_uses[value] -= 1
+                if not open_uses[value]:
+                    del open_uses[value]
+            for value in node.outputs:
+                readers = {use.node.index for use in graph.uses(value)}
+                count = len(readers & within & region.nodes) + any(
+                    self._leaves(region, graph.nodes[reader]) for reader in readers
+                )
+                if count:
+                    open_uses[value] = count
+            if len(open_uses) == 1 and next(iter(open_uses)).node == index:
+                yield node.outputs[0]
+
+    def _leaves(self, region: _Region, reader: Node) -> bool:
+        return reader.index not in region.nodes and reader.op not in NO_DATA
+
+
+@dataclass(frozen=True)
+class Added:
+    """A padded tensor times a constant, and the operator that adds it to the result."""
+
+    pad: Node
+    factor: Value
+    add: Node
+
+
+def skips(graph: Graph, chunk: Chunk) -> Iterator[Added]:
+    """Yield tensors that reach the result by a sum alone."""
+    for output in chunk.outputs:
+        add = graph.producer(output)
+        for operand in add.inputs if add.op == "Add" else ():
+            product = None if operand is None else graph.producer(operand)
+            if product is None or product.op != "Multiply":
+                continue
+            for port in (0, 1):
+                pad, factor = graph.producer(product.source(port)), product.source(1 - port)
+                is_only_use = pad in chunk.entries and len(graph.uses(pad.outputs[0])) == 1
+                if is_only_use and fold(graph, factor) is not None:
+                    yield Added(pad, factor, add)
