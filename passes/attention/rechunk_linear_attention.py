@@ -30,9 +30,9 @@ class RechunkLinearAttention(Pass[OpenVINOModel]):
     PyTorch computes Mamba-2 by products of matrices, for a chunk of tokens at once, and an export holds as many chunks
     as its example has: one. More tokens end with an error of the runtime, or are wrong, and a step is padded to a whole
     chunk. OpenVINO fuses no Loop of this rule, so it is written with products for all chunks, of up to 64 tokens and of
-    no more than there are, and one more product that carries states from chunk to chunk. On the CPU plugin (2026.4.1, 2
-    cores), two layers of 24 heads with states of 256 x 64 and chunks of 256 tokens, a step takes 7 ms instead of 90, and
-    a prompt of 250 tokens 54 instead of 127.
+    no more than there are, and one more product that carries states from chunk to chunk. On the CPU plugin (2026.4.1,
+    2 cores), two layers of 24 heads with states of 256 x 64 and chunks of 256 tokens, a step takes 7 ms instead of 90,
+    and a prompt of 250 tokens 54 instead of 127.
 
     Chunks are found as by `fuse-linear-attention`, by their numbers. Written are states that decay by one number a
     head, or do not, without a correction; others stay.
