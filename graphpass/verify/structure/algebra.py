@@ -62,7 +62,7 @@ class Algebra:
 
     Attributes:
         angles: Frequencies of angles that occurred.
-        neutral: Functions that round to the type which the reference computes in; they count as nothing, but for
+        neutral: Functions that round to the type which the reference computes in; they are ignored, but for
             those of positions, which a type of 16 bits confuses from 2048 or 256 on.
         define: Makes a definition of a long sum; returns its element.
     """
@@ -73,7 +73,7 @@ class Algebra:
         Args:
             angles: Frequencies of angles.
             limit: Number of expressions that are rewritten at most.
-            neutral: Functions that count as nothing.
+            neutral: Functions that are ignored.
         """
         self._left = limit
         self.angles = angles

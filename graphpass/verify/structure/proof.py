@@ -175,7 +175,7 @@ class Comparer:
         """
         assumptions: dict[str, None] = {}
         if self.rounded_to is not None:
-            assumptions[f"rounding to {self.rounded_to} counts as nothing"] = None
+            assumptions[f"rounding to {self.rounded_to} is ignored"] = None
         for model, tensors in zip(self.models, self.sides, strict=True):
             mask = model.graph.parameters.get(MASK)
             has_mask = mask is not None and mask.rank == 2 and bool(analyze_caches(model).caches)

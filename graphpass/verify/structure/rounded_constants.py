@@ -47,7 +47,7 @@ class RoundedConstants:
     def __init__(
         self, half: Half, graph: Graph, element: Callable[[Value, Index], Expr], weights: WeightDigests
     ) -> None:
-        """Read nothing yet.
+        """Read no constant yet.
 
         Args:
             half: The type to which the other model's constants are rounded.
