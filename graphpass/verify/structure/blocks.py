@@ -109,7 +109,7 @@ class ConstantBlocks:
             stored: Returns numbers of f32 as the other model stores them; as they are by default.
         """
         self._graph, self._element, self._weights = graph, element, weights
-        self._stored = stored or (lambda rows: rows)
+        self._stored = stored
         self._rows: dict[tuple[int, int], list[tuple[_Source, int]]] | None = None
         self._known: dict[int, list[_Made] | None] = {}
 
@@ -119,7 +119,9 @@ class ConstantBlocks:
         if not 2 <= len(axes) <= 3 or value.element_type not in REALS:
             return None
         if value.node not in self._known:
-            is_whole = self._weights.is_shared(graph, value) or self._weights.of(graph, value) in self._whole
+            is_whole = self._stored is None and (
+                self._weights.is_shared(graph, value) or self._weights.of(graph, value) in self._whole
+            )
             constant = None if is_whole else graph.constant(value, 1 << 62)
             self._known[value.node] = None if constant is None else self._made(_plain(constant))
         pieces = self._known[value.node]
@@ -220,7 +222,7 @@ class ConstantBlocks:
             constant = self._graph.constant(value, 1 << 62)
             if constant is None:
                 continue
-            constant = self._stored(_plain(constant))
+            constant = _plain(constant) if self._stored is None else self._stored(_plain(constant))
             for lead, matrix in enumerate(
                 constant.reshape(-1, *constant.shape[-2:]) if constant.ndim > 1 else [constant[None]]
             ):

@@ -32,7 +32,7 @@ from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.recurrences import LoopTensors
 from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
-from graphpass.verify.structure.rounded_constants import rounded_type
+from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
 
@@ -81,7 +81,7 @@ class Comparer:
         self.pairs = tuple(pairs)
         self.shared = list(never_selected(self.models, pairs))
         half = self.rounded_to = rounded_type(reference, candidate)
-        halves = _halves(reference) | ({half} if half else frozenset())
+        halves = (HALVES & types_of_products(reference).keys()) | ({half} if half else frozenset())
         self.angles = AngleTables(halves)
         limit = _LEAST_WORK + _WORK * sum(len(model.graph.nodes) for model in self.models)
         neutral = [f"round_{kind}" for kind in halves]
@@ -225,11 +225,6 @@ class Comparer:
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not any(part.op == "opaque" for part in ex.walk(left))
-
-
-def _halves(reference: Model) -> frozenset[str]:
-    """Return f16 or bf16 if the reference multiplies with weights in it."""
-    return HALVES & {node.outputs[0].element_type for node in reference.graph.of_op("MatMul", "Gemm")}
 
 
 #: Expressions that are rewritten at most: for each node, and besides. Exports of one kind take 1 to 6 a node.

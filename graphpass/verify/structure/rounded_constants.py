@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from graphpass.verify.structure.weights import Array
 
 
+def types_of_products(model: Model) -> Counter[str]:
+    """Count the products of a model by the type that they are in."""
+    return Counter(node.outputs[0].element_type for node in model.graph.of_op("MatMul", "Gemm"))
+
+
 def rounded_type(reference: Model, candidate: Model) -> Half | None:
     """Return the type of 16 bits in which most products of the candidate alone are.
 
     A single one in it is a change of its own, which a proof has to name.
     """
-    known, made = (
-        Counter(node.outputs[0].element_type for node in model.graph.of_op("MatMul", "Gemm"))
-        for model in (reference, candidate)
-    )
+    known, made = types_of_products(reference), types_of_products(candidate)
     halves: tuple[Half, ...] = ("f16", "bf16")
     return next((half for half in halves if not known[half] and 2 * made[half] > made.total()), None)
 
