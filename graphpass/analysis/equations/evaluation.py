@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping
 
 import numpy
 
-from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.symbolic.arrays import computed, is_known
 from graphpass.analysis.symbolic.constants import LARGEST_MASK
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.rounding import DTYPES, Array, typed
 from graphpass.analysis.symbolic.sizes import Sizes
-from graphpass.ir.graph import Node, Value
-from graphpass.ir.miss import MissError
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss, MissError, or_miss
 
 
 class Evaluation:
@@ -29,21 +28,20 @@ class Evaluation:
     """
 
     def __init__(
-        self, computable: Computable, sizes: Sizes, lengths: Callable[[Expr], int | None], known: Mapping[Value, Array]
+        self, graph: Graph, sizes: Sizes, lengths: Callable[[Expr], int | None], known: Mapping[Value, Array]
     ) -> None:
         """Choose the inputs.
 
         Args:
-            computable: The graph, with nodes that can be computed.
+            graph: The graph.
             sizes: Its sizes.
             lengths: Returns the number of a dimension that is not fixed, as ``sizes`` calls it.
             known: Tensors that stand for values; nothing upstream of them is computed.
         """
-        self.graph = computable.graph
+        self.graph = graph
         self._sizes = sizes
         self._lengths = lengths
-        self._arrays: dict[Value, Array] = dict(known)
-        self._is_computable = computable.from_values(known)
+        self._arrays: dict[Value, Array | Miss] = dict(known)
 
     def of(self, value: Value) -> Array:
         """Compute ``value``.
@@ -54,32 +52,35 @@ class Evaluation:
         pending = [value]
         while pending:
             current = pending[-1]
+            node = self.graph.producer(current)
             if current in self._arrays:
                 pending.pop()
-                continue
-            node = self.graph.producer(current)
-            known = None if self._is_computable(node) else self._integers(current)
-            if known is not None:
-                self._arrays[current] = known
-                continue
-            missing = [source for source in self._sources(node) if source not in self._arrays]
-            if missing:
-                pending += reversed(missing)
+            elif isinstance(missing := self._missing(node), Value):
+                pending.append(missing)
             else:
-                self._arrays[current] = self._computed(node, current)
-        return self._arrays[value]
+                result = missing or self._computed(node, current)
+                integers = self._integers(current) if isinstance(result, Miss) else None
+                self._arrays[current] = result if integers is None else integers
+        array = self._arrays[value]
+        if isinstance(array, Miss):
+            raise MissError(array.node, array.reason)
+        return array
 
-    def shape(self, value: Value) -> tuple[int, ...] | None:
-        """Return the shape of ``value``; ``None`` if it is known only after execution."""
-        array = self._arrays.get(value)
-        if array is not None:
-            return tuple(array.shape)
-        node = self.graph.producer(value)
-        if node.op != "Constant" and self._is_computable(node):
-            return None
-        shape = self._sizes.shape(value)
-        sizes = None if shape is None else [self._number(size) for size in shape]
-        return None if sizes is None or None in sizes else tuple(size for size in sizes if size is not None)
+    def _missing(self, node: Node) -> Value | Miss | None:
+        """Return the operand to compute next, or why no result of ``node`` can be computed."""
+        sources = [value for value in node.inputs if value is not None]
+        if node.op == "ShapeOf":
+            # Shapes of other tensors follow from sizes.
+            is_tried = sources[0] in self._arrays or self.graph.producer(sources[0]).op == "Constant"
+            return None if is_tried else sources[0]
+        if node.op != "Constant" and not is_known(node):
+            return Miss(node, f"{node.op} is not computed ahead")
+        # Constants last: another operand often settles that there is no result.
+        for source in sorted(sources, key=lambda source: self.graph.producer(source).op == "Constant"):
+            array = self._arrays.get(source)
+            if array is None or isinstance(array, Miss):
+                return source if array is None else array
+        return None
 
     def _number(self, size: Expr) -> int | None:
         if not is_linear(size):
@@ -103,30 +104,35 @@ class Evaluation:
             return None
         return numpy.array(numbers, DTYPES[value.element_type]).reshape(shape)
 
-    def _sources(self, node: Node) -> list[Value]:
-        if node.op == "Constant":
-            return []
-        if node.op == "ShapeOf":
-            return [] if self.shape(node.source()) is not None else [node.source()]
-        if not is_known(node):
-            raise MissError(node, f"{node.op} is not computed ahead")
-        return [value for value in node.inputs if value is not None]
-
+    @or_miss
     def _computed(self, node: Node, value: Value) -> Array:
         if value.element_type not in DTYPES:
             raise MissError(node, f"numbers of type {value.element_type} are not computed ahead")
         if node.op == "ShapeOf":
-            array: Array | None = numpy.array(self.shape(node.source()))[
+            array: Array | None = numpy.array(self._shape(node.source()))[
                 slice(node.attributes.get("start"), node.attributes.get("end"))
             ]
         elif node.op == "Constant":
             array = self._constant(value)
         else:
-            operands = {source: self._arrays[source] for source in node.inputs if source is not None}
+            known = ((source, self._arrays[source]) for source in node.inputs if source is not None)
+            operands = {source: operand for source, operand in known if not isinstance(operand, Miss)}
             array = computed(self.graph, node, value.port, operands, LARGEST_MASK)
         if array is None or numpy.ma.is_masked(array):
             raise MissError(node, f"{node.op} cannot be computed ahead")
         return typed(numpy.ma.getdata(array), value.element_type)
+
+    def _shape(self, value: Value) -> tuple[int, ...]:
+        """Return the shape of a tensor, by its sizes if it cannot be computed."""
+        array = self._arrays.get(value)
+        if array is not None and not isinstance(array, Miss):
+            return tuple(array.shape)
+        shape = self._sizes.shape(value)
+        sizes = [None] if shape is None else [self._number(size) for size in shape]
+        if None in sizes:
+            assert array is not None, "shapes of constants are known"
+            raise MissError(array.node, array.reason)
+        return tuple(size for size in sizes if size is not None)
 
     def _constant(self, value: Value) -> Array | None:
         try:

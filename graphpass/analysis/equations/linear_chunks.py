@@ -13,7 +13,6 @@ from itertools import permutations, product
 import numpy
 
 from graphpass.analysis.equations.chunk_regions import Chunk, skips
-from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run, Skip
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
@@ -56,7 +55,6 @@ class _Shown:
         self._sources = [pad.source() for pad in chunk.entries if self._skip is None or pad != self._skip.pad]
         if not _VECTORS <= len(self._sources) <= _VECTORS + _SCALARS:
             raise MissError(self._node, f"it follows from {len(self._sources)} tensors of all tokens")
-        computable = Computable(graph)
         self._lengths: list[int] = []
         self._drawn: list[dict[Value, Array]] = []
         self._runs: list[Evaluation] = []
@@ -65,7 +63,7 @@ class _Shown:
             drawn = self._draw(length)
             self._lengths.append(length)
             self._drawn.append(drawn)
-            self._runs.append(Evaluation(computable, sizes, self._numbers(length), drawn))
+            self._runs.append(Evaluation(graph, sizes, self._numbers(length), drawn))
 
         for length in _LENGTHS:
             run(length)

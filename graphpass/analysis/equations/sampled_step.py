@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import Length, step_lengths
-from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.rounding import Array
@@ -43,4 +42,4 @@ def evaluation_at(model: Model, step: SampledStep, known: Mapping[Value, Array])
         length = lengths.get(dimension)
         return None if length is None else int(getattr(step, length))
 
-    return Evaluation(model.analysis(find_computable), model.analysis(infer_sizes), number, known)
+    return Evaluation(model.graph, model.analysis(infer_sizes), number, known)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy
 
-from graphpass.analysis.equations.computable import Computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions, offset
 from graphpass.analysis.symbolic.expressions import Expr
@@ -174,9 +173,8 @@ class LoopNumbers:
             sizes = [length if (value, axis) in sliced else size for axis, size in enumerate(sizes)]
             return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
 
-        computable = Computable(loop.graph)
         sources = {value: drawn(value) for value in loop.sources}
-        before = Evaluation(computable, self._sizes, number, sources)
+        before = Evaluation(loop.graph, self._sizes, number, sources)
 
         def start(value: Value) -> Array:
             is_filled = loop.graph.producer(loop.graph.look_through(value, LAYOUT)).op in _FILLED
@@ -193,7 +191,7 @@ class LoopNumbers:
                 elif node.op == "Sliced":
                     place = [turn] if node.attributes["keeps_axis"] else turn
                     values[node.outputs[0]] = sources[node.source()].take(place, node.attributes["axis"])
-            tokens.append(Evaluation(computable, self._sizes, number, values))
+            tokens.append(Evaluation(loop.graph, self._sizes, number, values))
             for node in loop.exits:
                 if node.op == "Stacked":
                     stacked[node.outputs[0]].append(tokens[-1].of(node.source()))

@@ -10,7 +10,6 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graphpass.analysis.equations.computable import find_computable
 from graphpass.analysis.equations.evaluation import Evaluation
 from graphpass.analysis.symbolic.arrays import computed
 from graphpass.analysis.symbolic.equal_sizes import dimension
@@ -32,7 +31,7 @@ def evaluated(nodes, given, constants=(), lengths=None):
     model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     inputs = {model.graph.parameters[name]: value for name, value in given.items()}
     known = {dimension(name): length for name, length in dict(lengths or {}).items()}
-    evaluation = Evaluation(model.analysis(find_computable), model.analysis(infer_sizes), known.get, inputs)
+    evaluation = Evaluation(model.graph, model.analysis(infer_sizes), known.get, inputs)
     return evaluation.of(model.graph.nodes[-1].source())
 
 
