@@ -6,10 +6,10 @@ import itertools
 
 from graphpass.analysis.attention.mask import BATCH, LENGTH
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Elements
-from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.operators import KEEPS_ORDER, SHAPE_READERS, SLICES
+from graphpass.ir.operators import SHAPE_READERS, SLICES
 from graphpass.ir.values import INTEGERS
 
 #: Most whole numbers of a tensor that may be a shape.
@@ -29,9 +29,7 @@ def reached(elements: Elements, sources: set[int], stops: set[int]) -> set[int]:
     graph, indices = elements.graph, set(sources)
     for node in graph.nodes:
         follows = any(value is not None and value.node in indices and value.node not in stops for value in node.inputs)
-        if follows and not (
-            sizes_new_tokens(elements, node) or _counts_on(graph, node, indices) or _takes_new(graph, node, indices)
-        ):
+        if follows and not (sizes_new_tokens(elements, node) or _keeps_new(elements, node)):
             indices.add(node.index)
     return indices - stops
 
@@ -55,40 +53,19 @@ def _is_of_new_tokens(elements: Elements, value: Value) -> bool:
     )
 
 
-def _counts_on(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Return whether ``node`` counts on from a length by steps independent of the past."""
-    if node.op != "Range" or fold_scalar(graph, node.inputs[2]) != 1:
+def _keeps_new(elements: Elements, node: Node) -> bool:
+    """Return whether ``node`` counts new tokens after the past, or keeps their entries alone."""
+    if node.op not in SLICES | {"Range"}:
         return False
-    start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (0, 1))
-    end = graph.producer(stop)
-    if end.op != "Add":
+    result = node.outputs[0]
+    try:
+        if node.op == "Range":
+            return elements.shape(result) == (LENGTH,)
+        before, after, starts = (elements.shape(value) for value in (node.source(), result, node.source(1)))
+    except UnknownError:
         return False
-    first, second = (graph.look_through(end.source(port), KEEPS_ORDER) for port in (0, 1))
-    return (first == start and second.node not in reached) or (second == start and first.node not in reached)
-
-
-def _takes_new(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Return whether ``node`` keeps as many last entries as there are new tokens."""
-    cuts = fold_cuts(graph, node)
-    if len(cuts) != 1 or not cuts[0].reaches_end:
-        return _drops_past(graph, node, reached)
-    start = graph.producer(graph.look_through(node.source(1), KEEPS_ORDER))
-    factors = [graph.look_through(value, KEEPS_ORDER) for value in start.inputs if value is not None]
-    counts = [value for value in factors if fold_scalar(graph, value) != -1]
-    if start.op not in {"Negative", "Multiply"} or len(factors) > 2 or len(counts) != 1:
+    changed = [(old, new) for old, new in zip(before, after, strict=False) if old is not new]
+    if len(changed) != 1 or changed[0][1] is not LENGTH or starts not in {(), (ONE,)}:
         return False
-    return counts[0].node not in reached and graph.producer(counts[0]).op in SLICES | SHAPE_READERS | {"Gather"}
-
-
-def _drops_past(graph: Graph, node: Node, reached: set[int]) -> bool:
-    """Return whether ``node`` slices from ``total - new`` to ``total``, its source's size, as extend-mask-to-past."""
-    if node.op != "Slice":
-        return False
-    start, stop = (graph.look_through(node.source(port), KEEPS_ORDER) for port in (1, 2))
-    total = graph.producer(stop)
-    sizes = graph.producer(total.source()) if total.op == "Gather" else total
-    begin = graph.producer(start)
-    if begin.op != "Subtract" or sizes.op != "ShapeOf" or sizes.source() != node.source():
-        return False
-    first, new = (graph.look_through(value, KEEPS_ORDER) for value in begin.inputs[:2] if value is not None)
-    return first == stop and new.node not in reached
+    start = elements.of(node.source(1), (ZERO,) * len(starts))
+    return start in {ex.negative(LENGTH), ex.subtract(changed[0][0], LENGTH)}
