@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.alibi import alibi_slopes
@@ -244,7 +244,7 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
     if node.op == "SparseAttention":
         raise UnknownError("the blocks that it attends to are not read")
     ports = OPERATORS[node.op]
-    yield None, _by_attributes(elements, node, scope)
+    yield None, visible_by_attributes(node, scope, lambda value: _of_row(elements, value, scope))
     if node.op == "ScaledDotProductAttention" and ports.hides_later(node):
         # OpenVINO does not read the mask of causal attention.
         return
@@ -274,8 +274,17 @@ def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
     return elements.of(mask.value, tuple(places))
 
 
-def _by_attributes(elements: Elements, node: Node, scope: Scope) -> Expr:
-    """Return the condition that an operator's attributes and lengths make."""
+def visible_by_attributes(node: Node, scope: Scope, of_row: Callable[[Value], Expr]) -> Expr:
+    """Return the condition that an operator's attributes and lengths make.
+
+    Args:
+        node: The operator.
+        scope: The indices that the condition is of.
+        of_row: Returns the row's element of an input with lengths.
+
+    Raises:
+        UnknownError: Kernels disagree on it.
+    """
     ports = OPERATORS[node.op]
     position, visible = scope.position, TRUE
     is_causal = ports.hides_later(node)
@@ -285,12 +294,12 @@ def _by_attributes(elements: Elements, node: Node, scope: Scope) -> Expr:
         value = node.input(port)
         if value is None:
             continue
-        count = _of_row(elements, value, scope)
+        count = of_row(value)
         # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
         count = ex.add(count, ONE) if node.op == "GroupQueryAttention" else count
         visible = ex.conjunction(visible, ex.less(scope.key, count))
         new_tokens = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
-        new = scope.query.args[1] if new_tokens is None else _of_row(elements, new_tokens, scope)
+        new = scope.query.args[1] if new_tokens is None else of_row(new_tokens)
         position = ex.add(ex.subtract(count, new), scope.query)
     if is_causal:
         visible = ex.conjunction(visible, ex.at_most(scope.key, position))

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import numpy
 
-from graphpass.analysis.attention.operators import operator_window
+from graphpass.analysis.attention.mask import Scope, visible_by_attributes
 from graphpass.analysis.attention.types import OPERATORS, Mask
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.angles import Angles, PositionTable
 from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.equations.mask_operands import MaskOperands, operator_lengths
+from graphpass.analysis.equations.mask_operands import MaskOperands
 from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.elements import UnknownError
+from graphpass.analysis.symbolic.evaluate import arrays_at
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.rounding import DTYPES, Array
-from graphpass.ir.graph import Node
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import PAST_LENGTH
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
-from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.values import MASKED_BELOW
 
 
@@ -84,32 +87,22 @@ def columns_at(angles: Angles, step: SampledStep, evaluation: Evaluation) -> Arr
 
 def _by_attributes(node: Node, step: SampledStep, evaluation: Evaluation) -> Array:
     """Return 0 at positions that an operator sees by itself, -inf at others, ``[batch or 1, 1, length, total]``."""
-    keys: Array = numpy.arange(step.total)
-    queries: Array = numpy.arange(step.past, step.total)[:, None]
-    seen = numpy.ones((1, 1, step.length, step.total), bool)
+    shape = 1, 1, step.length, step.total
     if node.op not in OPERATORS:
-        return numpy.where(seen, 0.0, -numpy.inf)
-    is_causal = OPERATORS[node.op].hides_later(node)
-    if is_causal and node.op == "ScaledDotProductAttention" and step.past:
-        raise MissError(node, "kernels disagree on causal attention after a past")
-    for value in operator_lengths(node):
-        counted = evaluation.of(value).reshape(-1, 1, 1, 1)
-        # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
-        counted = counted + 1 if node.op == "GroupQueryAttention" else counted
-        seen = seen & (keys < counted)
-        queries = numpy.arange(step.length)[:, None] + (counted - _new_tokens(node, step, evaluation))
-    if is_causal:
-        seen = seen & (keys <= queries)
-    window = operator_window(node)
-    if window is not None:
-        seen = seen & (keys > queries - window)
-    return numpy.where(seen, 0.0, -numpy.inf)
+        return numpy.zeros(shape)
+    query, key = ex.index("query", number(step.length)), ex.index("key", number(step.total))
+    values = {query: numpy.arange(step.length)[:, None], key: numpy.arange(step.total)}
 
+    def of_row(value: Value) -> Expr:
+        row = ex.length(value.name)
+        values[row] = evaluation.of(value).reshape(-1, 1, 1, 1)
+        return row
 
-def _new_tokens(node: Node, step: SampledStep, evaluation: Evaluation) -> Array | int:
-    """Return the number of new tokens of each row, ``[batch, 1, 1, 1]`` if they differ."""
-    new_tokens = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
-    return step.length if new_tokens is None else evaluation.of(new_tokens).reshape(-1, 1, 1, 1)
+    try:
+        visible = visible_by_attributes(node, Scope(ZERO, ZERO, query, key), of_row)
+    except UnknownError as error:
+        raise MissError(node, str(error)) from error
+    return numpy.where(arrays_at(visible, values), numpy.zeros(shape), -numpy.inf)
 
 
 def _added(mask: Mask, step: SampledStep, evaluation: Evaluation) -> Array:
