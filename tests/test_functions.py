@@ -18,11 +18,7 @@ OPTIONS = {
 }
 
 #: To be split.
-LONG = {
-    "graphpass/jobs/convert.py:_convert",
-    "graphpass/verify/lockstep.py:_compare",
-    "graphpass/verify/structure/attention.py:_group_query",
-}
+LONG = {"graphpass/jobs/convert.py:_convert", "graphpass/verify/lockstep.py:_compare"}
 
 #: To get a dataclass of settings.
 MANY = {

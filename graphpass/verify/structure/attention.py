@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.mask import attention_mask
@@ -147,15 +147,13 @@ def _attention(element: Element) -> Steps:
     Source: onnx.defs; docs/ContribOperators.md of ONNX Runtime.
     """
     node, index = element.node, element.index
-    heads = operator_heads(node)
     if any(node.input(port) is not None for port in _UNREAD.get(node.op, ())):
         raise UnknownError("it adds to projections or keeps its cache in a buffer")
     if node.input(1) is None or node.input(2) is None:
         raise UnknownError("keys and values are not inputs of their own")
-    if not (heads.heads and heads.key_heads and heads.head_dim and heads.value_head_dim):
-        raise UnknownError("its heads are not known")
-    query, key = (_operand(node, port, heads.head_dim) for port in (0, 1))
-    operands = {1: key, 2: _operand(node, 2, heads.value_head_dim)}
+    *_, size, value_size = _known_heads(node)
+    query, key = (_operand(node, port, size) for port in (0, 1))
+    operands = {1: key, 2: _operand(node, 2, value_size)}
     pasts = {state.present: node.input(state.past) for state in STATE_OPERATORS[node.op]}
 
     def present(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
@@ -171,25 +169,42 @@ def _attention(element: Element) -> Steps:
         return (yield from present(element.value.port, *index))
     if element.value.port:
         raise UnknownError("its products are read")
-    width = number(heads.value_head_dim)
-    if is_merged := len(index) == 3:
-        row, token = index[:2]
-        # By quotients, parts of joined projections would not be known.
-        head, channel = ex.index("head", number(heads.heads)), ex.index("of head", width)
-    else:
-        row, head, token, channel = index
     past = pasts[1]
     keys = ex.add(ZERO if past is None else element.elements.shape(past)[2], key.length(element))
+    return (yield from _by_heads(element, keys, lambda *place: _read(query.place(*place)), present))
+
+
+def _known_heads(node: Node) -> tuple[int, int, int, int]:
+    """Return the number of heads of query and keys, and sizes of keys and values."""
+    heads = operator_heads(node)
+    value_size = heads.head_dim if node.op == "GroupQueryAttention" else heads.value_head_dim
+    if not (heads.heads and heads.key_heads and heads.head_dim and value_size):
+        raise UnknownError("its heads are not known")
+    return heads.heads, heads.key_heads, heads.head_dim, value_size
+
+
+def _by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present: Callable[..., Steps]) -> Steps:
+    """Return an element of a result in heads, which may be merged.
+
+    ``asked`` gives elements of the query, ``present`` those of ``keys`` keys (1) and values (2).
+    """
+    heads, key_heads, size, width = map(number, _known_heads(element.node))
+    if is_merged := len(element.index) == 3:
+        row, token, merged = element.index
+        # By quotients, parts of joined projections would not be known.
+        head, channel = ex.index("head", heads), ex.index("of head", width)
+    else:
+        row, head, token, channel = element.index
     along = ZERO if keys is ONE else ex.index("key", keys)
-    within = ex.index("channel", number(heads.head_dim))
-    own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
-    asked = yield query.place(row, head, token, within)
-    of_key = yield from present(1, row, own, along, within)
-    score = _score(element, asked, of_key, within)
+    within = ex.index("channel", size)
+    own = ex.floor_divide(head, ex.floor_divide(heads, key_heads))
+    query = yield from asked(row, head, token, within)
+    key = yield from present(1, row, own, along, within)
+    score = _score(element, query, key, within)
     result = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
     if not is_merged:
         return result
-    return ex.substitute(result, dict(zip((head, channel), digits(index[2], width), strict=True)))
+    return ex.substitute(result, dict(zip((head, channel), digits(merged, width), strict=True)))
 
 
 #: Inputs of caches in buffers, whose size is not the past's.
@@ -245,15 +260,13 @@ def _group_query(element: Element) -> Steps:
     node, attributes = element.node, element.node.attributes
     if any(attributes.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
         raise UnknownError("its cache is quantized")
-    heads = operator_heads(node)
-    if not (heads.heads and heads.key_heads and heads.head_dim):
-        raise UnknownError("its heads are not known")
-    size = number(heads.head_dim)
-    norms = [_norm_inside(node, port, count) for port, count in enumerate((heads.heads, heads.key_heads))]
+    count, key_count, head_dim, _ = _known_heads(node)
+    size = number(head_dim)
+    norms = [_norm_inside(node, port, heads) for port, heads in enumerate((count, key_count))]
     query = _Heads(node.source(0), size, norm=norms[0])
     if node.input(1) is None:
-        key = _Heads(node.source(0), size, number(heads.heads), norm=norms[1])
-        value = _Heads(node.source(0), size, number(heads.heads + heads.key_heads))
+        key = _Heads(node.source(0), size, number(count), norm=norms[1])
+        value = _Heads(node.source(0), size, number(count + key_count))
     else:
         key, value = _Heads(node.source(1), size, norm=norms[1]), _Heads(node.source(2), size)
     length = element.shape(0)[1]
@@ -270,15 +283,15 @@ def _group_query(element: Element) -> Steps:
             return (yield node.source(9), (row, token))
         return ex.add((yield from start(row)), token)
 
+    def read(operand: _Heads, row: Expr, head: Expr, token: Expr, channel: Expr) -> Steps:
+        if operand is not value and attributes.get("do_rotary"):
+            at = yield from position(row, token)
+            return (yield from _turned(element, operand, (row, head, token), channel, at))
+        return (yield from _normed(element, operand, (row, head, token), channel))
+
     def present(port: int, row: Expr, head: Expr, place: Expr, channel: Expr) -> Steps:
         before = yield from start(row)
-        token = ex.subtract(place, before)
-        read = key if port == 1 else value
-        if port == 1 and attributes.get("do_rotary"):
-            at = yield from position(row, token)
-            new = yield from _turned(element, read, (row, head, token), channel, at)
-        else:
-            new = yield from _normed(element, read, (row, head, token), channel)
+        new = yield from read(key if port == 1 else value, row, head, ex.subtract(place, before), channel)
         if past is ZERO:
             return new
         old = yield node.source(2 + port), (row, head, place, channel)
@@ -288,21 +301,8 @@ def _group_query(element: Element) -> Steps:
         return (yield from present(element.value.port, *element.index))
     if element.value.port:
         raise UnknownError("its products are read")
-    row, token, merged = element.index
-    # By quotients, parts of joined projections would not be known.
-    head, channel = ex.index("head", number(heads.heads)), ex.index("of head", size)
     keys = ex.add(past, length) if node.outputs[1:] == () else element.elements.shape(node.outputs[1])[2]
-    along, within = ex.index("key", keys), ex.index("channel", size)
-    own = ex.floor_divide(head, number(heads.heads // heads.key_heads))
-    if attributes.get("do_rotary"):
-        at = yield from position(row, token)
-        asked = yield from _turned(element, query, (row, head, token), within, at)
-    else:
-        asked = yield from _normed(element, query, (row, head, token), within)
-    of_key = yield from present(1, row, own, along, within)
-    score = _score(element, asked, of_key, within)
-    result = yield from _attended(element, score, along, head, present(2, row, own, along, channel))
-    return ex.substitute(result, dict(zip((head, channel), digits(merged, size), strict=True)))
+    return (yield from _by_heads(element, keys, lambda *place: read(query, *place), present))
 
 
 _QUANTIZED = ("k_quant_type", "v_quant_type")

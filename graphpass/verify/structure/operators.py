@@ -8,6 +8,7 @@ from functools import reduce
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.operators.reductions import product_term, reduced_axes, summed_size, unreduced
 from graphpass.analysis.symbolic.places import digits, regrouped
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
@@ -21,23 +22,9 @@ from graphpass.verify.structure.tensors import Steps, as_function, closed, defin
 
 def _product(element: Element, swaps: tuple[bool, bool]) -> Steps:
     """Sum products of rows of the first operand and columns of the second."""
-    node, own = element.node, element.index
-    sizes = element.shape(0), element.shape(1)
-    if min(map(len, sizes)) < 2:
-        raise UnknownError("it multiplies a vector")
-    count = sizes[0][-2 if swaps[0] else -1]
+    count = summed_size(element, swaps)
     bound = ZERO if count is ONE else ex.index("k", count)
-    row, column = own[-2:]
-    ends = (bound, row) if swaps[0] else (row, bound), (column, bound) if swaps[1] else (bound, column)
-    factors = []
-    for port in (0, 1):
-        batch = sizes[port][:-2]
-        start = len(own) - 2 - len(batch)
-        if start < 0:
-            raise UnknownError("an operand has more axes than the result")
-        leading = tuple(ZERO if size is ONE else index for size, index in zip(batch, own[start:-2], strict=True))
-        factors.append((yield node.source(port), (*leading, *ends[port])))
-    body = ex.multiply(*factors)
+    body = yield from product_term(element, swaps, bound)
     return body if bound is ZERO else definitions_of(element).sum(body, bound)
 
 
@@ -68,29 +55,16 @@ def _gemm(element: Element) -> Steps:
 
 
 def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
-    node, sizes = element.node, element.shape(0)
-    has_axes = "axes" in node.attributes or node.input(1) is not None
-    reduced = (yield from element.axes()) if has_axes else range(len(sizes))
-    axes = {axis % len(sizes) for axis in reduced}
-    keeps = len(element.index) == len(sizes)
-    kept = iter(element.index)
-    places, bounds, total = [], [], ONE
-    for axis, size in enumerate(sizes):
-        own = next(kept) if keeps or axis not in axes else ZERO
-        if axis not in axes:
-            places.append(own)
-        elif size is ONE:
-            places.append(ZERO)
-        else:
-            bounds.append(ex.index(f"k{axis}", size))
-            places.append(bounds[-1])
-            total = ex.multiply(total, size)
-    body = yield node.source(), tuple(places)
+    sizes = element.shape(0)
+    axes = yield from reduced_axes(element)
+    places = {axis: ZERO if sizes[axis] is ONE else ex.index(f"k{axis}", sizes[axis]) for axis in axes}
+    body = yield element.node.source(), unreduced(element, places)
     body = ex.multiply(body, body) if squares else body
+    bounds = [place for place in places.values() if place is not ZERO]
     if not bounds:
         return body
     result = definitions_of(element).sum(body, *bounds)
-    return ex.divide(result, total) if mean else result
+    return ex.divide(result, reduce(ex.multiply, (bound.args[1] for bound in bounds))) if mean else result
 
 
 def _reduction(mean: bool = False, squares: bool = False) -> Rule:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 
 #: Elements of the largest axis that a sum or product is written out along.
@@ -26,63 +26,87 @@ def _cum_sum(element: Element) -> Steps:
     return ex.running_sum(ex.choose(body, ONE, ZERO) if body.sort == "bool" else body, bound, element.index[axis])
 
 
+def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
+    """Return the axes that a reduction works along, rising."""
+    rank, node = len(element.shape(0)), element.node
+    has_axes = "axes" in node.attributes or node.input(1) is not None
+    axes = (yield from element.axes()) if has_axes else range(rank)
+    return sorted({axis % rank for axis in axes})
+
+
+def unreduced(element: Element, along: Mapping[int, Expr]) -> Index:
+    """Return the index into the operand of a reduction, with places ``along`` the axes that it works along."""
+    rank = len(element.shape(0))
+    own = [place for axis, place in enumerate(element.index) if len(element.index) < rank or axis not in along]
+    kept = iter(own)
+    return tuple(along[axis] if axis in along else next(kept) for axis in range(rank))
+
+
 def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule:
     def rule(element: Element) -> Steps:
-        node, sizes = element.node, element.shape(0)
-        has_axes = "axes" in node.attributes or node.input(1) is not None
-        reduced = (yield from element.axes()) if has_axes else range(len(sizes))
-        axes = {axis % len(sizes) for axis in reduced}
-        keeps = len(element.index) == len(sizes)
-        kept = iter(element.index)
-        places = []
-        for axis in range(len(sizes)):
-            own = next(kept) if keeps or axis not in axes else ZERO
-            places.append(ZERO if axis in axes else own)
-        along = [axis for axis in sorted(axes) if sizes[axis] is not ONE]
+        source, sizes = element.node.source(), element.shape(0)
+        axes = yield from reduced_axes(element)
+        along = [axis for axis in axes if sizes[axis] is not ONE]
+        places = dict.fromkeys(axes, ZERO)
         if not along:
-            return (yield node.source(), tuple(places))
-        count = sizes[along[0]].as_number
-        if len(along) > 1 or not (sums or (isinstance(count, int) and count <= _MOST_TERMS)):
+            return (yield source, unreduced(element, places))
+        (first, *more), count = along, sizes[along[0]].as_number
+        is_small = isinstance(count, int) and count <= _MOST_TERMS
+        if more or not (sums or is_small):
             raise UnknownError("it reduces axes of unknown size")
-        if isinstance(count, int) and count <= _MOST_TERMS:
+        if is_small:
             terms = []
-            for place in range(count):
-                places[along[0]] = number(place)
-                terms.append((yield node.source(), tuple(places)))
+            for place in map(number, range(int(count or 0))):
+                terms.append((yield source, unreduced(element, places | {first: place})))
             return reduce(function, terms)
-        bound = ex.index("summed", sizes[along[0]])
-        places[along[0]] = bound
-        body = yield node.source(), tuple(places)
+        bound = ex.index("summed", sizes[first])
+        body = yield source, unreduced(element, places | {first: bound})
         if body.sort == "real":
             raise UnknownError("it sums real numbers")
-        return ex.running_sum(body, bound, ex.subtract(sizes[along[0]], ONE))
+        return ex.running_sum(body, bound, ex.subtract(sizes[first], ONE))
 
     return rule
 
 
+def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Steps:
+    """Return one term of a product of matrices: of a row and a column, at ``bound``.
+
+    Args:
+        element: The element of the product.
+        swaps: Whether the last two axes of each operand are swapped.
+        bound: Place along the axis that is summed.
+    """
+    row, column = element.index[-2:]
+    ends = (bound, row) if swaps[0] else (row, bound), (column, bound) if swaps[1] else (bound, column)
+    factors = []
+    for port in (0, 1):
+        batch = element.shape(port)[:-2]
+        start = len(element.index) - 2 - len(batch)
+        if start < 0:
+            raise UnknownError("an operand has more axes than the result")
+        places = zip(batch, element.index[start:-2], strict=True)
+        leading = tuple(ZERO if size is ONE else place for size, place in places)
+        factors.append((yield element.node.source(port), (*leading, *ends[port])))
+    return ex.multiply(*factors)
+
+
+def summed_size(element: Element, swaps: tuple[bool, bool]) -> Expr:
+    """Return the size of the axis that a product of matrices sums along."""
+    if min(len(element.shape(0)), len(element.shape(1))) < 2:
+        raise UnknownError("it multiplies a vector")
+    return element.shape(0)[-2 if swaps[0] else -1]
+
+
 def _matmul(element: Element) -> Steps:
     """Multiply along an axis of few elements, as frequencies and positions are."""
-    node, own = element.node, element.own_shape
-    sizes = element.shape(0), element.shape(1)
-    if min(map(len, sizes)) < 2:
-        raise UnknownError("it multiplies a vector")
-    swapped = bool(node.attributes["transpose_a"]), bool(node.attributes["transpose_b"])
-    count = sizes[0][-2 if swapped[0] else -1].as_number
+    attributes = element.node.attributes
+    swaps = bool(attributes["transpose_a"]), bool(attributes["transpose_b"])
+    count = summed_size(element, swaps).as_number
     if not isinstance(count, int) or count > _MOST_TERMS:
         raise UnknownError("it sums along an axis of many elements")
-    row, column = element.index[-2:]
     total: Expr = ZERO
     for place in map(number, range(count)):
-        ends = (place, row) if swapped[0] else (row, place), (column, place) if swapped[1] else (place, column)
-        factors = []
-        for port in (0, 1):
-            batch = sizes[port][:-2]
-            start = len(own) - 2 - len(batch)
-            leading = tuple(
-                ZERO if size is ONE else index for size, index in zip(batch, element.index[start:-2], strict=True)
-            )
-            factors.append((yield node.source(port), (*leading, *ends[port])))
-        total = ex.add(total, ex.multiply(*factors))
+        total = ex.add(total, (yield from product_term(element, swaps, place)))
     return total
 
 
