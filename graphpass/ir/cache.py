@@ -104,6 +104,16 @@ class Cache:
             for axis, size in enumerate(self.shape)
         )
 
+    def size(self, axis: int | None) -> int | None:
+        """Return the size of an axis; ``None`` if it is not fixed."""
+        size = self.shape[axis] if self.shape is not None and axis is not None else None
+        return size if isinstance(size, int) else None
+
+    @property
+    def capacity(self) -> int | None:
+        """Return the number of positions that it has room for; ``None`` if that is not fixed."""
+        return self.size(self.axes.sequence)
+
     @property
     def index(self) -> int | None:
         """Last number in its name; some exporters count layers, some caches of one kind."""
@@ -194,6 +204,11 @@ class AttentionBlock:
     window: int | None = None
     window_in: Literal["state", "mask"] | None = None
 
+    @property
+    def is_windowed(self) -> bool:
+        """Return whether it has a window, perhaps of unknown size."""
+        return self.window is not None or self.window_in is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -228,6 +243,12 @@ class Inventory:
         if "kv" in kinds:
             return "kv"
         return "linear" if "linear" in kinds else "none"
+
+    @property
+    def windowed(self) -> frozenset[str | None]:
+        """Return the names of the caches that keep no more than a window."""
+        blocks = [block for block in self.attention if block.window_in == "state"]
+        return frozenset(name for block in blocks for name in (block.key, block.value))
 
     def cache(self, name: str) -> Cache:
         """Return the cache called ``name``; raise `KeyError` if there is none."""

@@ -145,7 +145,10 @@ class StatefulTarget(Target):
             *_if(inventory.of_kind("linear"), "widen-conv-window"),
             *_if(self.cache == "reorder", self.insert_reorder),
             *_if(first is not None, "keep-cross-caches"),
-            *_if(self.hides_positions and _has_windows(inventory), "window-from-positions{required=false}"),
+            *_if(
+                self.hides_positions and any(block.is_windowed for block in inventory.attention),
+                "window-from-positions{required=false}",
+            ),
             *_if(self.cuts_logits, "last-logits"),
             "set-runtime-options",  # before passes that ask whether activations are scaled
             *self.after_stateful,
@@ -194,10 +197,6 @@ def _has_recurrences(model: Model) -> bool:
 def _pads(model: Model) -> bool:
     """Return whether tokens may be padded to a chunk."""
     return any(True for _ in model.graph.of_op("Pad"))
-
-
-def _has_windows(inventory: Inventory) -> bool:
-    return any(block.window is not None or block.window_in is not None for block in inventory.attention)
 
 
 def _to_openvino(model: Model) -> list[str]:

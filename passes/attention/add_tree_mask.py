@@ -109,8 +109,7 @@ def _why_no_tree(cache: Cache) -> str | None:
         return "each token's state follows that of the token before it"
     if cache.kind == "unknown":
         return "it is not known what it is"
-    axis = cache.axes.sequence if cache.kind == "kv" else None
-    if axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int):
+    if cache.kind == "kv" and cache.capacity is not None:
         return "its capacity is fixed, so that new tokens are not its last positions"
     return None
 
@@ -144,8 +143,7 @@ def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str
     """Report a user of places in the cache, in which branches follow one another."""
     if block.mask is None:
         return "it is not known what its mask is made of"
-    is_windowed = block.window is not None or block.window_in is not None
-    if is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):
+    if block.is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):
         return "its window counts places in the cache, where branches lie one after the other"
     biases = [called for part, called in (("alibi", "ALiBi"), ("bias", "a bias")) if part in block.mask]
     return f"{biases[0]} on its scores counts positions of the cache" if biases else None

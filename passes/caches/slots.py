@@ -30,17 +30,13 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
     names = {port.name for port in model.inputs}
     if taken := sorted(names & {SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH}):
         raise PreconditionError("GP319", f"the model has the input {taken[0]} already")
-    windowed = {
-        name for block in inventory.attention if block.window_in == "state" for name in (block.key, block.value)
-    }
     for cache in caches:
-        axis = cache.axes.sequence
         reason = None
-        if axis is None:
+        if cache.axes.sequence is None:
             reason = "it is not known which axis its positions are on"
-        elif cache.shape is not None and isinstance(cache.shape[axis], int):
+        elif cache.capacity is not None:
             reason = "its capacity is fixed: a mask or length makes its sequence shorter, no cut"
-        elif cache.name in windowed:
+        elif cache.name in inventory.windowed:
             reason = "it keeps no more than a window, so that what was dropped cannot come back"
         if reason is not None:
             raise UnsupportedError("GP365", f"positions of cache {cache.name} cannot be moved or cut: {reason}")

@@ -87,8 +87,7 @@ class StaticCache(Pass[OnnxModel]):
 
 
 def _is_fixed(cache: Cache) -> bool:
-    axis = cache.axes.sequence
-    return axis is None or cache.shape is None or isinstance(cache.shape[axis], int)
+    return cache.axes.sequence is None or cache.shape is None or cache.capacity is not None
 
 
 def _is_inside(graph: Graph, cache: Cache, maker: Node, op: str) -> bool:

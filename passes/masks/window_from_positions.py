@@ -92,7 +92,7 @@ def _windows(model: Model, *, of_operators: bool) -> Iterator[Window | Unsupport
     windows = {window.node.name: window for window in find_windows(model)}
     attributes = {node.name for node in model.graph.nodes if operator_window(node) is not None}
     for block in analyze_caches(model).attention:
-        if (block.window is None and block.window_in is None) or (block.node in attributes and not of_operators):
+        if not block.is_windowed or (block.node in attributes and not of_operators):
             continue
         window = windows.get(block.node)
         obstacle = None if window is None else window.obstacle

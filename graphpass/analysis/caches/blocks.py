@@ -96,7 +96,7 @@ def _with_caches(
     if key is not None:
         block = replace(block, key=key.name)
         if key.axes.heads is not None:
-            heads, size = _size_of(key, key.axes.heads), _size_of(key, key.axes.head_dim)
+            heads, size = key.size(key.axes.heads), key.size(key.axes.head_dim)
             block = replace(block, key_heads=heads or block.key_heads, head_dim=block.head_dim or size)
         if (kept := windows.get(key.name)) is not None:
             window = kept if isinstance(kept, int) and block.window is None else block.window
@@ -104,10 +104,5 @@ def _with_caches(
     if value is not None:
         block = replace(block, value=value.name)
         if block.value_head_dim is None and value.axes.heads is not None:
-            block = replace(block, value_head_dim=_size_of(value, value.axes.head_dim))
+            block = replace(block, value_head_dim=value.size(value.axes.head_dim))
     return replace(block, layer=layers.pop() if len(layers) == 1 else None)
-
-
-def _size_of(cache: Cache, axis: int | None) -> int | None:
-    size = cache.shape[axis] if cache.shape is not None and axis is not None else None
-    return size if isinstance(size, int) else None

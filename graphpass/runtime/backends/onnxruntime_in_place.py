@@ -10,7 +10,6 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.runtime.backends.fixed_capacity import FixedCapacityStore, cache_memory
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
-from graphpass.runtime.sessions.cache_store import has_capacity, windowed
 from graphpass.runtime.sessions.inputs import Array, StepInputs
 
 #: Operators that write into the memory of a cache if past and present are one.
@@ -35,9 +34,8 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
             return None
         if {use.node for use in graph.uses(reads[cache.read].outputs[0]) if use.node.op != "ShapeOf"} != {maker}:
             return None
-        sizes.add((cache.shape or ())[cache.axes.sequence] if cache.axes.sequence is not None else None)
-    size = sizes.pop() if len(sizes) == 1 and not windowed(inventory) else None
-    return size if isinstance(size, int) else None
+        sizes.add(cache.capacity)
+    return sizes.pop() if len(sizes) == 1 and not inventory.windowed else None
 
 
 def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
@@ -45,8 +43,8 @@ def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
     graph = model.graph
     pasts = [graph.reads[cache.read].outputs[0] for cache in inventory.caches if cache.kind == "kv" and cache.write]
     is_alone = all({use.node.op for use in graph.uses(past)} == {"GroupQueryAttention"} for past in pasts)
-    is_whole = bool(pasts) and len(pasts) == len(inventory.caches) and not windowed(inventory)
-    return is_alone and is_whole and not any(has_capacity(cache) for cache in inventory.caches)
+    is_whole = bool(pasts) and len(pasts) == len(inventory.caches) and not inventory.windowed
+    return is_alone and is_whole and not any(cache.capacity is not None for cache in inventory.caches)
 
 
 class OnnxRuntimeInPlaceStore(FixedCapacityStore):

@@ -11,7 +11,7 @@ from graphpass.ir.types import shape_text
 from graphpass.runtime.backends.buffers import CacheBuffer
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
-from graphpass.runtime.sessions.cache_store import CacheStore, does_not_grow, windowed
+from graphpass.runtime.sessions.cache_store import CacheStore, does_not_grow
 from graphpass.runtime.sessions.inputs import Array, StepInputs, numpy_type, require_written
 
 if TYPE_CHECKING:
@@ -53,10 +53,9 @@ class StatelessStore(CacheStore):
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
         self._has_run = False
-        windows = windowed(inventory)
         # A cache of fixed capacity is as long as past and new tokens together only when it is full.
         self._foreseeable = tuple(
-            cache for cache in inventory.caches if cache.name not in windows and not _has_capacity(cache)
+            cache for cache in inventory.caches if cache.name not in inventory.windowed and cache.capacity is None
         )
 
         self.request = open_request(model, device, backend)
@@ -124,11 +123,6 @@ def _least_lengths(inventory: Inventory) -> dict[str, int]:
         for name in (block.key, block.value)
         if name is not None
     }
-
-
-def _has_capacity(cache: Cache) -> bool:
-    axis = cache.axes.sequence
-    return axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int)
 
 
 def _start(cache: Cache, length: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:

@@ -73,7 +73,7 @@ class CacheStore(ABC):
         self.outputs = tuple(port.name for port in model.outputs if port.name not in passed | step_tokens.returned)
         self.takes_mask = self.inputs.takes_mask
         self.is_encoder = model.analysis(is_encoder)
-        windows = windowed(inventory)
+        windows = inventory.windowed
         self.growing = tuple(cache for cache in inventory.of_kind("kv") if cache.name not in windows)
         # Entries that left a window do not come back, so such a cache is a state, whatever its size.
         self.fixed = tuple(
@@ -191,10 +191,9 @@ def stored_caches(model: Model) -> Inventory:
 
 def _without_fixed_rows(cache: Cache) -> Cache:
     axis = cache.axes.batch
-    if cache.kind not in {"linear", "unknown"} or axis is None or cache.shape is None:
+    if cache.kind not in {"linear", "unknown"}:
         return cache
-    has_one = isinstance(cache.shape[axis], int)
-    return replace(cache, axes=replace(cache.axes, batch=None)) if has_one else cache
+    return cache if cache.size(axis) is None else replace(cache, axes=replace(cache.axes, batch=None))
 
 
 def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> None:
@@ -208,25 +207,13 @@ def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> N
         UnsupportedError: GP370, a cache of unknown kind, or one of kind ``kv`` that lacks entries of some positions,
             since it is of fixed capacity.
     """
-    windows = windowed(inventory)
+    windows = inventory.windowed
     for cache in inventory.caches:
         if cache.kind == "unknown":
             raise UnsupportedError("GP370", f"cannot edit cache {cache.name}: its kind is unknown")
-        grows = written_in_place or (cache.axes.sequence is not None and not has_capacity(cache))
+        grows = written_in_place or (cache.axes.sequence is not None and cache.capacity is None)
         if cache.kind == "kv" and cache.name not in windows and not grows:
             raise does_not_grow(cache)
-
-
-def windowed(inventory: Inventory) -> frozenset[str | None]:
-    """Return the names of the caches that keep no more than a window."""
-    blocks = [block for block in inventory.attention if block.window_in == "state"]
-    return frozenset(name for block in blocks for name in (block.key, block.value))
-
-
-def has_capacity(cache: Cache) -> bool:
-    """Return whether the sequence of ``cache`` has a fixed size."""
-    axis = cache.axes.sequence
-    return axis is not None and cache.shape is not None and isinstance(cache.shape[axis], int)
 
 
 def does_not_grow(cache: Cache) -> UnsupportedError:
