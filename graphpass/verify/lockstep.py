@@ -24,13 +24,12 @@ from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.default_rounding import with_default_rounding
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
-from graphpass.verify.four_bit_weights import rounded_to_four_bits
 from graphpass.verify.in_parts import MOST_AT_ONCE, InParts
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import ROUNDED, after_proof, too_much, widened, with_rounding
-from graphpass.verify.rounded_weights import rounded_alike
+from graphpass.verify.rounded_weights import rounded_to_f16, rounded_to_four_bits
 from graphpass.verify.row_by_row import (
     RowByRow,
     is_undefined_behind_padding,
@@ -133,7 +132,7 @@ def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Com
         exact = run(*wide, exactly=True)
         proven = exact if exact.passed else proven
     stores_f16 = not proven.passed and Tolerance.for_models(*wide, device=request.device).rounded_to is None
-    if stores_f16 and (rounded_reference := rounded_alike(*wide)) is not None:
+    if stores_f16 and (rounded_reference := rounded_to_f16(*wide)) is not None:
         alike = run(rounded_reference[0], wide[1])
         words = (
             f"rounding of {rounded_reference[1]} weights to f16: the reference runs with them rounded alike; without, "

@@ -1,24 +1,27 @@
-"""Prove models whose weights another tool stored in f16, as OpenVINO's `save_model` does by default.
+"""Prove models whose weights are rounded: by `quantize-weights`, or by OpenVINO's `save_model` in f16.
 
-They compute in f32, with weights that are off by up to 2^-11. The reference with the same weights rounded in the same
-way has to give their logits within the tolerance of f32.
+Rounding moves logits by more than a fault does: weights in f16 alone are off by up to 2^-11. The reference with its
+weights rounded in the same way has to give the candidate's logits within the usual tolerance.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.ir.values import known_elements
 from graphpass.verify.identities import identify
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-def rounded_alike(reference: Model, candidate: Model) -> tuple[Model, int] | None:
-    """Round those weights of ``reference`` that ``candidate`` holds in f16.
+def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int] | None:
+    """Round those weights of ``reference`` that ``candidate`` holds in 4 bits.
+
+    A weight counts as rounded if each of its outputs has, in blocks, the numbers of an output of the candidate:
+    projections may have been joined before.
 
     Args:
         reference: The model that is right.
@@ -26,6 +29,30 @@ def rounded_alike(reference: Model, candidate: Model) -> tuple[Model, int] | Non
 
     Returns:
         A copy of the reference, and the number of weights that were rounded; ``None`` if there are none.
+    """
+    from graphpass.dialects.onnx.four_bits import FourBits, four_bit_product, packed_weights
+    from graphpass.dialects.onnx.precision import in_f32, is_in_f16
+
+    outputs = {row.tobytes() for packed in packed_weights(candidate.graph) for row in packed}
+    if not outputs or reference.dialect != "onnx":
+        return None
+    # Rounded weights need more digits than f16 has.
+    copy = (reference if candidate.analysis(is_in_f16) else reference.analysis(in_f32)).clone()
+    rewriter, count = copy.rewriter(), 0
+    for node in list(copy.graph.of_op("MatMul")):
+        made = (
+            None if (product := four_bit_product(copy.graph, node)) is None else FourBits.of(product.read(copy.graph))
+        )
+        if made is not None and all(row.tobytes() in outputs for row in made.packed):
+            wide = made.widened().astype(np.float16 if node.source().element_type == "f16" else np.float32)
+            rewriter.redirect(node, 1, rewriter.under(node.name).constant(wide, "rounded"))
+            count += 1
+    rewriter.finish()
+    return (copy, count) if count else None
+
+
+def rounded_to_f16(reference: Model, candidate: Model) -> tuple[Model, int] | None:
+    """Round those weights of ``reference`` that ``candidate`` holds in f16, as `rounded_to_four_bits`.
 
     Raises:
         ReadError: GP105, GP110 and GP111, weights cannot be read.
@@ -45,9 +72,7 @@ def rounded_alike(reference: Model, candidate: Model) -> tuple[Model, int] | Non
         value = node.outputs[0]
         if value.element_type != "f32" or contents[0].get(node.index) not in halves:
             continue
-        constant = reference.graph.constant(
-            value, math.prod(size for size in value.shape or () if isinstance(size, int))
-        )
+        constant = reference.graph.constant(value, known_elements(value))
         if constant is not None:
             rewriter.redirect_uses(value, write.constant(constant.astype(np.float16).astype(np.float32)))
             count += 1
