@@ -12,12 +12,24 @@ import numpy
 
 from graphpass.analysis.symbolic.arrays import computed, is_known
 from graphpass.analysis.symbolic.constants import LARGEST_MASK
-from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
+from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, size_at
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.rounding import DTYPES, Array, typed
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
+
+
+def f32_shape(sizes: Sizes, producer: Node, value: Value, number: Callable[[Expr], int]) -> list[int]:
+    """Return the shape of a tensor in f32, given the number of each dimension.
+
+    Raises:
+        MissError: It has another type, or its shape is not known.
+    """
+    shape = sizes.shape(value)
+    if shape is None or value.element_type != "f32" or not all(map(is_linear, shape)):
+        raise MissError(producer, f"type or shape of {value.name} is not known as f32")
+    return [size_at(size, number) for size in shape]
 
 
 class Evaluation:
@@ -85,13 +97,8 @@ class Evaluation:
     def _number(self, size: Expr) -> int | None:
         if not is_linear(size):
             return None
-        total = offset(size)
-        for dimension, factor in dimensions(size):
-            length = self._lengths(dimension)
-            if length is None:
-                return None
-            total += length * factor
-        return total
+        known = {dimension: self._lengths(dimension) for dimension, _ in dimensions(size)}
+        return None if None in known.values() else size_at(size, lambda dimension: known[dimension] or 0)
 
     def _integers(self, value: Value) -> Array | None:
         """Return the integers of shape arithmetic on activations."""

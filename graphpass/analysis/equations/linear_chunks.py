@@ -13,7 +13,7 @@ from itertools import permutations, product
 import numpy
 
 from graphpass.analysis.equations.chunk_regions import Chunk, skips
-from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.equations.evaluation import Evaluation, f32_shape
 from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run, Skip
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
 from graphpass.analysis.symbolic.expressions import Expr
@@ -125,11 +125,8 @@ class _Shown:
         random, number = numpy.random.default_rng(length), self._numbers(length)
         drawn = {}
         for value, tokens in (*self._tokens.items(), (self._chunk.past, None)):
-            shape = self._sizes.shape(value)
-            if shape is None or value.element_type != "f32" or not all(map(is_linear, shape)):
-                raise MissError(self._graph.producer(value), f"type or shape of {value.name} is not known as f32")
-            sizes = [offset(size) + sum(number(expr) * factor for expr, factor in dimensions(size)) for size in shape]
-            sizes = [length if axis == tokens else size for axis, size in enumerate(sizes)]
+            shape = f32_shape(self._sizes, self._graph.producer(value), value, number)
+            sizes = [length if axis == tokens else size for axis, size in enumerate(shape)]
             drawn[value] = (random.standard_normal(sizes) * _SPREAD).astype(numpy.float32)
         return drawn
 

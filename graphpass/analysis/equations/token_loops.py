@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy
 
-from graphpass.analysis.equations.evaluation import Evaluation
-from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimensions, offset
+from graphpass.analysis.equations.evaluation import Evaluation, f32_shape
+from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.analysis.symbolic.rounding import Array
@@ -166,11 +166,8 @@ class LoopNumbers:
         sliced = {(node.source(), node.attributes["axis"]) for node in loop.entries if node.op == "Sliced"}
 
         def drawn(value: Value) -> Array:
-            shape = self._sizes.shape(value)
-            if shape is None or value.element_type != "f32":
-                raise MissError(loop.graph.producer(value), f"type or shape of {value.name} is not known as f32")
-            sizes = [offset(size) + sum(number(expr) * factor for expr, factor in dimensions(size)) for size in shape]
-            sizes = [length if (value, axis) in sliced else size for axis, size in enumerate(sizes)]
+            shape = f32_shape(self._sizes, loop.graph.producer(value), value, number)
+            sizes = [length if (value, axis) in sliced else size for axis, size in enumerate(shape)]
             return random.uniform(0.1, 1.0, sizes).astype(numpy.float32)
 
         sources = {value: drawn(value) for value in loop.sources}

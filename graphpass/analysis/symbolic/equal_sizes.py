@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeAlias
 
 from graphpass.analysis.symbolic.bounds import is_natural
@@ -43,6 +43,11 @@ def offset(size: Expr) -> int:
 def is_linear(size: Expr) -> bool:
     """Return whether ``size`` is a number plus multiples of dimensions."""
     return all(len(monomial) <= 1 and all(atom.op == "length" for atom in monomial) for monomial in polynomial(size))
+
+
+def size_at(size: Expr, number: Callable[[Expr], int]) -> int:
+    """Return a linear size, given the number of each dimension."""
+    return offset(size) + sum(number(dimension) * factor for dimension, factor in dimensions(size))
 
 
 def is_negative(size: Expr) -> bool:
