@@ -195,6 +195,14 @@ class Graph:
                 return value
             value = source
 
+    def between(self, value: Value, end: Node) -> tuple[Node, ...]:
+        """Return the nodes from ``value`` upstream along first inputs, without ``end``."""
+        nodes = []
+        while (node := self.producer(value)) != end:
+            nodes.append(node)
+            value = node.source()
+        return tuple(nodes)
+
     @cached_property
     def parameters(self) -> Mapping[str, Value]:
         """Inputs by each name by which a runtime addresses them."""

@@ -68,17 +68,8 @@ def trace_operand(graph: Graph, operand: Value) -> OperandChain:
     """
     match = _OPERAND.require(graph, operand)
     read, gather, concat = (match.nodes[name] for name in ("read", "gather", "concat"))
-    converts = _between(graph, gather.source(), read)
-    return OperandChain(read, gather, match["index"], concat, _between(graph, operand, concat), converts)
-
-
-def _between(graph: Graph, value: Value, end: Node) -> tuple[Node, ...]:
-    """Return the nodes from ``value`` upstream along first inputs, without ``end``."""
-    between = []
-    while (node := graph.producer(value)) != end:
-        between.append(node)
-        value = node.source()
-    return tuple(between)
+    converts = graph.between(gather.source(), read)
+    return OperandChain(read, gather, match["index"], concat, graph.between(operand, concat), converts)
 
 
 def data_uses(graph: Graph, value: Value) -> tuple[Node, ...]:

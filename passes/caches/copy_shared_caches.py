@@ -10,7 +10,7 @@ from graphpass.dialects.openvino.variables import add_names, split_id
 from graphpass.engine.conditions import HAS_CACHES
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.rewriter import Handle, Rewriter
 
 #: Operators that copy the heads of grouped queries or move axes.
@@ -66,14 +66,10 @@ class CopySharedCaches(Pass[OpenVINOModel]):
 
 def _chain(graph: Graph, attention: Node, port: int, concat: Node) -> list[Node] | None:
     """Return nodes from ``concat`` to an operand, in order; ``None`` if others lie between."""
-    chain: list[Node] = []
-    value: Value | None = attention.inputs[port]
-    while value is not None and (node := graph.producer(value)) != concat:
-        if node.op not in _LAYOUT:
-            return None
-        chain.append(node)
-        value = node.source()
-    return chain[::-1] if value is not None else None
+    value = attention.inputs[port]
+    if value is None or graph.producer(graph.look_through(value, _LAYOUT)) != concat:
+        return None
+    return [*reversed(graph.between(value, concat))]
 
 
 def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, number: int) -> Handle:
@@ -89,12 +85,8 @@ def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, 
     initial = rewriter.native(read.source()) if read.op == "ReadValue" and read.inputs else None
     made = rewriter.add_past(read, names[0], sizes, initial)
     # The Gather by beams, and Converts.
-    between: list[Node] = []
-    value = concat.source()
-    while (node := graph.producer(value)) != read:
-        between.append(node)
-        value = node.source()
-    made = _cloned(rewriter, [*between[::-1], concat], made, number)
+    between = graph.between(concat.source(), read)
+    made = _cloned(rewriter, [*reversed(between), concat], made, number)
     rewriter.add_present(write, names[1], sizes, made)
     return made
 
