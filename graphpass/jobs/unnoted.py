@@ -6,14 +6,12 @@ result of a plain conversion up to date.
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphpass.storage import memory
-from graphpass.storage.digests import digest_of_file
+from graphpass.storage.digests import digest_of_file, identity_of
 from graphpass.storage.documents import read_json
 
 if TYPE_CHECKING:
@@ -24,23 +22,17 @@ def remember_weights(manifest: Path, models: Iterable[Model]) -> None:
     """Remember the weight files that a written result was made from."""
     files = [file for model in models for file in model.weight_files]
     if all(memory.is_settled(file.modified) for file in files):
-        memory.remember(_memory(manifest), _noted(manifest, models))
+        memory.remember(memory.memory_of("weights", manifest), _noted(manifest, models))
 
 
 def is_of(manifest: Path, models: Iterable[Model]) -> bool:
     """Return whether a result was made from the weight files of some models."""
     try:
-        return bool(read_json(_memory(manifest).read_bytes()) == _noted(manifest, models))
+        return bool(read_json(memory.memory_of("weights", manifest).read_bytes()) == _noted(manifest, models))
     except (OSError, ValueError):  # nothing is remembered, or it is damaged
         return False
 
 
 def _noted(manifest: Path, models: Iterable[Model]) -> dict[str, Any]:
     files = [file for model in models for file in model.weight_files]
-    identities = [[str(file.path), file.device, file.inode, file.size, file.modified] for file in files]
-    return {"manifest": digest_of_file(manifest), "weights": identities}
-
-
-def _memory(manifest: Path) -> Path:
-    place = hashlib.sha256(os.fsencode(os.path.abspath(manifest))).hexdigest()
-    return memory.memory_folder("weights") / f"{place}.json"
+    return {"manifest": digest_of_file(manifest), "weights": [identity_of(file) for file in files]}

@@ -107,7 +107,7 @@ def remember_cell(cell: Cell, outcome: Outcome) -> None:
     """
     inputs = _state({file.absolute().parent for file in outcome.sources})
     if all(memory.is_settled(file[1], file[2]) for file in inputs.values()):
-        memory.remember(_memory(cell), _key(cell) | {"inputs": inputs})
+        memory.remember(memory.memory_of("cells", cell.output), _key(cell) | {"inputs": inputs})
 
 
 def remembered_cell(cell: Cell) -> CellResult | None:
@@ -118,7 +118,7 @@ def remembered_cell(cell: Cell) -> CellResult | None:
     if cell.published != cell.output:
         return None
     try:
-        known = read_json(_memory(cell).read_bytes())
+        known = read_json(memory.memory_of("cells", cell.output).read_bytes())
         inputs = {Path(file).parent for file in known["inputs"]}
         same = known == json.loads(json.dumps(_key(cell))) | {"inputs": _state(inputs)}
     except (OSError, ValueError, LookupError, TypeError):
@@ -143,8 +143,3 @@ def _state(folders: set[Path]) -> dict[str, list[int]]:
 
 def _key(cell: Cell) -> dict[str, Any]:
     return {"cell": asdict(cell), "versions": versions()}
-
-
-def _memory(cell: Cell) -> Path:
-    place = hashlib.sha256(os.fsencode(os.path.abspath(cell.output))).hexdigest()
-    return memory.memory_folder("cells") / f"{place}.json"

@@ -102,13 +102,15 @@ class Run:
             return "known"
         return "warning" if "warning" in new else "ok"
 
+    def state_of(self, result: CellResult) -> str:
+        """Return the state of a cell, or its verdict if that is not its success."""
+        verdict = self.verdict(result)
+        return verdict if verdict in {"failed", "known", "cancelled"} else result.state
+
     @property
     def counts(self) -> dict[str, int]:
         """Return numbers of cells: up to date, converted, failed, known, cancelled."""
-        counts: Counter[str] = Counter()
-        for result in self.results:
-            verdict = self.verdict(result)
-            counts[verdict if verdict in {"failed", "known", "cancelled"} else result.state] += 1
+        counts = Counter(map(self.state_of, self.results))
         names = ("up to date", "converted", "failed", "known", "cancelled")
         return {name: counts[name] for name in names}
 

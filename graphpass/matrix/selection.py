@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import hashlib
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -79,16 +77,11 @@ def note_failed(run: Run, config: Path) -> None:
     """Remember the cells that failed, for `last_failed`, in the user's cache folder."""
     verdicts = {result.cell.id: run.verdict(result) for result in run.results}
     failed = {name for name, verdict in verdicts.items() if verdict in {"failed", "cancelled"}}
-    memory.remember(_memory(config), sorted(failed | ((_failed(config) or set()) - verdicts.keys())))
+    memory.remember(memory.memory_of("runs", config), sorted(failed | ((_failed(config) or set()) - verdicts.keys())))
 
 
 def _failed(config: Path) -> set[str] | None:
     try:
-        return set(map(str, read_json(_memory(config).read_bytes())))
+        return set(map(str, read_json(memory.memory_of("runs", config).read_bytes())))
     except (OSError, ValueError, TypeError):  # nothing is remembered, or it is damaged
         return None
-
-
-def _memory(config: Path) -> Path:
-    place = hashlib.sha256(os.fsencode(os.path.abspath(config))).hexdigest()
-    return memory.memory_folder("runs") / f"{place}.json"

@@ -18,7 +18,7 @@ from graphpass.errors import ReadError
 from graphpass.machine import usable_cores
 from graphpass.progress import BYTES, advance, expect
 from graphpass.storage.documents import read_json, regular
-from graphpass.storage.memory import is_settled, memory_folder, remember
+from graphpass.storage.memory import is_settled, memory_of, remember
 from graphpass.storage.weight_file import FileRange, WeightFile, check_unchanged
 
 _CHUNK = 2**20
@@ -109,18 +109,15 @@ def _key(place: FileRange) -> str:
     return f"{place.offset}+{place.length}"
 
 
-def _identity(file: WeightFile) -> list[Any]:
+def identity_of(file: WeightFile) -> list[Any]:
+    """Return path, size and times of a file, which change with its content."""
     return [str(file.path), file.device, file.inode, file.size, file.modified]
-
-
-def _memory(file: WeightFile) -> Path:
-    return memory_folder("digests") / f"{hashlib.sha256(os.fsencode(file.path)).hexdigest()}.json"
 
 
 def _remembered(file: WeightFile) -> dict[str, str]:
     try:
-        known = read_json(_memory(file).read_bytes())
-        return dict(known["digests"]) if known["file"] == _identity(file) else {}
+        known = read_json(memory_of("digests", file.path).read_bytes())
+        return dict(known["digests"]) if known["file"] == identity_of(file) else {}
     except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute it
         return {}
 
@@ -128,8 +125,8 @@ def _remembered(file: WeightFile) -> dict[str, str]:
 def _remember(file: WeightFile, digests: dict[str, str]) -> None:
     if not is_settled(file.modified):
         return
-    memory = _memory(file)
-    remember(memory, {"file": _identity(file), "digests": digests})
+    memory = memory_of("digests", file.path)
+    remember(memory, {"file": identity_of(file), "digests": digests})
     with contextlib.suppress(OSError):  # other processes tidy up, too
         files = sorted(memory.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for old in files[_REMEMBERED:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -21,6 +22,11 @@ def memory_folder(name: str) -> Path:
     """Return a folder of what is remembered: ``graphpass/NAME`` in the user's cache folder."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(folder) if folder else Path.home() / ".cache") / "graphpass" / name
+
+
+def memory_of(name: str, path: str | os.PathLike[str]) -> Path:
+    """Return the file in folder ``name`` for what is remembered of a path."""
+    return memory_folder(name) / f"{hashlib.sha256(os.fsencode(os.path.abspath(path))).hexdigest()}.json"
 
 
 def is_settled(*times: int) -> bool:
@@ -47,7 +53,7 @@ def remember(memory: Path, content: Any) -> None:
     Without one, the next run computes again: that costs time alone, so errors of the file system are not a failure.
 
     Args:
-        memory: The file, in a folder of `memory_folder`.
+        memory: The file, see `memory_of`.
         content: A value that JSON can hold.
     """
     with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ from graphpass.reports.text import in_bytes
 
 from ..cells import CellResult
 from ..run import Run
-from .plain import grid, new_findings, run_in_one_line, state_of, unused_lines
+from .plain import grid, new_findings, run_in_one_line, unused_lines
 from .sarif import short_path
 
 #: Bytes of a job's summary that GitHub takes.
@@ -64,7 +64,7 @@ def as_annotations(run: Run, root: Path) -> str:
 
 
 def _cell(run: Run, result: CellResult) -> str:
-    state = state_of(run, result)
+    state = run.state_of(result)
     words = [_MARKS[state], state]
     if state in {"converted", "up to date"} and result.outcome:
         words.append(in_bytes(sum(file["bytes"] for file in result.outcome["files"])))

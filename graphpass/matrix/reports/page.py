@@ -12,7 +12,7 @@ from graphpass.reports.text import in_bytes
 from ..cells import Cell, CellResult
 from ..run import Run
 from .origin import Origin
-from .plain import grid, run_in_one_line, state_of
+from .plain import grid, run_in_one_line
 
 #: Colors of states, by kinds of caches in the page's style.
 _COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
@@ -64,7 +64,7 @@ def _entry(label: str, content: str) -> str:
 
 
 def _link(run: Run, result: CellResult, number: int) -> str:
-    state = state_of(run, result)
+    state = run.state_of(result)
     return f'<a href="#cell-{number}" data-cell="{_searched(result, state)}">{_chip(state)}</a>'
 
 
@@ -77,7 +77,7 @@ def _chip(state: str) -> str:
 
 
 def _section(run: Run, result: CellResult, number: int, pictures: Sequence[Mapping[str, Any]]) -> str:
-    state, outcome = state_of(run, result), result.outcome
+    state, outcome = run.state_of(result), result.outcome
     facts = {"input": result.file, "output": result.cell.output, "time": f"{result.seconds:.2f} s"}
     if result.memory is not None:
         facts["memory"] = in_bytes(result.memory)

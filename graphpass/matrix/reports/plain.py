@@ -17,12 +17,6 @@ _SHOWN = 5
 _NAMED = 3
 
 
-def state_of(run: Run, result: CellResult) -> str:
-    """Return the state of a cell in one or two words."""
-    verdict = run.verdict(result)
-    return verdict if verdict in {"failed", "known", "cancelled"} else result.state
-
-
 def run_in_one_line(run: Run) -> str:
     """Return ``5 cells: 4 up to date, 1 failed, in 2.1 s``."""
     counted = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count) or "nothing to do"
@@ -40,7 +34,7 @@ def grid(run: Run) -> tuple[list[str], dict[str, list[CellResult | None]]]:
 
 def as_text(run: Run) -> str:
     """Return a table of the cells, and their new errors and warnings."""
-    rows = [(result.cell.id, state_of(run, result), detail_of(result)) for result in run.results]
+    rows = [(result.cell.id, run.state_of(result), detail_of(result)) for result in run.results]
     lines = [*columns(rows, indent="")]
     shown: dict[str, list[CellFinding]] = {}
     for finding in new_findings(run):
