@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 #: Tokens of the prompt. The CPU plugin (2026.4.1) moves logits of 40 tokens by 0.2 to 0.5, and those of few hardly.
 _PROMPT = 40
 
-#: Errors of sequences that are longer than a model takes.
-_NO_ROOM = ("GP267", "GP322")
+#: Errors of sequences that are longer than a model takes: capacities, and tables that end.
+NO_ROOM = ("GP267", "GP322")
 
 
 def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRequest) -> Comparison:
@@ -56,7 +56,7 @@ def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRe
     try:
         exact, rounded = (session.prefill(prompt) for session in sessions)
     except (UsageError, UnsupportedError) as error:
-        if error.id not in _NO_ROOM:
+        if error.id not in NO_ROOM:
             raise
         words = f"activations that {device} rounds by default: the model has no room for {_PROMPT} tokens"
         return replace(proven, skipped=(*proven.skipped, words))

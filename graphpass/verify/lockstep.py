@@ -21,7 +21,7 @@ from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.conditioning import after_nudges, after_reordered_sums
 from graphpass.verify.consistency import contradictions, other_columns
 from graphpass.verify.cut_outs import compare_cut_outs
-from graphpass.verify.default_rounding import with_default_rounding
+from graphpass.verify.default_rounding import NO_ROOM, with_default_rounding
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.in_parts import MOST_AT_ONCE, InParts
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
-
-#: Errors of sequences that are longer than a model takes: capacities, and tables that end.
-_NO_ROOM = ("GP267", "GP322")
 
 #: Tokens of the first prompt where the reference runs no longer ones; others have up to 6 more.
 _SHORT = 2
@@ -321,7 +318,7 @@ class _Lockstep:
                 run, divergence = self._way_of(trajectory)(len(runs), trajectory.prompt, trajectory.rounds)
             except (UsageError, UnsupportedError) as error:
                 # A candidate that fails diverges. Some references take shorter prompts alone.
-                if not (trajectory.is_long or runs) or error.id not in _NO_ROOM:
+                if not (trajectory.is_long or runs) or error.id not in NO_ROOM:
                     raise
                 self._skipped[f"{trajectory.prompt.description}: the reference has no room for it: {error.message}"] = (
                     None
@@ -340,7 +337,7 @@ class _Lockstep:
             sentences = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
             sentences += other_columns(reference)
         except (UsageError, UnsupportedError) as error:
-            if error.id not in _NO_ROOM:
+            if error.id not in NO_ROOM:
                 raise
             words = f"the reference with itself: it has no room for it: {error.message}"
             return replace(comparison, skipped=(*comparison.skipped, words))

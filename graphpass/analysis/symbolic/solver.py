@@ -142,14 +142,7 @@ class _Problem:
             self.facts += [term >= 0, term < operands[1]]
             return term
         if part.op == "sum":
-            return z3.Sum(
-                [
-                    factor * z3.Product([self.terms[atom] for atom in monomial])
-                    if monomial
-                    else z3.IntVal(factor, self._context)
-                    for monomial, factor in part.args
-                ]
-            )
+            return z3.Sum([self._monomial(*term) for term in part.args])
         if part.op in {"read", "apply", "opaque"}:
             return self._function(part, operands[0])(*[_real_or_int(part, term) for term in operands[1:]])
         if part.op == "running_sum":
