@@ -86,6 +86,15 @@ class Node:
         return self.inputs[port] if port < len(self.inputs) else None
 
     @property
+    def sources(self) -> tuple[Value, ...]:
+        """Return the inputs that are not omitted."""
+        return tuple([value for value in self.inputs if value is not None])
+
+    def present(self, ports: Iterable[int]) -> list[Value]:
+        """Return those inputs of ``ports`` that are not omitted."""
+        return [value for port in ports if (value := self.input(port)) is not None]
+
+    @property
     def called(self) -> str:
         """Operator and name, as evidence and messages mention it."""
         return f"{self.attributes.get('loop', self.op)} {self.name}"
@@ -260,9 +269,7 @@ class Graph:
 
         graph = networkx.DiGraph()
         graph.add_nodes_from(range(len(self.nodes)))
-        graph.add_edges_from(
-            (value.node, node.index) for node in self.nodes for value in node.inputs if value is not None
-        )
+        graph.add_edges_from((value.node, node.index) for node in self.nodes for value in node.sources)
         return graph
 
     @cached_property
@@ -270,7 +277,7 @@ class Graph:
         """Length of the longest path to each node."""
         depths = [0] * len(self.nodes)
         for node in self.nodes:
-            depths[node.index] = 1 + max((depths[value.node] for value in node.inputs if value is not None), default=-1)
+            depths[node.index] = 1 + max((depths[value.node] for value in node.sources), default=-1)
         return tuple(depths)
 
 

@@ -178,10 +178,9 @@ def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
     ports = OPERATORS.get(node.op)
     if ports is None:
         return False, False, ()
-    masks = [value for port in ports.masks if (value := node.input(port)) is not None]
-    has_lengths = any(node.input(port) is not None for port in ports.lengths) or any(value.rank == 1 for value in masks)
+    has_lengths = node.present(ports.lengths) or any(value.rank == 1 for value in node.present(ports.masks))
     window = operator_window(node)
-    return ports.hides_later(node), has_lengths, () if window is None else (window,)
+    return ports.hides_later(node), bool(has_lengths), () if window is None else (window,)
 
 
 def _scope(elements: Elements, attention: Attention) -> Scope:
@@ -248,11 +247,11 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
     if node.op == "ScaledDotProductAttention" and ports.hides_later(node):
         # OpenVINO does not read the mask of causal attention.
         return
-    for value in (node.input(port) for port in ports.masks):
-        if value is not None and value.rank == 1:
+    for value in node.present(ports.masks):
+        if value.rank == 1:
             # The key padding mask of MultiHeadAttention may hold the length of each row.
             yield None, ex.less(scope.key, _of_row(elements, value, scope))
-        elif value is not None:
+        else:
             mask = Mask.of_operator(value)
             yield mask, _element(elements, mask, scope)
 
@@ -290,10 +289,7 @@ def visible_by_attributes(node: Node, scope: Scope, of_row: Callable[[Value], Ex
     is_causal = ports.hides_later(node)
     if is_causal and node.op == "ScaledDotProductAttention" and scope.position is not scope.query:
         raise UnknownError("kernels disagree on causal attention after a past")
-    for port in ports.lengths:
-        value = node.input(port)
-        if value is None:
-            continue
+    for value in node.present(ports.lengths):
         count = of_row(value)
         # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
         count = ex.add(count, ONE) if node.op == "GroupQueryAttention" else count

@@ -102,12 +102,12 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
     return lengths, bits
 
 
-def _attended(model: Model, attention: Attention) -> tuple[list[Value | None], list[Vector]]:
+def _attended(model: Model, attention: Attention) -> tuple[list[Value], list[Vector]]:
     """Return the masks of attention, and two shapes: queries and keys are axis -2."""
     graph, sizes, node = model.graph, model.analysis(infer_sizes), attention.node
     if attention.is_fused:
         ports = OPERATORS[node.op]
-        masks = [node.input(port) for port in (*ports.masks, *ports.lengths)]
+        masks = node.present((*ports.masks, *ports.lengths))
         return masks, [sizes.shape(attention.query) or (), sizes.shape(attention.key) or ()]
     scores = read_scores(graph, node)
     if not isinstance(scores, Scores):

@@ -10,15 +10,16 @@ from itertools import product
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.attention.operands import scores_product
-from graphpass.analysis.attention.types import Attention
+from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.equations.activations import find_activations
-from graphpass.analysis.equations.mask_operands import find_mask_operands, operator_lengths
+from graphpass.analysis.equations.mask_operands import find_mask_operands
 from graphpass.analysis.equations.rotation import QUERY, ROW
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.rotary import rotary_ports
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
@@ -30,12 +31,6 @@ _MOST_CHANNELS = 1024
 
 #: Lie between projections and scores.
 _ON_THE_WAY = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative"}
-
-#: Operators that rotate by tables of cosines and sines.
-_ROTARY = frozenset({"RotaryEmbedding", "com.microsoft.RotaryEmbedding", "GroupQueryAttention"})
-
-#: GroupQueryAttention's positions, cosines and sines.
-_GROUPED = 9, 7, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +193,7 @@ def _row_of(elements: Elements, table: PositionTable) -> Expr:
             return elements.of(table.positions, (ZERO if sizes[0] is ONE else ROW, QUERY))
         # A single number is the first new position, see com.microsoft.RotaryEmbedding.
         return ex.add(elements.of(table.positions, (ZERO,) * len(sizes)), QUERY)
-    lengths = operator_lengths(table.reader)
+    lengths = table.reader.present(OPERATORS[table.reader.op].lengths if table.reader.op in OPERATORS else ())
     if not lengths:
         return ex.add(PAST, QUERY)
     sizes = elements.shape(lengths[0])
@@ -217,22 +212,16 @@ def _tables(model: Model, attention: Attention) -> Iterator[PositionTable]:
         starts = [] if scores is None else list(scores.inputs)
 
     def operands(node: Node) -> tuple[Value | None, ...]:
-        if node.op in _ROTARY:
+        if rotary_ports(node) is not None:
             return node.inputs[:1]
-        return (
-            tuple(value for value in node.inputs if value is not None and value.node in data)
-            if node.op in _ON_THE_WAY
-            else ()
-        )
+        return tuple(value for value in node.sources if value.node in data) if node.op in _ON_THE_WAY else ()
 
     seen: set[Value] = set()
-    if attention.node.op == "GroupQueryAttention":
-        yield from _looked_up(attention.node)
+    yield from _looked_up(attention.node)
     for node in graph.backward(starts, operands):
         if node.index not in data:
             continue
-        if node.op in _ROTARY:
-            yield from _looked_up(node)
+        yield from _looked_up(node)
         for value in node.inputs if node.op in ARITHMETIC else ():
             if value is None or value.node in data or value.element_type not in REALS or value in seen:
                 continue
@@ -253,10 +242,7 @@ def _axis_of_positions(elements: Elements, value: Value) -> int | None:
 
 
 def _looked_up(node: Node) -> Iterator[PositionTable]:
-    inputs = [node.input(port) for port in _GROUPED] if node.op == "GroupQueryAttention" else list(node.inputs[1:])
-    present = [value for value in inputs if value is not None]
-    positions = next((value for value in present if value.element_type not in REALS), None)
-    for value in present:
-        if value.element_type in REALS:
-            # Without positions, tables have a row for each new one.
-            yield PositionTable(node, value, 1 if value.rank == 3 else None, positions)
+    at_port, *tables = rotary_ports(node) or (0,)
+    for value in filter(None, map(node.input, tables)):
+        # Without positions, tables have a row for each new one.
+        yield PositionTable(node, value, 1 if value.rank == 3 else None, node.input(at_port))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.find import Scores, find_attention, read_scores
 from graphpass.analysis.attention.types import OPERATORS, UNAMBIGUOUS, Attention, Mask
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 
@@ -40,17 +40,8 @@ def _masks(graph: Graph, attention: Attention) -> tuple[tuple[Mask, ...], Miss |
     ports, masks = OPERATORS[node.op], []
     if node.op not in UNAMBIGUOUS:
         return (), Miss(node, f"the positions that {node.op} sees are not computed ahead")
-    for port in ports.masks:
-        value = node.input(port)
-        if value is None:
-            continue
+    for value in node.present(ports.masks):
         if value.rank is None or value.rank < 2:
             return (), Miss(node, f"its mask {value.name} is not a mask of positions")
         masks.append(Mask.of_operator(value))
     return tuple(masks), None
-
-
-def operator_lengths(node: Node) -> list[Value]:
-    """Return the inputs of an operator that hold lengths."""
-    ports = OPERATORS[node.op].lengths if node.op in OPERATORS else ()
-    return [value for port in ports if (value := node.input(port)) is not None]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.rotary import rotary_ports
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Graph, Node, Value
@@ -25,9 +26,6 @@ _LEAST, _MOST = 3, 2**24
 
 #: A table has a row for each position.
 _TABLE_RANK = 2
-
-#: Place of the rotary table among the inputs of GroupQueryAttention.
-_COS_CACHE = 7
 
 _WHOLE = frozenset({"i32", "i64"})
 
@@ -71,13 +69,12 @@ def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
     tokens = token_input(graph)
     counted: set[Value] = set()
     for node in graph.nodes:
-        inputs = [value for value in node.inputs if value is not None]
         if node.op == "Parameter":
             measured = node.outputs[0] != tokens and node.outputs[0].element_type in _WHOLE
         elif node.op in SHAPE_READERS:
             measured = True
         else:
-            made = [value for value in inputs if graph.producer(value).op != "Constant"]
+            made = [value for value in node.sources if graph.producer(value).op != "Constant"]
             measured = bool(made) and all(value in counted for value in made)
         if measured:
             counted.update(value for value in node.outputs if not _is_fixed(sizes, value))
@@ -91,34 +88,24 @@ def _is_fixed(sizes: Sizes, value: Value) -> bool:
 
 def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshold]:
     numbers = [(float(node.attributes[name]), False) for name in _WINDOWS if node.attributes.get(name)]
-    inputs = [value for value in node.inputs if value is not None]
-    if any(value in measures for value in inputs):
+    if any(value in measures for value in node.sources):
         if node.op in _COMPARING:
-            constants = [(value.element_type in REALS, fold_scalar(graph, value)) for value in inputs]
+            constants = [(value.element_type in REALS, fold_scalar(graph, value)) for value in node.sources]
             # Numbers that hide a score are not lengths.
             numbers += [
                 (number, False) for real, number in constants if number is not None and not (real and number <= MASKED)
             ]
-        table = inputs[0]
-        angles = _angles(node)
+        table = node.sources[0]
+        ports = rotary_ports(node)
+        angles = None if ports is None else node.input(ports[1])
         rows = angles.shape[0] if angles is not None and angles.shape else None
         if isinstance(rows, int):
             return [*_made(node, numbers), Threshold(rows, node.name, ends=True, changes=False)]
         if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
             rows = table.shape[node.attributes.get("axis", 0)]
             if isinstance(rows, int) and table.rank == _TABLE_RANK:
-                numbers.append((rows - _offset(graph, inputs[1]), True))
+                numbers.append((rows - _offset(graph, node.sources[1]), True))
     return _made(node, numbers)
-
-
-def _angles(node: Node) -> Value | None:
-    """Return the table of cosines of an operator that rotates heads."""
-    if node.op == "GroupQueryAttention":
-        return node.input(_COS_CACHE)
-    if node.op != "RotaryEmbedding":
-        return None
-    # com.microsoft's takes positions before the tables, ONNX's after them.
-    return node.input(2 if node.source(1).element_type in _WHOLE else 1)
 
 
 def _made(node: Node, numbers: list[tuple[float, bool]]) -> list[Threshold]:

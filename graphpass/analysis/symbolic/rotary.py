@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.dialects.attributes import native_attributes
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
+
+
+def rotary_ports(node: Node) -> tuple[int, int, int] | None:
+    """Return the inputs of an operator that turns heads: positions, cosines, sines; ``None`` for other operators.
+
+    Sources: docs/ContribOperators.md of ONNX Runtime for com.microsoft; onnx.defs for RotaryEmbedding-23.
+    """
+    if node.op == "GroupQueryAttention":
+        return 9, 7, 8
+    if node.op != "RotaryEmbedding":
+        return None
+    return (3, 1, 2) if getattr(node.native, "domain", None) == "" else (1, 2, 3)
 
 
 def rotated(
     element: Element,
-    tables: tuple[int, int],
+    tables: Sequence[int],
     interleaved: bool,
     at: tuple[Expr, ...],
     channel: Expr,
@@ -53,10 +65,8 @@ def rotary(element: Element) -> Steps:
     """RotaryEmbedding of com.microsoft (input, positions, tables) and of ONNX 23 (input, tables, positions)."""
     node, own = element.node, element.index
     attributes = native_attributes(node)
-    is_onnx = getattr(node.native, "domain", None) == ""
-    tables = (1, 2) if is_onnx else (2, 3)
-    at_port = 3 if is_onnx else 1
-    sizes = element.shape(0)
+    at_port, *tables = rotary_ports(node) or (0, 0, 0)
+    is_onnx, sizes = at_port == 3, element.shape(0)
     interleaved = bool(attributes.get("interleaved", 0))
     if len(own) == 3:
         count = attributes.get("num_heads", 0)
