@@ -272,11 +272,11 @@ class Elements:
         node = self.graph.producer(value)
         rule = self._table.elements.get(node.op)
         if node.op == "Parameter":
-            return _done(self._parameter(node, value, index))
+            return done(self._parameter(node, value, index))
         if node.op == "Constant":
-            return _done(self._constant(value, index))
+            return done(self._constant(value, index))
         if rule is None:
-            return _done(self._opaque(value, index, node, f"the meaning of {node.op} is not known"))
+            return done(self._opaque(value, index, node, f"the meaning of {node.op} is not known"))
         return rule(Element(self, node, value, index))
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
@@ -310,13 +310,14 @@ class _Cut(Elements):
 
     def _start(self, value: Value, index: Index) -> Steps:
         if value == self._source:
-            return _done(read(("cut", value.node, value.port), index, "real"))
+            return done(read(("cut", value.node, value.port), index, "real"))
         if value.node not in self._inside:
-            return _done(self._whole.of(value, index))
+            return done(self._whole.of(value, index))
         return super()._start(value, index)
 
 
-def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
+def done(expr: Expr) -> Steps:
+    """Return ``expr`` as a rule that asks for nothing."""
     yield from ()
     return expr
 

@@ -51,6 +51,14 @@ def copies_elements(node: Node) -> bool:
     return is_value_preserving(node) or node.op in COPIES | RESHAPES
 
 
+def is_bounded(graph: Graph, value: Value, least: float) -> bool:
+    """Return whether a constant, a Clip or a Maximum keeps ``value`` above ``least``."""
+    source = graph.producer(value)
+    bounds = source.inputs[1:2] if source.op == "Clip" else source.inputs if source.op == "Maximum" else ()
+    numbers = [fold_scalar(graph, bound) for bound in bounds]
+    return source.op == "Constant" or any(number is not None and number >= least for number in numbers)
+
+
 def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
     """Return the ranges that a Slice or StridedSlice keeps; none if unknown."""
     return cuts(node, lambda value: fold(graph, value))
@@ -101,8 +109,7 @@ def _sources(graph: Graph, node: Node) -> list[Value] | None:
         return []
     if not is_known(node) or not node.inputs or node.inputs[0] is None:
         return None
-    sources = [value for value in node.inputs if value is not None]
-    return sorted(sources, key=lambda value: graph.producer(value).op == "Constant")
+    return sorted(node.sources, key=lambda value: graph.producer(value).op == "Constant")
 
 
 def _computed(graph: Graph, node: Node, value: Value) -> numpy.ndarray | None:
@@ -120,7 +127,7 @@ def _computed(graph: Graph, node: Node, value: Value) -> numpy.ndarray | None:
         except FileNotFoundError:  # a graph may be analyzed without its weights
             return None
         return None if constant is None else constant.astype(dtype)
-    operands = {source: graph.folds[source] for source in node.inputs if source is not None}
+    operands = {source: graph.folds[source] for source in node.sources}
     return computed(graph, node, value.port, operands, LIMIT)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -157,6 +157,17 @@ def product(first: Polynomial, second: Polynomial) -> Polynomial:
             monomial = tuple(sorted((*left, *right), key=lambda atom: atom.order))
             terms[monomial] = terms.get(monomial, 0) + factor * times
     return terms
+
+
+def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
+    """Yield all expressions in ``roots``, each once, but not those that operators ``ops`` are made of."""
+    seen, pending = set(roots), [*reversed(roots)]
+    while pending:
+        expr = pending.pop()
+        yield expr
+        operands = [] if expr.op in ops else [operand for operand in expr.operands if operand not in seen]
+        seen.update(operands)
+        pending += operands
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:

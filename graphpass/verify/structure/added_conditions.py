@@ -14,6 +14,7 @@ from graphpass.analysis.attention.mask import BATCH
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.solver import Example, example_of
 from graphpass.ir.inputs import EMBEDDINGS, token_input
 from graphpass.ir.values import REALS
@@ -66,16 +67,7 @@ def _comparisons(tensors: DefinedTensors, node: Node) -> list[Expr]:
 
 def _values(root: Expr) -> Iterator[Expr]:
     """Yield what an expression is computed from, but not the places that are read."""
-    seen: set[Expr] = set()
-    pending = [root]
-    while pending:
-        part = pending.pop()
-        if part in seen:
-            continue
-        seen.add(part)
-        yield part
-        if part.op not in {"read", "index"}:
-            pending += part.operands
+    return walk_outside({"read", "index"}, root)
 
 
 def _others(tensors: DefinedTensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
@@ -457,21 +458,10 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
     return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].order), default=None)
 
 
-def _walk(*roots: Expr) -> Iterator[Expr]:
-    """Yield all expressions in ``roots``, of selected places themselves alone."""
-    seen, pending = set(roots), [*reversed(roots)]
-    while pending:
-        expr = pending.pop()
-        yield expr
-        operands = [operand for operand in expr.operands if operand not in seen] if expr.op != "index" else []
-        seen.update(operands)
-        pending += operands
-
-
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
     """Return the indices in ``bodies``, ordered by the reads that use them."""
     places: dict[Expr, set[object]] = {}
-    walked = list(_walk(*bodies))
+    walked = list(walk_outside({"index"}, *bodies))
     bound = {part.args[1] for part in walked if part.op == "running_sum"}
     for part in walked:
         if part.op == "index" and part not in bound:
@@ -481,7 +471,7 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
         for place, argument in enumerate(part.args[1:]):
             for monomial, factor in ex.polynomial(argument).items():
                 for atom in monomial:
-                    for index in _walk(atom):
+                    for index in walk_outside({"index"}, atom):
                         if index.op == "index" and index not in bound:
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(index, set()).add(use)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.analysis.equations.token_loops import ends_early
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
+from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError, done
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.sizes import infer_sizes
@@ -138,7 +138,7 @@ class BodyTensors(DefinedTensors):
             if loop is None:
                 raise UnknownError("it is a loop in the body of another")
             other = loop.outputs[node.attributes["port"]]
-        return super()._start(value, index) if other is None else _known(self._outer.of(other, index))
+        return super()._start(value, index) if other is None else done(self._outer.of(other, index))
 
     def port(self, loop: str, value: Value) -> Value | None:
         """Return a loop's output in the view of bodies; ``None`` if loops share its name."""
@@ -183,11 +183,6 @@ class BodyTensors(DefinedTensors):
             self._unknown.add(loop)
             raise UnknownError("its body computes what is not known")
         return result
-
-
-def _known(expr: Expr) -> Generator[Request, Expr, Expr]:
-    yield from ()
-    return expr
 
 
 def _loop(element: Element) -> Steps:

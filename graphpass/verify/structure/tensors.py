@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import (
@@ -15,7 +15,9 @@ from graphpass.analysis.symbolic.elements import (
     OperatorTable,
     Request,
     Rule,
+    Steps,
     UnknownError,
+    done,
 )
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
@@ -29,8 +31,6 @@ from graphpass.verify.structure.definitions import Definition, Definitions
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.structure.constants import Constants
-
-Steps: TypeAlias = "Generator[Request, Expr, Expr]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +180,9 @@ class DefinedTensors(Elements):
             return None
         self._depth += 1
         try:
-            values = [value for value in node.inputs if value is not None]
-            shapes = tuple(map(self.shape, values))
+            shapes = tuple(map(self.shape, node.sources))
             bodies = tuple(
-                self.definitions.algebra.cases(self.of(value, self.own_index(value, "y"))) for value in values
+                self.definitions.algebra.cases(self.of(value, self.own_index(value, "y"))) for value in node.sources
             )
         except UnknownError:
             return None
@@ -199,7 +198,7 @@ class DefinedTensors(Elements):
             return _same_place(self._inputs.moves[node.index], index)
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
-            return _done(self._leaf(leaf, index, _sort(value)))
+            return done(self._leaf(leaf, index, _sort(value)))
         if node.op not in {"Parameter", "Constant", *self._table.elements}:
             return as_function(Element(self, node, value, index), f"the meaning of {node.op} is not known")
         return super()._start(value, index)
@@ -347,11 +346,6 @@ def _sort(value: Value) -> ex.Sort:
 
 def _same_place(value: Value, index: Index) -> Generator[Request, Expr, Expr]:
     return (yield value, index)
-
-
-def _done(expr: Expr) -> Generator[Request, Expr, Expr]:
-    yield from ()
-    return expr
 
 
 __all__ = ["DefinedTensors", "Leaf", "Steps", "UnknownError", "closed", "definitions_of"]
