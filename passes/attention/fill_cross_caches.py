@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphpass.analysis.caches.cross import filled_caches
+from graphpass.analysis.caches.encoders import filled_caches
 from graphpass.analysis.symbolic.constant_shape import constant_shape
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.dialects.onnx.model import OnnxModel

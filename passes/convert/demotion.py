@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from graphpass.analysis.caches.cross import filled_caches
+from graphpass.analysis.caches.encoders import filled_caches
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.half_precision import HalfPrecision, HalfRules, find_half_precision
 from graphpass.dialects.onnx.half_ports import half_ports

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.equations.exponents import is_bounded
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
-from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar, is_bounded
 from graphpass.dialects.attributes import native_attributes
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass

@@ -1,11 +1,13 @@
-"""Distinguish encoders, embedders and rerankers from decoders exported without caches."""
+"""Distinguish encoders, embedders and rerankers from decoders without caches; find caches that encoders fill."""
 
 from __future__ import annotations
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.ir.graph import Node
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
+from graphpass.ir.values import REALS
 
 
 def is_encoder(model: Model) -> bool:
@@ -25,3 +27,11 @@ def is_encoder(model: Model) -> bool:
 def is_pooled(model: Model) -> bool:
     """Return whether the first output of an encoder has no axis of tokens."""
     return len(next(iter(model.outputs)).shape or ()) == 2 and model.analysis(is_encoder)
+
+
+def filled_caches(model: Model) -> tuple[Node, ...]:
+    """Return the outputs ``[batch, heads, positions, head_dim]`` of an encoder; none of a model with caches."""
+    if analyze_caches(model).caches:
+        return ()
+    results = ((result, result.source()) for result in model.graph.of_op("Result"))
+    return tuple(result for result, value in results if value.rank == 4 and value.element_type in REALS)

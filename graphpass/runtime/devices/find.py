@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,14 +13,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.runtime.devices import programs
 from graphpass.runtime.devices.apart import run_apart
-from graphpass.runtime.devices.javascript import find_javascript
+from graphpass.runtime.devices.javascript import BROWSERS, find_javascript
 from graphpass.runtime.devices.software import software_vulkan
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, entered, stand_in
 
-#: Seconds after which a runtime counts as hanging.
-_LIMIT = 120
+#: Seconds after which a runtime, and a program that is asked for its version, count as hanging.
+_LIMIT, _VERSION_LIMIT = 120, 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,7 @@ _ANSWER = "\nimport json, sys\nwith open(sys.argv[1], 'w') as file:\n    json.du
 
 def find_runtimes() -> tuple[Runtime, ...]:
     """Return the runtimes that graphpass knows, installed or not."""
-    node = programs.version_of("node")
-    chromium = programs.version_of("chromium", "chromium-browser", "google-chrome")
+    node, chromium = _version_of("node"), _version_of(*BROWSERS)
     return (
         *(_found(probe) for probe in _PROBES),
         _gpu_on_cpu(),
@@ -132,6 +132,20 @@ def find_runtimes() -> tuple[Runtime, ...]:
         Runtime("Node", node, missing=None if node else "not found on PATH: install nodejs"),
         Runtime("Chromium", chromium, missing=None if chromium else "not found on PATH: install chromium"),
     )
+
+
+def _version_of(*names: str) -> str | None:
+    """Return the version of the first program of these names that answers; ``None`` without one."""
+    for path in filter(None, map(shutil.which, names)):
+        try:
+            done = subprocess.run(  # noqa: S603 - found on PATH
+                [path, "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_LIMIT
+            )
+        except subprocess.TimeoutExpired:
+            continue
+        if done.returncode == 0 and (words := done.stdout.strip()):
+            return words.splitlines()[0]
+    return None
 
 
 def find_webgpu() -> Runtime:

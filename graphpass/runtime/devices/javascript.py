@@ -13,7 +13,8 @@ MODULES = "GRAPHPASS_NODE_MODULES"
 
 INSTALL = "npm install --ignore-scripts @huggingface/transformers onnxruntime-node onnxruntime-web puppeteer-core"
 
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+#: Names of Chromium and its kin.
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def find_javascript() -> JavaScript | str:
     version = _version_in(modules / "@huggingface" / "transformers")
     if version is None:
         return f"transformers.js is not in {modules}: {INSTALL}, and name node_modules in {MODULES}"
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     drives = (
         _version_in(modules / "puppeteer-core") is not None and _version_in(modules / "onnxruntime-web") is not None
     )

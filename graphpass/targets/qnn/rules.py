@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import computed_by_positions
-from graphpass.analysis.equations.exponents import is_bounded
 from graphpass.analysis.equations.norms import narrow_norms
+from graphpass.analysis.symbolic.folding import is_bounded
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
