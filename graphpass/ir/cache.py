@@ -48,6 +48,10 @@ class Axes:
     head_dim: int | None = None
 
 
+#: The layout of keys and values that attention reads, and that most runtimes require: batch, heads, sequence, head_dim.
+BHSD = Axes(0, 1, 2, 3)
+
+
 @dataclass(frozen=True, slots=True)
 class Cache:
     """One tensor carried from one step to the next.

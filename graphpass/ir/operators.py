@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.ir.cache import Axes, CacheKind, CacheRole
+from graphpass.ir.cache import BHSD, Axes, CacheKind, CacheRole
 from graphpass.ir.graph import Node, Value
 
 #: Pass each element on in place, perhaps in another type; `graphpass.ir.values.is_value_preserving` asks for more.
@@ -101,8 +101,6 @@ POSITIONWISE = ARITHMETIC | EXTREMA | UNARY | CASTS | NORMS | {"Power", "Select"
 #: Compute each element, or each position's vector, by itself; operands may be broadcast.
 ELEMENTWISE = POSITIONWISE | COMPARISONS.keys() | LOGICAL | {"Equal", "FloorMod", "Mod", "NotEqual"}
 
-_KV = Axes(batch=0, heads=1, sequence=2, head_dim=3)
-
 #: One tensor for both: [2, batch, heads, sequence, head_dim].
 _PACKED = Axes(batch=1, heads=2, sequence=3, head_dim=4)
 
@@ -131,7 +129,7 @@ class InnerState:
 
 
 def _keys_and_values(key: int, value: int) -> tuple[InnerState, ...]:
-    return InnerState(key, 1, "kv", "key", _KV), InnerState(value, 2, "kv", "value", _KV)
+    return InnerState(key, 1, "kv", "key", BHSD), InnerState(value, 2, "kv", "value", BHSD)
 
 
 def _packed(past: int) -> tuple[InnerState, ...]:

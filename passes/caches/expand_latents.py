@@ -11,7 +11,7 @@ from graphpass.analysis.caches.past import asked_axes
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.engine.conditions import HAS_CACHES
 from graphpass.engine.passes import Done, Pass, Skipped
-from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.element_types import element_bytes
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import MissError
@@ -19,9 +19,6 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.caches.new_positions import NewPositions
-
-#: Layout of keys, values and latents.
-_LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 #: Axes of equal size in a latent and the keys made of it.
 _SHARED = {0, 2}
@@ -86,7 +83,7 @@ def _joined(graph: Graph, pairs: dict[str, Pair], cache: Cache) -> tuple[Value, 
     """Return the past with new positions, and the new ones alone."""
     pair = pairs[cache.read]
     concat = appended(graph, pair)
-    if pair.read.op != "Parameter" or concat is None or cache.axes != _LAYOUT or len(concat.inputs) != 2:
+    if pair.read.op != "Parameter" or concat is None or cache.axes != BHSD or len(concat.inputs) != 2:
         raise MissError(pair.read, f"cache {cache.name} is not an input that a Concat appends to")
     return concat.outputs[0], concat.source(1)
 

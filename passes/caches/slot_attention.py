@@ -10,7 +10,7 @@ from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Axes
+from graphpass.ir.cache import BHSD
 from graphpass.ir.miss import Miss
 from graphpass.passes.caches.positions_in_use import refusal
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.rewriter import Rewriter
     from graphpass.passes.caches.positions_in_use import PositionsInUse
-
-
-#: The layout that ONNX's Attention reads.
-_USUAL = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 #: Layout operators after which the sequence stays the same axis.
 _KEEPS_AXES = frozenset({"Convert", "Divide", "Identity", "Multiply"})
@@ -54,7 +50,7 @@ class SlotAttention:
 
     def fuse(self, presents: dict[Cache, Value]) -> None:
         """Fuse what ONNX's Attention computes: it reads buffers without copies for heads."""
-        usual = {cache.name: value for cache, value in presents.items() if cache.axes == _USUAL}
+        usual = {cache.name: value for cache, value in presents.items() if cache.axes == BHSD}
         blocks = {block.node: block for block in analyze_caches(self._model).attention}
         for attention in self._model.analysis(find_attention):
             block, scale = blocks.get(attention.node.name), _scale(self._graph, attention)

@@ -21,15 +21,13 @@ from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ZERO, number
 from graphpass.analysis.symbolic.places import digits
 from graphpass.analysis.symbolic.sizes import infer_sizes
-from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT
 from graphpass.ir.values import fixed_size, known_elements
 from graphpass.progress import counting
-
-_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 #: Sizes of heads that its kernels take: multiples of these, with and without rotation.
 _HEADS_OF, _ROTATED_HEADS_OF = 8, 16
@@ -192,7 +190,7 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
     source = graph.look_through(past, _is_idle)
     caches = (cache for cache in analyze_caches(model).of_kind("kv") if graph.reads[cache.read].outputs[0] == source)
     cache = next(caches, None)
-    if cache is None or cache.axes != _ORDER:
+    if cache is None or cache.axes != BHSD:
         raise MissError(concat, f"its operand {operand.name} is not a past [batch, heads, positions, head_dim]")
     if cache.write is None or graph.look_through(graph.writes[cache.write].source(), _is_idle) != copies[0]:
         raise MissError(node, f"cache {cache.name} is not written as it is read")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from graphpass.engine.view import Sees, View, judged, listed, not_onnx
-from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.cache import BHSD, Cache, Inventory
 from graphpass.ir.model import Model
 
 CONSUMER = "onnxruntime-genai"
@@ -32,8 +32,6 @@ _DEFAULTS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 _SETTINGS = {"cross_key": "cross_past_key_names", "cross_value": "cross_past_value_names", "unknown": "past_names"}
-
-_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 
 def view(model: Model, inventory: Inventory) -> View:
@@ -66,7 +64,7 @@ def template_of(name: str) -> str:
 
 
 def _layout(inventory: Inventory) -> list[str]:
-    other = [cache.name for cache in inventory.of_kind("kv") if cache.axes != _ORDER]
+    other = [cache.name for cache in inventory.of_kind("kv") if cache.axes != BHSD]
     if not other:
         return []
     return [f"will feed {listed(other)} as [batch, heads, sequence, head_dim], which is not its layout"]

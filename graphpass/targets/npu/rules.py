@@ -21,7 +21,7 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind
 from graphpass.engine.findings import Finding
 from graphpass.engine.view import names_of
-from graphpass.ir.cache import Axes, Cache, Inventory
+from graphpass.ir.cache import BHSD, Cache, Inventory
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.miss import Miss, MissError
@@ -67,9 +67,6 @@ _TURNED = op.Transpose(op.MatMul(var("frequencies"), _ROW | op.Convert(_ROW)), .
 #: Angles for which positions are added (add_position_ids_param.cpp); an Add after the Range is taken, too (2026.4.1).
 _ANGLES = op.Cos(op.Concat(_TURNED, _TURNED))
 
-#: The only layout of keys and values.
-_LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
-
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model``, an OpenVINO IR, by the NPU plugin.
@@ -114,7 +111,7 @@ def data_dependent(graph: Graph) -> Node | None:
         if node.op in {"Parameter", "ReadValue"}:
             computed.add(node.index)
             continue
-        if any(value is not None and value.node in computed for value in node.inputs):
+        if any(value.node in computed for value in node.sources):
             computed.add(node.index)
             sizes = [node.inputs[port] for port in _SIZES.get(node.op, ()) if port < len(node.inputs)]
             if node.op == "NonZero" or any(value is not None and value.node in computed for value in sizes):
@@ -204,7 +201,7 @@ def _require_whole(cut: Node | None) -> None:
 
 
 def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
-    if cache.axes != _LAYOUT:
+    if cache.axes != BHSD:
         raise _RefusalError(read, "it is not laid out as [batch, heads, sequence, head_dim]", _EMPTY)
     gather = beam_gather(graph, read.outputs[0])
     if gather is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import PreconditionError, UnsupportedError
-from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.model import Model
 from graphpass.ir.values import fixed_size
@@ -25,8 +25,6 @@ _FED = (TOKEN_INPUTS[0], "attention_mask", "position_ids")
 
 #: The file that holds the rules of the configuration.
 CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
-
-_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 
 def genai_config(model: Model, source: Path | None, context: int | None, device: Device = "cpu") -> str:
@@ -156,7 +154,7 @@ def why_no_generic_decoder(model: Model) -> str | None:
     inventory = analyze_caches(model)
     keys, values = _keys_and_values(model)
     states = _states(model)
-    taken = {cache.name for cache in (*keys, *values) if cache.kind == "kv" and cache.axes == _ORDER}
+    taken = {cache.name for cache in (*keys, *values) if cache.kind == "kv" and cache.axes == BHSD}
     taken |= {cache.name for caches in states.values() for cache in caches}
     others = [cache.name for cache in inventory.caches if cache.name not in taken]
     fed = {cache.read for cache in inventory.caches}

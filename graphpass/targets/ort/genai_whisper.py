@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
-from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dimension, shape_text
@@ -27,8 +27,6 @@ WHISPER_SOURCE = "onnxruntime-genai/src/models/whisper.cpp"
 
 #: Frames of features, and the positions that the encoder makes of them; both are fixed (``whisper.h``).
 FRAMES, _POSITIONS = 3000, 1500
-
-_ORDER = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 _ROLES = ("key", "value", "cross_key", "cross_value")
 
@@ -185,7 +183,7 @@ def why_no_pair(encoder: Model, decoder: Model) -> str | None:
 
 def _caches(decoder: Model) -> dict[str, list[Cache]]:
     caches = analyze_caches(decoder).caches
-    return {role: [cache for cache in caches if cache.role == role and cache.axes == _ORDER] for role in _ROLES}
+    return {role: [cache for cache in caches if cache.role == role and cache.axes == BHSD] for role in _ROLES}
 
 
 def _sizes(shape: tuple[Dimension, ...] | None) -> tuple[Dimension, ...]:

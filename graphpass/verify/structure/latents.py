@@ -18,7 +18,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.sizes import infer_sizes
-from graphpass.ir.cache import Axes, Cache
+from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import SHAPE_READERS
@@ -28,9 +28,6 @@ from graphpass.verify.structure.tensors import CacheWindow, DefinedTensors, Leaf
 
 #: Axes of keys and values, and of transposed keys, in the order of the layout.
 _ORDER, _TRANSPOSED = (0, 1, 2, 3), (0, 1, 3, 2)
-
-#: Layout of keys and values.
-_LAYOUT = Axes(batch=0, heads=1, sequence=2, head_dim=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def expanded(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
     found = []
     for cache in analyze_caches(candidate).of_kind("kv"):
         latents = layers.get(cache.layer)
-        if latents is None or cache.axes != _LAYOUT or cache.role not in {"key", "value"}:
+        if latents is None or cache.axes != BHSD or cache.role not in {"key", "value"}:
             continue
         begun = [first_value(candidate, cache), *(first_value(reference, latent) for latent in latents.caches)]
         if any(value is not None for value in begun):
