@@ -36,7 +36,7 @@ class EinsumProduct:
     def of(cls, node: Node) -> EinsumProduct | None:
         """Return the product that an Einsum is; ``None`` if it is none."""
         axes = labels(str(node.attributes["equation"]))
-        shapes = [value.shape for value in node.inputs if value is not None]
+        shapes = [value.shape for value in node.sources]
         if axes is None or len(axes[0]) != 2 or len(shapes) != 2:
             return None
         (left, right), result = axes

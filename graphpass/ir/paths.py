@@ -27,7 +27,7 @@ def _ways(model: Model) -> networkx.DiGraph:
     ways = model.graph.edges.copy()
     # Without iterations a loop passes its start on, but its iterations matter.
     for node in model.graph.of_op("Final"):
-        result, *start = (value.node for value in node.inputs if value is not None)
+        result, *start = (value.node for value in node.sources)
         ways.remove_edges_from((index, node.index) for index in start if index != result)
     ways.remove_nodes_from(node.index for node in model.graph.nodes if node.op in NO_DATA)
     return ways

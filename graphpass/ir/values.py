@@ -88,7 +88,7 @@ def head_of(graph: Graph, result: Node) -> Node | None:
         node = graph.producer(value)
         if node.op in PRODUCTS:
             return None if node.op not in COMPRESSED_PRODUCTS and is_activation(graph, node.input(1)) else node
-        active = [value for value in node.inputs if value is not None and is_activation(graph, value)]
+        active = [value for value in node.sources if is_activation(graph, value)]
         if node.op not in POSITIONWISE or len(active) != 1:
             return None
         value = active[0]

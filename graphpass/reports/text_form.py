@@ -62,7 +62,7 @@ def _named(graph: Graph, name: str) -> Node:
 def _around(graph: Graph, node: Node, distance: int) -> set[int]:
     reached, ring = {node.index}, [node]
     for _ in range(distance):
-        above = [graph.producer(value) for node in ring for value in node.inputs if value is not None]
+        above = [graph.producer(value) for node in ring for value in node.sources]
         below = [
             use.node for node in ring if node.op != "Parameter" for value in node.outputs for use in graph.uses(value)
         ]

@@ -122,7 +122,7 @@ def _unlike_weights(comparer: Comparer, unequal: Unequal) -> str | None:
         return "one of both rounds to 16 bits"
     reference, candidate = comparer.sides
     constants = [node.outputs[0] for node in reference.graph.of_op("Constant")]
-    read = [value for node in unequal.operators for value in node.inputs if value is not None]
+    read = [value for node in unequal.operators for value in node.sources]
     own = [value for value in read if candidate.graph.producer(value).op == "Constant"]
     if _weights_in(candidate, own) - _weights_in(reference, constants):
         return "the candidate has weights of its own there"

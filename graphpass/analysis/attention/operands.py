@@ -82,7 +82,7 @@ def _trace(graph: Graph, value: Value | None, labels: Labels) -> list[tuple[Valu
 def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
     node = graph.producer(value)
     if node.op in {"Multiply", "Divide"}:
-        return labels if any(operand is not None and is_scalar(operand) for operand in node.inputs) else None
+        return labels if any(is_scalar(operand) for operand in node.sources) else None
     if node.op == "Reshape":
         return _before_reshape(node, labels)
     steps = before(graph, value, labels) if node.op in LAYOUT | PICKS else []

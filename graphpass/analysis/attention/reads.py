@@ -137,7 +137,7 @@ def _is_far(node: Node, place: TracedValue) -> bool:
     stream, which leads through all layers.
     """
     if node.op == "Add":
-        return place.passed("weights") and all(value is None or value.rank != 0 for value in node.inputs)
+        return place.passed("weights") and all(value.rank != 0 for value in node.sources)
     if node.op == "Concat":
         return sum(step.kind == "join" and step.labels == ("sequence",) for step in place.path) > 1
     return False

@@ -11,7 +11,7 @@ from graphpass.ir.operators import CASTS
 def moved_positions(graph: Graph) -> Node | None:
     """Return the Add of a Range and the past's length that angles or tables read."""
     for node in [*positions_of_angles(graph), *_rows_of_tables(graph)]:
-        if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.inputs if side is not None):
+        if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.sources):
             return node
     return None
 

@@ -84,7 +84,7 @@ def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
     Raises:
         MissError: ``concat`` does something else.
     """
-    operands = [operand for operand in concat.inputs if operand is not None]
+    operands = concat.sources
     scores = [any(True for _ in score_products(graph, operand)) for operand in operands]
     if len(operands) != 2 or scores.count(True) != 1:
         raise MissError(concat, "it joins more than its scores and an attention sink")

@@ -152,7 +152,7 @@ def _dominators(graph: Graph, start: Node) -> dict[int, int]:
     """
     dominators, depths = {start.index: start.index}, {start.index: 0}
     for node in graph.nodes[start.index + 1 :]:
-        before = {value.node for value in node.inputs if value is not None and value.node in dominators}
+        before = {value.node for value in node.sources if value.node in dominators}
         if not before or node.op in NO_DATA:
             continue
         common, *others = before
@@ -173,7 +173,7 @@ def _chain(dominators: dict[int, int], end: int) -> list[int]:
 
 
 def _adds_up(node: Node, dominators: dict[int, int]) -> bool:
-    reached = [value for value in node.inputs if value is not None and value.node in dominators]
+    reached = [value for value in node.sources if value.node in dominators]
     return node.op in {"Add", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"} and len(reached) > 1
 
 

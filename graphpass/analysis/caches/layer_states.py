@@ -61,7 +61,7 @@ def _last_sum(chain: LayerChain, start: int) -> LayerState | None:
             return LayerState(tuple(term for term in terms if term is not None))
         if node.op in SKIP_NORMS:
             return LayerState((value,))
-        added = [value for value in node.inputs if value is not None and value.node in chain.deep]
+        added = [value for value in node.sources if value.node in chain.deep]
         if node.op == "Add" and len(added) == 2:
             return LayerState((value,))
     return None

@@ -78,7 +78,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
         for part, value in zip(ranges, node.outputs, strict=True):
             parts.setdefault(part, []).append(value)
     ordered = sorted(parts, key=lambda part: part.start)
-    flattened = [value for value in joined.inputs if value is not None]
+    flattened = joined.sources
     sizes = [part.stop - part.start for part in ordered]
     bounds = [0, *(part.stop for part in ordered)]
     if len(ordered) < 2 or [part.start for part in ordered] != bounds[:-1] or bounds[-1] != fixed_size(whole, axis):

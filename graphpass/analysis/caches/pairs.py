@@ -173,7 +173,7 @@ def _fit(past: Value, present: Value | None) -> bool:
 def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> dict[int, int]:
     """Count operators from each Parameter to ``result`` on ways without products with weights."""
     distances: dict[int, int] = {}
-    pending = deque((value, 0) for value in result.inputs if value is not None)
+    pending = deque((value, 0) for value in result.sources)
     seen: set[tuple[int, int]] = set(barriers)
     while pending:
         value, distance = pending.popleft()
@@ -200,7 +200,7 @@ def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
         return []
     weights = graph.look_through(node.source(), CASTS | {"Dropout"}) if node.op == "MatMul" else value
     # A product with probabilities is a result of attention.
-    return [] if graph.producer(weights).op == "Softmax" else [value for value in node.inputs if value is not None]
+    return [] if graph.producer(weights).op == "Softmax" else [*node.sources]
 
 
 def appended(graph: Graph, pair: Pair) -> Node | None:
@@ -210,7 +210,7 @@ def appended(graph: Graph, pair: Pair) -> Node | None:
     node = graph.producer(graph.look_through(pair.present, CASTS | {"Final"}))
     if node.op != "Concat" or len(node.inputs) != 2:
         return None
-    sources = [look_through_moves(graph, source) for source in node.inputs if source is not None]
+    sources = [look_through_moves(graph, source) for source in node.sources]
     return node if pair.past in sources else None
 
 
@@ -251,7 +251,7 @@ def _joined_history(graph: Graph, value: Value | None) -> list[Node]:
     node = graph.producer(graph.look_through(value, {"Gather"})) if value is not None else None
     if node is None or node.op != "Concat":
         return []
-    state, *history = (graph.producer(source) for source in node.inputs if source is not None)
+    state, *history = (graph.producer(source) for source in node.sources)
     reads = [graph.producer(graph.look_through(state.outputs[0], {"Unsqueeze"})), *history]
     return reads if len(reads) == 2 and all(read.op == "ReadValue" for read in reads) else []
 

@@ -181,7 +181,7 @@ def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
 
     present = graph.look_through(pair.present, lays_out) if pair.present is not None else pair.past
     node = graph.producer(present)
-    operands = [graph.look_through(source, lays_out) for source in node.inputs if source is not None]
+    operands = [graph.look_through(source, lays_out) for source in node.sources]
     if node.op not in {"Add", "Subtract"} or pair.past not in operands:
         return "no step adds to it"
     size = "one integer" if not shape or shape[0] == 1 else "one integer a batch entry"

@@ -95,7 +95,7 @@ def constant_outputs(graph: Graph) -> frozenset[str]:
     """Return the outputs that depend on no input and no variable."""
     fed: set[int] = set()
     for node in graph.nodes:
-        if node.op in SOURCES or any(value is not None and value.node in fed for value in node.inputs):
+        if node.op in SOURCES or any(value.node in fed for value in node.sources):
             fed.add(node.index)
     return frozenset(node.name for node in graph.of_op("Result") if node.index not in fed)
 

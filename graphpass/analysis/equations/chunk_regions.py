@@ -102,7 +102,7 @@ class _Regions:
         return pad.source().element_type in REALS and follows
 
     def _joined(self, node: Node) -> _Region | None:
-        sources = [value.node for value in node.inputs if value is not None]
+        sources = [value.node for value in node.sources]
         if any(source in self._outside for source in sources):
             self._outside.add(node.index)
             return None

@@ -80,15 +80,14 @@ class Evaluation:
 
     def _missing(self, node: Node) -> Value | Miss | None:
         """Return the operand to compute next, or why no result of ``node`` can be computed."""
-        sources = [value for value in node.inputs if value is not None]
         if node.op == "ShapeOf":
             # Shapes of other tensors follow from sizes.
-            is_tried = sources[0] in self._arrays or self.graph.producer(sources[0]).op == "Constant"
-            return None if is_tried else sources[0]
+            is_tried = node.source() in self._arrays or self.graph.producer(node.source()).op == "Constant"
+            return None if is_tried else node.source()
         if node.op != "Constant" and not is_known(node):
             return Miss(node, f"{node.op} is not computed ahead")
         # Constants last: another operand often settles that there is no result.
-        for source in sorted(sources, key=lambda source: self.graph.producer(source).op == "Constant"):
+        for source in sorted(node.sources, key=lambda source: self.graph.producer(source).op == "Constant"):
             array = self._arrays.get(source)
             if array is None or isinstance(array, Miss):
                 return source if array is None else array
@@ -122,7 +121,7 @@ class Evaluation:
         elif node.op == "Constant":
             array = self._constant(value)
         else:
-            known = ((source, self._arrays[source]) for source in node.inputs if source is not None)
+            known = ((source, self._arrays[source]) for source in node.sources)
             operands = {source: operand for source, operand in known if not isinstance(operand, Miss)}
             array = computed(self.graph, node, value.port, operands, LARGEST_MASK)
         if array is None or numpy.ma.is_masked(array):

@@ -133,7 +133,7 @@ def _is_wide(node: Node) -> bool:
 def _kinds(graph: Graph) -> list[Kind]:
     kinds: list[Kind] = []
     for node in graph.nodes:
-        sources = [kinds[value.node] for value in node.inputs if value is not None]
+        sources = [kinds[value.node] for value in node.sources]
         kind: Kind = "step"
         if node.op == "Parameter":
             kind = "hidden" if node.outputs[0].element_type in REALS else "step"
@@ -185,7 +185,7 @@ def _is_beyond(content: Any, largest: float) -> bool:
 
 
 def _floats(node: Node) -> Iterator[Value]:
-    return (value for value in node.inputs if value is not None and _is_f32(value))
+    return (value for value in node.sources if _is_f32(value))
 
 
 def _is_f32(value: Value) -> bool:

@@ -146,7 +146,7 @@ class _Body:
             elif node.op in MOVES or node.op == "ReduceSum":
                 pending.append(node.source())
             elif node.op in _PRODUCTS:
-                pending += [value for value in node.inputs if value is not None]
+                pending += node.sources
             else:
                 factors.append(current)
         return factors

@@ -138,7 +138,7 @@ def _sources(model: Model, value: Value) -> Iterator[Value]:
         if node.op not in _ROTATES:
             return
         frontier.remove(last)
-        frontier |= {value for value in node.inputs if value is not None and value.node in data}
+        frontier |= {value for value in node.sources if value.node in data}
         if len(frontier) == 1 and next(iter(frontier)).rank == 4:
             yield next(iter(frontier))
         if not frontier:

@@ -124,7 +124,7 @@ class _Reader:
                 products.setdefault(product, set()).add(value)
             elif node.op in ELEMENTWISE - NORMS:
                 nodes.add(node.index)
-                pending += [value for value in node.inputs if value is not None]
+                pending += node.sources
             else:
                 raise MissError(product.node, product.reason)
             if len(seen) > _LIMIT:
@@ -147,11 +147,11 @@ class _Reader:
             node = self._producer(node.source())
         bias = None
         if node.op == "Add":
-            biases = [value for value in node.inputs if value is not None and self._is_bias(value)]
+            biases = [value for value in node.sources if self._is_bias(value)]
             if len(biases) != 1:
                 raise MissError(node, "it adds no constant to a product")
             bias, adds = biases[0], node
-            node = self._producer(next(value for value in node.inputs if value is not None and value != bias))
+            node = self._producer(next(value for value in node.sources if value != bias))
         node, rows = self._piece(node)
         if node.op == "MatMulNBits" and not self._gathered:
             return self._packed(node, rows, bias, columns)

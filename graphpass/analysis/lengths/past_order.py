@@ -186,7 +186,7 @@ def _shapes(graph: Graph, entries: set[int]) -> set[int]:
     shapes: set[int] = set()
     for index in sorted(entries):
         node = graph.nodes[index]
-        sources = [value.node for value in node.inputs if value is not None and value.node in entries]
+        sources = [value.node for value in node.sources if value.node in entries]
         if sources and all(source in shapes or graph.nodes[source].op == "ShapeOf" for source in sources):
             shapes.add(index)
     return shapes

@@ -28,7 +28,7 @@ def reached(elements: Elements, sources: set[int], stops: set[int]) -> set[int]:
     """Return the nodes that ``sources`` reach, up to ``stops`` and nodes of new tokens alone."""
     graph, indices = elements.graph, set(sources)
     for node in graph.nodes:
-        follows = any(value is not None and value.node in indices and value.node not in stops for value in node.inputs)
+        follows = any(value.node in indices and value.node not in stops for value in node.sources)
         if follows and not (sizes_new_tokens(elements, node) or _keeps_new(elements, node)):
             indices.add(node.index)
     return indices - stops

@@ -55,7 +55,7 @@ def computed(graph: Graph, node: Node, port: int, known: Mapping[Value, Array], 
             if node.op in _REALS_BY_NUMPY and known[node.source()].dtype.kind == "f":
                 by_numpy = _REALS_BY_NUMPY[node.op]
             if by_numpy is not None:
-                operands = [known[value] for value in node.inputs if value is not None]
+                operands = [known[value] for value in node.sources]
                 result = None if any(map(numpy.ma.is_masked, operands)) else by_numpy(node, operands)
             else:
                 return _by_table(graph, node, value, known, largest)

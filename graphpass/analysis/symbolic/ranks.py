@@ -25,7 +25,7 @@ def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tupl
     Returns:
         Both; ``None`` if the rank of the output is not known.
     """
-    if value.rank is not None and all(value is None or value.rank is not None for value in node.inputs):
+    if value.rank is not None and all(value.rank is not None for value in node.sources):
         return node, value
     inputs = tuple(None if value is None else _ranked(value, rank_of(value)) for value in node.inputs)
     return with_rank(replace(node, inputs=inputs), value, count)
@@ -46,7 +46,7 @@ def _ranked(value: Value, rank: int | None) -> Value:
 
 
 def _rank(node: Node, count: Counts) -> int | None:
-    ranks = [value.rank for value in node.inputs if value is not None]
+    ranks = [value.rank for value in node.sources]
     if node.op in ELEMENTWISE | MATRIX_PRODUCTS:
         known = [rank for rank in ranks if rank is not None]
         return max(known, default=None) if len(known) == len(ranks) else None

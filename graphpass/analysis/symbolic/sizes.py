@@ -203,8 +203,7 @@ class Sizes:
         if effect is None:
             return None
         if effect.kind in {"elementwise", "norm"}:
-            sources = [source for source in node.inputs if source is not None]
-            return self._broadcast([self.shape(source) for source in sources], value)
+            return self._broadcast([self.shape(source) for source in node.sources], value)
         shape = self.shape(node.inputs[0])
         if shape is None or any(origin is not None and origin >= len(shape) for origin in effect.origins):
             return None

@@ -39,7 +39,7 @@ def excerpt_of(proto: onnx.ModelProto, nodes: Iterable[Node]) -> onnx.ModelProto
     copy.graph.output.extend(info for info in whole.output if info.name in results)
     known = _known(copy.graph)
     copy.graph.value_info.extend(info for info in whole.value_info if info.name in known)
-    missing = [value for node in wanted for value in node.inputs if value is not None and value.name in read - known]
+    missing = [value for node in wanted for value in node.sources if value.name in read - known]
     copy.graph.input.extend(map(_declared, {value.name: value for value in missing}.values()))
     return copy
 

@@ -89,7 +89,7 @@ def _called(node: Node) -> str:
 
 def _tops(kept: Mapping[int, Node]) -> list[Node]:
     """Return the nodes that none of them reads."""
-    read = {value.node for node in kept.values() for value in node.inputs if value is not None}
+    read = {value.node for node in kept.values() for value in node.sources}
     return [node for index, node in kept.items() if index not in read and node.op not in _ENDS]
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.bodies import inlined
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, NO_DATA, PICKS
 
@@ -94,7 +94,7 @@ def _depths(graph: Graph, anchors: list[tuple[int | None, int]]) -> tuple[list[i
     depths = [-1] * len(graph.nodes)
     for node in graph.nodes:
         if node.op not in NO_DATA:
-            upstream = (depths[value.node] for value in node.inputs if value is not None)
+            upstream = (depths[value.node] for value in node.sources)
             depths[node.index] = max(own.get(node.index, -1), *upstream, -1)
     return depths, number + 1
 
@@ -162,7 +162,7 @@ def _assign(graph: Graph, ends: list[int], entry: int | None) -> tuple[int, ...]
     for node in graph.nodes:
         if node.op in NO_DATA:
             continue
-        upstream = max((after[value.node] for value in node.inputs if value is not None), default=BEFORE)
+        upstream = max((after[value.node] for value in node.sources), default=BEFORE)
         after[node.index] = max(upstream, own.get(node.index, upstream - 1) + 1)
         if upstream >= 0 or node.index in own:
             assigned[node.index] = own.get(node.index, upstream)
@@ -171,7 +171,7 @@ def _assign(graph: Graph, ends: list[int], entry: int | None) -> tuple[int, ...]
             assigned[node.index] = _home(assigned, [use.node for value in node.outputs for use in graph.uses(value)])
     for node in graph.nodes:
         if assigned[node.index] is None:
-            sources: list[Value] = [value for value in node.inputs if value is not None]
+            sources = [*node.sources]
             assigned[node.index] = assigned[sources[0].node] if sources else BEFORE
     return tuple(BEFORE if layer is None else min(layer, layers) for layer in assigned)
 

@@ -143,7 +143,7 @@ class Side:
             own = priorities.get(self.key(node.index))
             soonest = min((urgency[user] for user in users if user in inside), default=len(priorities))
             urgency[node.index] = soonest if own is None else own
-        waits = {node.index: len({value.node for value in node.inputs if value is not None} & inside) for node in nodes}
+        waits = {node.index: len({value.node for value in node.sources} & inside) for node in nodes}
         ready = [(urgency[index], index) for index, count in waits.items() if not count]
         heapq.heapify(ready)
         order = []

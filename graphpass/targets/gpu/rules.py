@@ -163,7 +163,7 @@ def _scaled_products(model: Model) -> Iterator[Finding]:
 
 def _products(graph: Graph) -> Iterator[Node]:
     for product in graph.of_op("Multiply"):
-        parts = [graph.producer(value) for value in product.inputs if value is not None]
+        parts = [graph.producer(value) for value in product.sources]
         if len(parts) < 2 or parts[0] is not parts[1] or parts[0].op not in {"Split", "VariadicSplit"}:
             continue
         if graph.producer(graph.look_through(parts[0].source(), _PASSED)).op in _SCALED:

@@ -129,7 +129,7 @@ def products_in_8_bits(graph: Graph) -> Iterator[Node]:
     HTP rounds the second to 8 bits, so that results are off by 1e-2 of the largest.
     """
     for node in graph.of_op("MatMul"):
-        makers = [graph.producer(value) for value in node.inputs if value is not None]
+        makers = [graph.producer(value) for value in node.sources]
         rounded = [maker.source() for maker in makers if maker.op == "DequantizeLinear"]
         if len(rounded) == 2 and all(
             value.element_type in _OF_16_BITS and graph.producer(value).op != "Constant" for value in rounded
@@ -181,8 +181,6 @@ def _is_in_norm(graph: Graph, node: Node) -> bool:
     """Return whether a Reciprocal stands in a root mean square norm."""
     root = graph.producer(node.source())
     total = graph.producer(root.source()) if root.op == "Sqrt" else root
-    if total.op != "Add" or all(
-        graph.producer(value).op != "ReduceMean" for value in total.inputs if value is not None
-    ):
+    if total.op != "Add" or all(graph.producer(value).op != "ReduceMean" for value in total.sources):
         return False
     return any(use.node.op == "Multiply" for use in graph.uses(node.outputs[0]))

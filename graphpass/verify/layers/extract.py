@@ -101,7 +101,7 @@ def _needed(part: Part) -> dict[int, Node]:
     """Return the nodes of a model of ``part`` alone, and all inputs but caches."""
     chain, graph = part.chain, part.chain.graph
     nodes = {node.index: node for node in graph.backward(part.ends, lambda node: sources_in(part, node))}
-    read = [graph.producer(value) for node in nodes.values() for value in node.inputs if value is not None]
+    read = [graph.producer(value) for node in nodes.values() for value in node.sources]
     more = [node for node in read if node.op == "Constant"]
     more += [graph.reads[name] for name in part.reads]
     more += [

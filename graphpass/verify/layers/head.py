@@ -76,8 +76,8 @@ def _treats_words_alike(graph: Graph, product: Node, logits: Value) -> bool:
     value = logits
     while value.node != product.index:
         node = graph.producer(value)
-        others = [value for value in node.inputs if value is not None and not is_activation(graph, value)]
+        others = [value for value in node.sources if not is_activation(graph, value)]
         if not all(is_scalar(value) for value in others):
             return False
-        value = next(value for value in node.inputs if value is not None and is_activation(graph, value))
+        value = next(value for value in node.sources if is_activation(graph, value))
     return True

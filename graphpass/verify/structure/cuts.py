@@ -119,7 +119,7 @@ def _fitting(
     """Yield the cuts that results need and that nothing upstream goes around."""
     fed = {member.value: place for place, cut in enumerate(cuts) for member in cut.members[side]}
     reached = [node for node in downstream(graph, results, fed, shapes=False) if node.op not in SOURCES]
-    read = {fed[value] for node in reached for value in node.inputs if value is not None and value in fed}
+    read = {fed[value] for node in reached for value in node.sources if value in fed}
     beside = data & {node.index for node in reached}
     for place, cut in enumerate(cuts):
         values = [member.value for member in cut.members[side]]

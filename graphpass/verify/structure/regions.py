@@ -60,7 +60,7 @@ def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value
         if node.op in _STILL - {"Result", "Assign"}:
             return []
         nodes.append(node)
-        return [value for value in node.inputs if value is not None and _is_open(value)]
+        return [value for value in node.sources if _is_open(value)]
 
     asked: dict[Value, bool] = {}
 
@@ -74,8 +74,7 @@ def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value
         pass
     places = {node.index for node in nodes}
     first = sorted(
-        (node for node in nodes if not any(value is not None and value.node in places for value in node.inputs)),
-        key=lambda node: node.index,
+        (node for node in nodes if not any(value.node in places for value in node.sources)), key=lambda node: node.index
     )
     regions = tuple(_region(candidate, node) for node in first[:_LISTED])
     frontier = tuple(value for value, is_open in asked.items() if not (is_open or graph.producer(value).op in NO_DATA))

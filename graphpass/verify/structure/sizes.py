@@ -49,7 +49,7 @@ def _einsum_size(elements: Elements, node: Node, axis: int) -> Expr:
 def _concat_size(elements: Elements, node: Node, axis: int) -> Expr:
     if axis != node.attributes["axis"] % (node.outputs[0].rank or 1):
         return elements.shape(node.source())[axis]
-    return reduce(ex.add, (elements.shape(value)[axis] for value in node.inputs if value is not None))
+    return reduce(ex.add, (elements.shape(value)[axis] for value in node.sources))
 
 
 def paddings(attributes: Mapping[str, Any], count: int) -> list[int] | None:
