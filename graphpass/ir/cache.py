@@ -115,7 +115,7 @@ class Cache:
 
     @property
     def capacity(self) -> int | None:
-        """Return the number of positions that it has room for; ``None`` if that is not fixed."""
+        """Return the number of positions that fit; ``None`` if that is not fixed."""
         return self.size(self.axes.sequence)
 
     @property

@@ -81,6 +81,12 @@ def is_value_preserving(node: Node) -> bool:
     return node.op == "Identity" or types <= REALS | {"dynamic"}
 
 
+def is_idle(node: Node) -> bool:
+    """Return whether ``node`` passes its elements on in the type that they have."""
+    is_same = node.op == "Convert" and node.source().element_type == node.outputs[0].element_type
+    return is_same or node.op == "Identity"
+
+
 def head_of(graph: Graph, result: Node) -> Node | None:
     """Return the product with weights upstream of the logits, if nothing in between joins positions."""
     value = result.source()

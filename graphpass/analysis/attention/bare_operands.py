@@ -9,8 +9,7 @@ from graphpass.analysis.attention.types import Scale
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
-from graphpass.ir.operators import CASTS
-from graphpass.ir.values import is_activation, is_scalar, is_wider
+from graphpass.ir.values import is_activation, is_idle, is_scalar, is_wider
 
 #: Orders that swap the last two axes.
 _SWAPS = ((0, 1, 3, 2), (0, 2, 1))
@@ -98,7 +97,7 @@ def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
                 return operand
             swap, rows = (match.nodes[name].outputs[0] for name in ("swap", "rows"))
             operand = operand.before(swap).before(rows, swaps=True).before(match["source"])
-        elif node.op in CASTS and (node.op == "Identity" or node.source().element_type == node.outputs[0].element_type):
+        elif is_idle(node):
             # Paged attention's matcher requires the cache's Concat right at the operator
             # (state_management_pattern.cpp).
             operand = operand.before(node.source())

@@ -25,8 +25,8 @@ from graphpass.ir.cache import BHSD, Cache
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, LAYOUT
-from graphpass.ir.values import fixed_size, known_elements
+from graphpass.ir.operators import LAYOUT
+from graphpass.ir.values import fixed_size, is_idle, known_elements
 from graphpass.progress import counting
 
 #: Sizes of heads that its kernels take: multiples of these, with and without rotation.
@@ -187,18 +187,14 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
         raise MissError(node, "its keys end with the size of a head, then positions")
     if concat.op != "Concat" or concat.attributes["axis"] != 2 or len(concat.inputs) != 2 or past is None:
         raise MissError(concat, f"its operand {operand.name} is not a past with new entries appended")
-    source = graph.look_through(past, _is_idle)
+    source = graph.look_through(past, is_idle)
     caches = (cache for cache in analyze_caches(model).of_kind("kv") if graph.reads[cache.read].outputs[0] == source)
     cache = next(caches, None)
     if cache is None or cache.axes != BHSD:
         raise MissError(concat, f"its operand {operand.name} is not a past [batch, heads, positions, head_dim]")
-    if cache.write is None or graph.look_through(graph.writes[cache.write].source(), _is_idle) != copies[0]:
+    if cache.write is None or graph.look_through(graph.writes[cache.write].source(), is_idle) != copies[0]:
         raise MissError(node, f"cache {cache.name} is not written as it is read")
     return Appended(cache, past, concat.source(1), copies[0], tuple(copies[1:]))
-
-
-def _is_idle(node: Node) -> bool:
-    return node.op in CASTS and node.source().element_type == node.outputs[0].element_type
 
 
 def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:

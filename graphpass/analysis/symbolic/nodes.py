@@ -160,7 +160,7 @@ def product(first: Polynomial, second: Polynomial) -> Polynomial:
 
 
 def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
-    """Yield all expressions in ``roots``, each once, but not those that operators ``ops`` are made of."""
+    """Yield all expressions in ``roots``, each once, but not operands of operators ``ops``."""
     seen, pending = set(roots), [*reversed(roots)]
     while pending:
         expr = pending.pop()

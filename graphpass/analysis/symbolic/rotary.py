@@ -13,7 +13,7 @@ from graphpass.ir.graph import Node, Value
 
 
 def rotary_ports(node: Node) -> tuple[int, int, int] | None:
-    """Return the inputs of an operator that turns heads: positions, cosines, sines; ``None`` for other operators.
+    """Return inputs of an operator that turns heads: positions, cosines, sines; ``None`` for others.
 
     Sources: docs/ContribOperators.md of ONNX Runtime for com.microsoft; onnx.defs for RotaryEmbedding-23.
     """

@@ -35,7 +35,7 @@ def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
 
 
 def unreduced(element: Element, along: Mapping[int, Expr]) -> Index:
-    """Return the index into the operand of a reduction, with places ``along`` the axes that it works along."""
+    """Return the index into the operand of a reduction, whose axes have places ``along``."""
     rank = len(element.shape(0))
     own = [place for axis, place in enumerate(element.index) if len(element.index) < rank or axis not in along]
     kept = iter(own)
@@ -69,7 +69,7 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
 
 
 def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Steps:
-    """Return one term of a product of matrices: of a row and a column, at ``bound``.
+    """Return one term of a product of matrices, of a row and a column.
 
     Args:
         element: The element of the product.
