@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import numpy
@@ -10,15 +10,13 @@ import numpy
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import Expr, number
+from graphpass.dialects.rounding import MOVES_BY
 
 #: Rounding of an angle in f32, for each position.
 _ANGLE = 4e-7
 
 #: Difference of cosines in f32.
 _ABSOLUTE = 2e-6
-
-#: Relative rounding of table elements.
-_HALF_UNITS = {"f16": 2.0**-11, "bf16": 2.0**-9}
 
 _FUNCTIONS = {"cos": numpy.cos, "sin": numpy.sin}
 
@@ -30,13 +28,13 @@ class AngleTables:
         rows: Numbers of rows of the tables that were recognized: further positions have no row.
     """
 
-    def __init__(self, rounded: Iterable[str] = ()) -> None:
+    def __init__(self, rounded: Collection[str] = ()) -> None:
         """Begin with none.
 
         Args:
             rounded: Types to which tables may be rounded: the reference rounds angles to them, too.
         """
-        self._rounding = {name: _HALF_UNITS[name] for name in rounded}
+        self._rounding: dict[str, float] = {half: 2.0**moved for half, moved in MOVES_BY.items() if half in rounded}
         self.rows: set[int] = set()
         self._frequencies: dict[tuple[Any, float], None] = {}
         self._amplitudes: dict[float, None] = {1.0: None}
