@@ -94,6 +94,10 @@ class Element:
         """Return the sizes of the output."""
         return self.elements.shape(self.value)
 
+    def index_with(self, axis: int, place: Expr) -> Index:
+        """Return the index with another place along ``axis``."""
+        return (*self.index[:axis], place, *self.index[axis + 1 :])
+
     def broadcast(self, port: int) -> Request:
         """Return the element of input ``port`` by NumPy's rules of broadcasting."""
         sizes, own = self.shape(port), self.own_shape

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import divided
 from graphpass.analysis.symbolic.elements import Index, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.analysis.symbolic.text import expression_text
+
+
+def index_along(name: str, size: Expr) -> Expr:
+    """Return an index variable of an axis; 0, if the axis has one element."""
+    return ZERO if size is ONE else ex.index(name, size)
+
+
+def broadcast_index(index: Iterable[Expr], sizes: Iterable[Expr]) -> Index:
+    """Return the index into a broadcast tensor of ``sizes``: 0 along axes of one element."""
+    return tuple(ZERO if size is ONE else place for place, size in zip(index, sizes, strict=True))
 
 
 def flat_place(index: Index, sizes: Index) -> Expr:

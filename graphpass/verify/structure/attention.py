@@ -11,7 +11,7 @@ from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.analysis.symbolic.places import digits
+from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along
 from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS, STATE_OPERATORS
@@ -117,11 +117,11 @@ def _sdpa(element: Element) -> Steps:
         raise UnknownError("it has other axes than four")
     sizes = [element.shape(port) for port in range(3)]
     keys = sizes[1][-2]
-    along = ZERO if keys is ONE else ex.index("key", keys)
+    along = index_along("key", keys)
     channel = ex.index("channel", sizes[0][-1])
 
     def leading(port: int) -> tuple[Expr, ...]:
-        return tuple(ZERO if size is ONE else place for size, place in zip(sizes[port][:-2], own[:-2], strict=True))
+        return broadcast_index(own[:-2], sizes[port][:-2])
 
     query = yield node.source(0), (*leading(0), own[-2], channel)
     key = yield node.source(1), (*leading(1), along, channel)
@@ -195,7 +195,7 @@ def _by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present
         head, channel = ex.index("head", heads), ex.index("of head", width)
     else:
         row, head, token, channel = element.index
-    along = ZERO if keys is ONE else ex.index("key", keys)
+    along = index_along("key", keys)
     within = ex.index("channel", size)
     own = ex.floor_divide(head, ex.floor_divide(heads, key_heads))
     query = yield from asked(row, head, token, within)

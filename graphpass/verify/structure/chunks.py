@@ -14,6 +14,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError
 from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
+from graphpass.analysis.symbolic.places import broadcast_index
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.verify.structure.recurrences import Layer
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
@@ -97,10 +98,7 @@ def _chunk(recurrence: LinearAttention, element: Element) -> Steps:
     places = (row, token, own, column)
     factor_sizes = tensors.shape(skip.factor)
     at = places[len(places) - len(factor_sizes) :]
-    factor = yield (
-        skip.factor,
-        tuple(ZERO if size is ex.ONE else place for size, place in zip(factor_sizes, at, strict=True)),
-    )
+    factor = yield skip.factor, broadcast_index(at, factor_sizes)
     return ex.add(result, ex.multiply((yield skip.source, places), factor))
 
 

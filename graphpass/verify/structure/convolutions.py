@@ -7,15 +7,11 @@ from functools import reduce
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
-from graphpass.analysis.symbolic.places import digits
+from graphpass.analysis.symbolic.places import digits, index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.verify.structure.activations import swish
 from graphpass.verify.structure.sizes import paddings
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
-
-
-def _bound(name: str, size: Expr) -> Expr:
-    return ZERO if size is ONE else ex.index(name, size)
 
 
 def _convolution(element: Element) -> Steps:
@@ -30,8 +26,8 @@ def _convolution(element: Element) -> Steps:
     strides, dilations = (list(attributes.get(name) or [1] * count) for name in ("strides", "dilations"))
     row, output, *places = element.index
     inputs = weight[groups_axis + 1]
-    channel = _bound("channel", inputs)
-    kernel = [_bound(f"k{axis}", size) for axis, size in enumerate(weight[-count:])]
+    channel = index_along("channel", inputs)
+    kernel = [index_along(f"k{axis}", size) for axis, size in enumerate(weight[-count:])]
     own: tuple[Expr, ...]
     if groups_axis:
         group, within = digits(output, weight[1])
@@ -82,7 +78,7 @@ def _causal(element: Element) -> Steps:
 
     if element.value.port:
         return (yield from column(ex.add(length, token)))
-    bound = _bound("k", kernel)
+    bound = index_along("k", kernel)
     read = yield from column(ex.add(token, ex.multiply(number(dilation), bound)))
     body = ex.multiply((yield node.source(1), (channel, ZERO, bound)), read)
     terms = [body if bound is ZERO else definitions_of(element).sum(body, bound)]

@@ -9,7 +9,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.operators.reductions import product_term, reduced_axes, summed_size, unreduced
-from graphpass.analysis.symbolic.places import digits, regrouped
+from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along, regrouped
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
@@ -23,7 +23,7 @@ from graphpass.verify.structure.tensors import Steps, as_function, closed, defin
 def _product(element: Element, swaps: tuple[bool, bool]) -> Steps:
     """Sum products of rows of the first operand and columns of the second."""
     count = summed_size(element, swaps)
-    bound = ZERO if count is ONE else ex.index("k", count)
+    bound = index_along("k", count)
     body = yield from product_term(element, swaps, bound)
     return body if bound is ZERO else definitions_of(element).sum(body, bound)
 
@@ -57,7 +57,7 @@ def _gemm(element: Element) -> Steps:
 def _reduced(element: Element, mean: bool, squares: bool) -> Steps:
     sizes = element.shape(0)
     axes = yield from reduced_axes(element)
-    places = {axis: ZERO if sizes[axis] is ONE else ex.index(f"k{axis}", sizes[axis]) for axis in axes}
+    places = {axis: index_along(f"k{axis}", sizes[axis]) for axis in axes}
     body = yield element.node.source(), unreduced(element, places)
     body = ex.multiply(body, body) if squares else body
     bounds = [place for place in places.values() if place is not ZERO]
@@ -88,8 +88,8 @@ def _real_cum_sum(element: Element) -> Steps:
         raise UnknownError("it sums along a computed axis")
     axis %= len(element.index)
     own, size = element.index[axis], element.own_shape[axis]
-    bound = ZERO if size is ONE else ex.index("k", size)
-    body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
+    bound = index_along("k", size)
+    body = yield node.source(), element.index_with(axis, bound)
     first, last = (own, bound) if attributes.get("reverse") else (bound, own)
     counts = ex.less(first, last) if attributes.get("exclusive") else ex.at_most(first, last)
     body = ex.choose(counts, body, ZERO)
@@ -116,8 +116,8 @@ def _einsum(element: Element) -> Steps:
                 places[label] = bounds[-1]
     factors = []
     for port, (operand, shape) in enumerate(zip(operands, shapes, strict=True)):
-        own = [ZERO if size is ONE else places[label] for label, size in zip(operand, shape, strict=True)]
-        factors.append((yield node.source(port), tuple(own)))
+        own = broadcast_index((places.get(label, ZERO) for label in operand), shape)
+        factors.append((yield node.source(port), own))
     body = reduce(ex.multiply, factors)
     return definitions_of(element).sum(body, *bounds) if bounds else body
 
@@ -164,10 +164,8 @@ def _last_axis(element: Element) -> None:
 
 def _weight(element: Element, port: int) -> Steps:
     value = element.node.source(port)
-    rank = len(element.elements.shape(value))
     sizes = element.elements.shape(value)
-    places = element.index[len(element.index) - rank :]
-    return (yield value, tuple(ZERO if size is ONE else place for size, place in zip(sizes, places, strict=True)))
+    return (yield value, broadcast_index(element.index[len(element.index) - len(sizes) :], sizes))
 
 
 @closed

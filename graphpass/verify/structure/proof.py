@@ -13,6 +13,7 @@ from graphpass.analysis.caches.step_lengths import MASK, known_lengths, step_len
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.onnx.branches import deciders, take_branches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.inputs import KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
@@ -142,7 +143,7 @@ class Comparer:
             sizes[window.axis] = ex.number(window.count)
         own: list[Expr] = [ex.ZERO] * len(sizes)
         for place, axis in enumerate(order):
-            own[axis] = ex.ZERO if sizes[axis] is ex.ONE else ex.index(f"x{place}", sizes[axis])
+            own[axis] = index_along(f"x{place}", sizes[axis])
         index = tuple(own) if window is None else window.shifted(tuple(own), window.first)
         return tensors.definitions.algebra.cases(tensors.of(value, index))
 

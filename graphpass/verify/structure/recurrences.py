@@ -11,7 +11,8 @@ from graphpass.analysis.equations.token_loops import ends_early
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, Rule, UnknownError, done
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension_name
-from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
+from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.bodies import inlined
@@ -322,7 +323,7 @@ def _of_iteration(element: Element, value: Value, index: Index, place: Expr) -> 
 
 
 def _places(sizes: Sequence[Expr]) -> Index:
-    return tuple(ZERO if size is ONE else ex.index(f"state {axis}", size) for axis, size in enumerate(sizes))
+    return tuple(index_along(f"state {axis}", size) for axis, size in enumerate(sizes))
 
 
 def _followed(element: Element, bodies: tuple[Expr, Expr, Expr], bound: Expr, places: Index, place: Expr) -> Expr:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.definitions import Selection
@@ -27,7 +28,7 @@ def _top(element: Element) -> Steps:
     is_sorted = bool(attributes.get("sorted", 1)) and str(attributes.get("sort", "value")).lower() in _BY_VALUE
     # ONNX takes the first of equal elements, OpenVINO only where the attribute asks for it.
     is_stable = is_sorted and bool(attributes.get("stable", "mode" not in attributes))
-    body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
+    body = yield node.source(), element.index_with(axis, bound)
     # The number of results decides which are there, if nothing orders them.
     parameters = (is_largest, is_sorted, is_stable, None if is_sorted else element.own_shape[axis])
     result = definitions_of(element).top(body, bound, parameters)
@@ -112,8 +113,8 @@ def _scatter_elements(element: Element) -> Steps:
     if any(size is not whole for place, (size, whole) in enumerate(zip(sizes, own, strict=True)) if place != axis):
         raise UnknownError("it leaves out a part of other axes")
     adds = str(attributes.get("reduction", "none")).lower() in {"add", "sum"}
-    bound = ZERO if sizes[axis] is ONE else ex.index("w", sizes[axis])
-    index = (*element.index[:axis], bound, *element.index[axis + 1 :])
+    bound = index_along("w", sizes[axis])
+    index = element.index_with(axis, bound)
     data = yield node.source(), element.index
     if adds and attributes.get("use_init_val", True) is False:
         data = ZERO

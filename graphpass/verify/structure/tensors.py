@@ -21,6 +21,7 @@ from graphpass.analysis.symbolic.elements import (
 )
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
@@ -269,9 +270,7 @@ class DefinedTensors(Elements):
 
     def own_index(self, value: Value, letter: str = "x") -> Index:
         """Return an index variable for each axis of ``value``."""
-        return tuple(
-            ZERO if size is ex.ONE else ex.index(f"{letter}{axis}", size) for axis, size in enumerate(self.shape(value))
-        )
+        return tuple(index_along(f"{letter}{axis}", size) for axis, size in enumerate(self.shape(value)))
 
     def whole(self, value: Value) -> Expr:
         """Return ``value`` as a function of its own indices, in canonical form."""

@@ -40,7 +40,7 @@ def _gather_elements(element: Element) -> Steps:
     axis = element.node.attributes.get("axis", 0) % len(element.index)
     place = yield element.node.source(1), element.index
     place = _positive(place, element.shape(0)[axis])
-    return (yield element.node.source(), (*element.index[:axis], place, *element.index[axis + 1 :]))
+    return (yield element.node.source(), element.index_with(axis, place))
 
 
 def _gather_nd(element: Element) -> Steps:
@@ -143,7 +143,7 @@ def _scatter_elements(element: Element) -> Steps:
     others = [place for place in range(len(own)) if place != axis]
     if indices[axis] is not ONE or any(indices[place] is not sizes[place] for place in others):
         raise UnknownError("it writes other elements than a slice")
-    first = (*own[:axis], ZERO, *own[axis + 1 :])
+    first = element.index_with(axis, ZERO)
     place = _written_place((yield node.source(1), first), sizes[axis])
     inside = ex.equal(own[axis], place)
     update = yield node.source(2), first

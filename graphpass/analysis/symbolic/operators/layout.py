@@ -81,7 +81,7 @@ def _concat(element: Element) -> Steps:
         inside = ex.less(place, end)
         if inside is not ex.FALSE and ex.at_most(offset, place) is not ex.FALSE:
             inner = ZERO if size is ex.ONE else ex.subtract(place, offset)
-            own = (*element.index[:axis], inner, *element.index[axis + 1 :])
+            own = element.index_with(axis, inner)
             parts.append((inside, (yield node.source(port), own)))
         if inside is ex.TRUE:
             break

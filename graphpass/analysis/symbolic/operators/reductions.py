@@ -8,6 +8,7 @@ from functools import reduce
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.places import broadcast_index
 
 #: Elements of the largest axis that a sum or product is written out along.
 _MOST_TERMS = 64
@@ -20,7 +21,7 @@ def _cum_sum(element: Element) -> Steps:
         raise UnknownError("it sums from the end, or along a computed axis")
     axis %= len(element.index)
     bound = ex.index("summed", element.own_shape[axis])
-    body = yield node.source(), (*element.index[:axis], bound, *element.index[axis + 1 :])
+    body = yield node.source(), element.index_with(axis, bound)
     if body.sort == "real":
         raise UnknownError("it sums real numbers")
     return ex.running_sum(ex.choose(body, ONE, ZERO) if body.sort == "bool" else body, bound, element.index[axis])
@@ -84,8 +85,7 @@ def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Ste
         start = len(element.index) - 2 - len(batch)
         if start < 0:
             raise UnknownError("an operand has more axes than the result")
-        places = zip(batch, element.index[start:-2], strict=True)
-        leading = tuple(ZERO if size is ONE else place for size, place in places)
+        leading = broadcast_index(element.index[start:-2], batch)
         factors.append((yield element.node.source(port), (*leading, *ends[port])))
     return ex.multiply(*factors)
 
