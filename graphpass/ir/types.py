@@ -31,6 +31,11 @@ class Port:
     element_type: str
 
 
+def is_fixed(shape: tuple[Dimension, ...] | None) -> bool:
+    """Return whether each size of a shape is a number."""
+    return shape is not None and all(isinstance(size, int) for size in shape)
+
+
 def shape_text(shape: tuple[Dimension, ...] | None, *, symbols: bool = True) -> str:
     """Return a shape for people: ``[batch, 2, ?]``, or ``[?, 2, ?]`` without symbols."""
     if shape is None:

@@ -1,4 +1,4 @@
-"""Findings that the rules of several of OpenVINO's runtimes share."""
+"""Errors and findings that several targets share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.types import Attention
+from graphpass.engine.conditions import ONNX
 from graphpass.engine.findings import Finding, Verdict
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
@@ -13,6 +14,7 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
+from graphpass.ir.types import is_fixed
 
 _GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"
 
@@ -21,6 +23,16 @@ def encoder_error(target: str, others: str) -> UnsupportedError:
     """Return the error of a model without caches for a runtime that needs them."""
     reason = f"the model reads a text whole and keeps no caches, which target {target} needs"
     return UnsupportedError("GP338", reason, f"convert it for {others}")
+
+
+def require_onnx(model: Model, target: str) -> None:
+    """Refuse OpenVINO IR.
+
+    Raises:
+        UnsupportedError: GP366, the model is OpenVINO IR.
+    """
+    if missing := ONNX.missing(model):
+        raise UnsupportedError("GP366", f"target {target} writes ONNX, but {missing}", ONNX.hint)
 
 
 def require_fused(attention: Attention) -> None:
@@ -102,7 +114,7 @@ def static_findings(model: Model, phase: Phase) -> tuple[Finding, ...]:
         *(
             Finding("input", port.name, "refused", reason=dynamic, source=_GENERIC)
             for port in model.inputs
-            if port.shape is None or not all(isinstance(size, int) for size in port.shape)
+            if not is_fixed(port.shape)
         ),
         *(Finding("cache", cache.read, "taken", layer=cache.layer, reason=written) for cache in phase.caches),
     )

@@ -22,6 +22,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, SCATTERS
 from graphpass.ir.phase import Phase
 from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.types import is_fixed
 from graphpass.ir.values import head_of
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.unroll_loops import UnrollLoops
@@ -262,7 +263,7 @@ def _check_static(model: Model) -> None:
     rewriter = model.rewriter()
     for node in model.graph.nodes:
         for value in node.outputs:
-            if value.name and (value.shape is None or any(not isinstance(size, int) for size in value.shape)):
+            if value.name and not is_fixed(value.shape):
                 raise UnsupportedError(
                     "GP393",
                     f"the size of {value.name}, which {node.called} makes, stays open",

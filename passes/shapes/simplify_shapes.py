@@ -170,7 +170,7 @@ def _users(graph: Graph, sources: set[int]) -> set[int]:
     """Return all nodes that depend on ``sources``, those included."""
     users = set(sources)
     for node in graph.nodes:
-        if any(value is not None and value.node in users for value in node.inputs):
+        if any(value.node in users for value in node.sources):
             users.add(node.index)
     return users
 
@@ -186,7 +186,7 @@ def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[in
     late: set[int] = set()
     for node in graph.nodes:
         reads = operands if node.op == "ShapeOf" else late
-        follows = any(value is not None and value.node in reads for value in node.inputs)
+        follows = any(value.node in reads for value in node.sources)
         if follows and any(sizes.content(value) is not None for value in node.outputs):
             late.add(node.index)
     return operands, late

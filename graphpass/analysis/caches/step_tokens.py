@@ -13,6 +13,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS, SOURCES
+from graphpass.ir.types import is_fixed
 from graphpass.ir.values import fixed_size
 
 #: Through attention a mask hides padding from other positions, and its size is not a mask.
@@ -82,7 +83,7 @@ def _fed_to(graph: Graph, op: str, port: int) -> frozenset[str]:
 
 def _passed_on(graph: Graph) -> Iterator[tuple[str, tuple[str, ...]]]:
     for name, value in graph.parameters.items():
-        if value.shape is None or not all(isinstance(size, int) for size in value.shape):
+        if not is_fixed(value.shape):
             continue
         reached = [
             use.node for use in graph.forward([value], lambda use: use.node.outputs if use.node.op in CASTS else ())

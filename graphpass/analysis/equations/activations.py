@@ -19,9 +19,7 @@ def find_activations(model: Model) -> frozenset[int]:
     activations: set[int] = set()
     for node in graph.nodes:
         starts = node.op in {"Parameter", "ReadValue"} and (node.name in TOKEN_INPUTS or node.name in reads)
-        follows = node.op not in SHAPE_READERS and any(
-            value is not None and value.node in activations for value in node.inputs
-        )
+        follows = node.op not in SHAPE_READERS and any(value.node in activations for value in node.sources)
         if starts or follows:
             activations.add(node.index)
     return frozenset(activations)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from graphpass.ir.types import is_fixed
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -105,8 +107,8 @@ def four_bit_product(graph: Graph, product: Node) -> FourBitProduct | None:
             return None
         is_turned ^= node.op == "Transpose"
         value = node.source()
-    is_fixed = value.shape is not None and len(value.shape) == 2 and all(isinstance(size, int) for size in value.shape)
-    is_weight = node.op == "Constant" and is_fixed and value.element_type in {"f16", "f32"}
+    is_matrix = value.rank == 2 and is_fixed(value.shape)
+    is_weight = node.op == "Constant" and is_matrix and value.element_type in {"f16", "f32"}
     return FourBitProduct(value, is_turned) if is_weight else None
 
 

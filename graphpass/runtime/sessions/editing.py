@@ -12,6 +12,7 @@ import numpy as np
 
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.types import is_fixed
 from graphpass.runtime.sessions.adapters import adapter_values
 from graphpass.runtime.sessions.checkpoints import SPARSE, Checkpoints, Snapshot, StepHistory
 from graphpass.runtime.sessions.embeddings import Embeddings, is_ids
@@ -249,12 +250,7 @@ class EditableSession(ABC):
         """Return why `select` cannot move rows outside of the model; ``None`` if it can."""
         # Without a dimension that varies, all rows have the cache in common.
         unknown = next(
-            (
-                cache.name
-                for cache in self.store.unsorted
-                if cache.axes.batch is None
-                and (cache.shape is None or not all(isinstance(size, int) for size in cache.shape))
-            ),
+            (cache.name for cache in self.store.unsorted if cache.axes.batch is None and not is_fixed(cache.shape)),
             None,
         )
         return None if unknown is None else f"cannot select rows: the batch axis of cache {unknown} is not known"

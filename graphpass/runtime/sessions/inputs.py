@@ -16,7 +16,7 @@ from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.inputs import EMBEDDINGS, KEPT_LOGITS, NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS
 from graphpass.ir.model import Model
-from graphpass.ir.types import Port, shape_text
+from graphpass.ir.types import Port, is_fixed, shape_text
 
 Array: TypeAlias = NDArray[Any]
 
@@ -232,8 +232,7 @@ def idle_inputs(model: Model) -> tuple[str, ...]:
 
 
 def _chooses_nothing(port: Port, step_tokens: StepTokens) -> bool:
-    is_fixed = port.shape is not None and all(isinstance(size, int) for size in port.shape)
-    return is_fixed and (port.name in step_tokens.passed_on or port.name in KEPT_LOGITS)
+    return is_fixed(port.shape) and (port.name in step_tokens.passed_on or port.name in KEPT_LOGITS)
 
 
 def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:

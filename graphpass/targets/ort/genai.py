@@ -26,7 +26,7 @@ from graphpass.targets.ort.genai_whisper import (
     why_no_whisper,
 )
 from graphpass.targets.ort.target import ORT
-from graphpass.targets.rules import encoder_error
+from graphpass.targets.rules import encoder_error, require_onnx
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ORTGenAI(ORT):
             ReadError: GP116, a configuration beside the model is not a JSON object.
             UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
         """
-        self.require_onnx(model)
+        require_onnx(model, self.name)
         if model.analysis(is_encoder):
             raise encoder_error(self.name, "ort")
         passes = super().pipeline(model)
@@ -99,7 +99,7 @@ class ORTGenAI(ORT):
             UnsupportedError: GP366, the model is OpenVINO IR; GP397, onnxruntime-genai does not feed such an encoder.
             UsageError: GP226, an option is not for such models.
         """
-        self.require_onnx(model)
+        require_onnx(model, self.name)
         if (reason := why_no_audio(model)) is not None:
             raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
         if self.cache_precision is not None:
@@ -117,7 +117,7 @@ class ORTGenAI(ORT):
         Raises:
             UnsupportedError: GP397, onnxruntime-genai does not take such a decoder; otherwise as `pipeline`.
         """
-        self.require_onnx(model)
+        require_onnx(model, self.name)
         has_branches = is_merged(model.graph)
         if not has_branches and (reason := why_no_whisper(model)) is not None:
             raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")

@@ -14,12 +14,12 @@ from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.syntax import quote
 from graphpass.engine.target import Padding, Target
-from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.targets.ort import rules, trial
 from graphpass.targets.ort.context import context_length
 from graphpass.targets.ort.providers import PROVIDERS, Device, Provider
+from graphpass.targets.rules import require_onnx
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class ORT(Target):
             ReadError: GP116, the configuration beside the model is not a JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
-        self.require_onnx(model)
+        require_onnx(model, self.name)
         options = [] if self.reads_any_padding else ["padding=right"]
         options += self.provider.fusion_options
         options += ["pad-values=true"] if self.pads_values else []
@@ -185,15 +185,6 @@ class ORT(Target):
         precision = self.precision or usual
         options = f"to={precision},cross=true" if cross else f"to={precision}"
         return None if precision == "f32" else f"change-precision{{{options}}}"
-
-    def require_onnx(self, model: Model) -> None:
-        """Refuse OpenVINO IR.
-
-        Raises:
-            UnsupportedError: GP366, the model is OpenVINO IR.
-        """
-        if missing := ONNX.missing(model):
-            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
 
     def _quantized(self) -> list[str]:
         options = [f"bits={str(self.cache_precision)[1:]}"]

@@ -14,11 +14,11 @@ from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse
 from graphpass.engine.split import Split
 from graphpass.engine.target import Target
-from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.quantizers import rounds_activations
 from graphpass.targets.qnn import rules, trial
+from graphpass.targets.rules import require_onnx
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,7 @@ class QNN(Target):
         Raises:
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
-        if missing := ONNX.missing(model):
-            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
+        require_onnx(model, self.name)
         # Experts become one operator, lowered to products over all of them: HTP ends where weights are gathered.
         # Static forms have caches of heads that a Concat appends to.
         steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention", "zero-padding"]

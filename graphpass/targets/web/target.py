@@ -17,6 +17,7 @@ from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
 from graphpass.targets.ort.target import ORT
+from graphpass.targets.rules import require_onnx
 from graphpass.targets.web import rules
 from graphpass.targets.web.folder import SUFFIXES, DataType, config_file, data_type_of
 
@@ -64,8 +65,7 @@ class Web(Target):
             ReadError: GP116, the configuration beside the model is not a JSON object.
             UnsupportedError: GP366, the model is OpenVINO IR; GP399, transformers.js cannot run such a model.
         """
-        if missing := ONNX.missing(model):
-            raise UnsupportedError("GP366", f"target {self.name} writes ONNX, but {missing}", ONNX.hint)
+        require_onnx(model, self.name)
         inventory = analyze_caches(model)
         if not is_merged(model.graph) and (reason := rules.why_not(model, inventory)) is not None:
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
