@@ -149,7 +149,7 @@ def _matmul(node: Node, inputs: Sequence[Array]) -> Array:
 
 
 def _scatter(node: Node, inputs: Sequence[Array]) -> Array | None:
-    if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
+    if "reduction" in node.attributes:
         return None
     data, indices, updates = inputs
     result = data.copy()
@@ -158,7 +158,7 @@ def _scatter(node: Node, inputs: Sequence[Array]) -> Array | None:
 
 
 def _scatter_elements(node: Node, inputs: Sequence[Array]) -> Array | None:
-    if node.attributes.get("reduction", b"none") not in {b"none", "none"}:
+    if "reduction" in node.attributes:
         return None
     data, indices, updates = inputs[:3]
     places = list(numpy.ogrid[tuple(map(slice, indices.shape))])

@@ -20,7 +20,7 @@ from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shap
 from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, captured, in_order, inferred, opset_of
 from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
-from graphpass.ir.operators import STATE_OPERATORS
+from graphpass.ir.operators import SCATTERS, STATE_OPERATORS
 from graphpass.progress import counting
 
 #: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
@@ -48,7 +48,7 @@ _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
 #: Operators whose attributes the graph keeps unchanged.
 _WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "GatherND", "MatMulNBits"}
-_WITH_ATTRIBUTES |= {"RotaryEmbedding", "ScatterNDUpdate", "TensorScatter"}
+_WITH_ATTRIBUTES |= {"RotaryEmbedding", "TensorScatter"}
 
 
 _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
@@ -132,7 +132,7 @@ class _Builder:
             translated |= {"transpose_a": False, "transpose_b": False}
         if op == "FusedMatMul":
             translated |= _of_fused_product(by_name)
-        if op == "ScatterElementsUpdate":
+        if op in SCATTERS:
             reduction = by_name["reduction"].s.decode() if "reduction" in by_name else "none"
             translated |= {} if reduction == "none" else {"reduction": _SCATTERED.get(reduction, reduction)}
         if op == "Einsum":

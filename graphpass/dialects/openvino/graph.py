@@ -50,6 +50,7 @@ _PLAIN_ATTRIBUTES = {
     "Pad": ("pad_mode",),
     "OneHot": ("axis",),
     "ScatterElementsUpdate": ("reduction",),
+    "ScatterNDUpdate": ("reduction",),
     "TopK": ("axis", "mode", "sort"),
     "ScaledDotProductAttention": ("causal",),
 }

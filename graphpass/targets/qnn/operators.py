@@ -60,7 +60,7 @@ _OF_FOUR_AXES = frozenset({
 _WIDE = 64
 
 #: Reductions of scatters that HTP computes; those of ScatterElements in whole numbers alone.
-_REDUCTIONS = {"ScatterElementsUpdate": ("sum", "prod", "max"), "ScatterNDUpdate": ("add", "mul")}
+_REDUCTIONS = {"ScatterElementsUpdate": ("sum", "prod", "max"), "ScatterNDUpdate": ("sum", "prod")}
 
 #: ONNX Runtime folds ShapeOf of static shapes. QuantizeLinear and its inverse mark types of other operators.
 _UNTYPED = frozenset({"Constant", "DequantizeLinear", "QuantizeLinear", "Result", "ShapeOf"}) | SOURCES
@@ -143,12 +143,11 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
     if axes > _AXES or (axes == _AXES and node.op in _OF_FOUR_AXES):
         return f"it has {axes} axes" + (": run flatten-rows and lower-for-htp" if axes == _AXES else "")
     if node.op in SCATTERS:
-        mode = node.attributes.get("reduction", "none")
-        reduction = mode.decode() if isinstance(mode, bytes) else mode
+        reduction = node.attributes.get("reduction")
         is_left = reduction not in _REDUCTIONS.get(node.op, ()) or (
             node.op == "ScatterElementsUpdate" and kind in _FLOATS
         )
-        return f"it reduces by {reduction} in {kind}" if is_left and reduction != "none" else None
+        return f"it reduces by {reduction} in {kind}" if is_left and reduction is not None else None
     if node.op == "Einsum" and axes > 3:
         return "few equations have a builder: run lower-einsum"
     if node.op == "Clip" and any(value and fold_scalar(graph, value) is None for value in node.inputs[1:]):

@@ -135,7 +135,7 @@ def _moved_by_writes(graph: Graph, nodes: list[Node], axis: int, from_1: bool) -
 def _writes(graph: Graph, node: Node, axis: int) -> bool:
     """Return whether a node replaces slots at ``dst_idx``."""
     attributes = node.attributes
-    is_plain = node.op == "ScatterElementsUpdate" and attributes.get("reduction", "none") in {"none", b"none"}
+    is_plain = node.op == "ScatterElementsUpdate" and "reduction" not in attributes
     return is_plain and attributes.get("axis", 0) == axis and _input_name(graph, node.source(1)).startswith(NEW_SLOTS)
 
 

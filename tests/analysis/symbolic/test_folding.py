@@ -7,7 +7,7 @@ import onnx
 import openvino
 import pytest
 from hypothesis import given, settings, strategies as st
-from openvino import opset13 as ops
+from openvino import opset13 as ops, opset15
 from support.folded import fold, upstream
 
 from graphpass.analysis.symbolic import folding
@@ -47,6 +47,13 @@ def test_scalars_keep_their_shape():
         assert value is not None
         assert value.shape == shape
         assert value.reshape(-1)[0] == 5
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("none", [0, 2, 0]), ("sum", None)])
+def test_writes_that_reduce(reduction, expected):
+    places = ops.constant(numpy.array([[1], [1]]))
+    value = fold(opset15.scatter_nd_update(ints(0, 0, 0), places, ints(1, 2), reduction).output(0))
+    assert (None if value is None else value.tolist()) == expected
 
 
 def test_quotients_of_torch():
