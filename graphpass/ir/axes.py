@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import COMPRESSED_PRODUCTS, ELEMENTWISE, NORMS, SCATTERS, SLICES, SPLITS
 from graphpass.ir.types import Dimension
+from graphpass.ir.values import fixed_size
 
 if TYPE_CHECKING:
     import numpy
@@ -146,9 +147,8 @@ def _tile(node: Node, rank: int) -> AxisEffect | None:
 
 
 def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
-    attributes, starts = node.attributes, node.inputs[1]
-    count = starts.shape[0] if starts is not None and starts.shape else None
-    if not isinstance(count, int) or any(attributes["ellipsis_mask"]):
+    attributes, count = node.attributes, fixed_size(node.inputs[1], 0)
+    if count is None or any(attributes["ellipsis_mask"]):
         return None
     steps = attributes.get("steps", ())
     origins: list[int | None] = []
@@ -171,8 +171,8 @@ def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
 def _scatter_nd(node: Node, rank: int) -> AxisEffect | None:
     """Change the axes that the indices name and the updates do not fill."""
     data, indices = node.inputs[0], node.inputs[1]
-    depth = indices.shape[-1] if indices is not None and indices.shape else None
-    if data is None or indices is None or indices.shape is None or not isinstance(depth, int):
+    depth = fixed_size(indices, -1)
+    if data is None or indices is None or indices.shape is None or depth is None:
         return AxisEffect("write", tuple(range(rank)))
     axes, spread = range(min(depth, rank)), indices.shape[:-1]
     if data.shape is not None and len(spread) == depth:

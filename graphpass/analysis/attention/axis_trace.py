@@ -24,7 +24,7 @@ from graphpass.ir.operators import (
     MATRIX_PRODUCTS,
 )
 from graphpass.ir.types import Dimension
-from graphpass.ir.values import is_activation, is_scalar, multiplies_matrices
+from graphpass.ir.values import fixed_size, is_activation, is_scalar, multiplies_matrices
 
 Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
@@ -243,8 +243,8 @@ def _overwriting(node: Node, labels: Labels) -> list[TraceStep]:
     if node.op != "ScatterNDUpdate" or len(node.inputs) < 3:
         return []
     indices, updates = node.inputs[1:3]
-    depth = indices.shape[-1] if indices is not None and indices.shape else None
-    if indices is None or indices.rank is None or not isinstance(depth, int):
+    depth = fixed_size(indices, -1)
+    if indices is None or indices.rank is None or depth is None:
         return []
     # A range of head_dim is written where a key is joined of content and of positions.
     written = ("head_dim",) if (labels[:depth], indices.rank) == (("head_dim",), 2) else (PART,) * (indices.rank - 1)

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.folding import fold, fold_cuts, reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SLICES, SPLITS
-from graphpass.ir.values import is_activation, is_value_preserving, multiplies_matrices
+from graphpass.ir.values import fixed_size, is_activation, is_value_preserving, multiplies_matrices
 
 #: Lie between scores' product and Softmax; a Slice cuts scores of a fixed capacity to the positions in use.
 _SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | {"Concat", "Select", "Slice", "Tanh"}
@@ -93,7 +93,7 @@ def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
     column: Column = "last" if scores[0] else "first"
     beside = operands[1 if scores[0] else 0]
     # An unknown number needs no proof: the product with the value fits only if one column was added.
-    if beside.shape is not None and isinstance(beside.shape[-1], int) and beside.shape[-1] != 1:
+    if fixed_size(beside, -1) not in {1, None}:
         raise MissError(concat, f"an attention sink of more than one column, {beside.name}")
 
     def copies(node: Node) -> bool:

@@ -13,6 +13,7 @@ from graphpass.analysis.caches.pairs import Pair
 from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
+from graphpass.ir.values import fixed_size
 
 #: Most operators to search: a cache is updated within its layer.
 _LIMIT = 400
@@ -106,8 +107,8 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
     node = update.node
     where = f" in each iteration of {update.loop.called}" if update.loop is not None else ""
     if not update.appends:
-        size = pair.past.shape[axis] if pair.past.shape is not None else None
-        room = f", which has room for {size} positions" if isinstance(size, int) else ""
+        size = fixed_size(pair.past, axis)
+        room = f", which has room for {size} positions" if size is not None else ""
         return f"written in place along axis {axis} by {node.called}{where}{room}"
     text = f"appended along axis {axis} by {node.called}{where}"
     kept = kept_positions(graph, update)

@@ -38,6 +38,7 @@ from graphpass.ir.operators import (
     SOURCES,
     SPLITS,
 )
+from graphpass.ir.values import fixed_size
 
 #: Work entry by entry on a cache before attention reads it, or after the new entries.
 _EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | QUANTIZERS | SHAPE_READERS | {
@@ -216,8 +217,8 @@ def _grow(graph: Graph, entries: set[int]) -> bool:
 
 def _slices_channels(graph: Graph, node: Node) -> bool:
     """Return whether a slice cuts axes of fixed sizes alone, from a fixed place."""
-    shape, axes = node.source().shape or (), node.attributes.get("axes") or ()
-    is_fixed = len(axes) > 0 and all(axis < len(shape) and isinstance(shape[axis], int) for axis in axes)
+    axes = node.attributes.get("axes") or ()
+    is_fixed = len(axes) > 0 and all(fixed_size(node.source(), axis) is not None for axis in axes)
     return is_fixed and fold(graph, node.input(1)) is not None
 
 

@@ -13,7 +13,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, COMPARISONS, EXTREMA, GATHERS, SHAPE_READERS
-from graphpass.ir.values import MASKED, REALS
+from graphpass.ir.values import MASKED, REALS, fixed_size
 
 #: Set a number against a length or a position.
 _COMPARING = COMPARISONS.keys() | EXTREMA | {"Add", "Equal", "FloorMod", "Mod", "Subtract"}
@@ -97,13 +97,12 @@ def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshol
             ]
         table = node.sources[0]
         ports = rotary_ports(node)
-        angles = None if ports is None else node.input(ports[1])
-        rows = angles.shape[0] if angles is not None and angles.shape else None
-        if isinstance(rows, int):
+        rows = None if ports is None else fixed_size(node.input(ports[1]), 0)
+        if rows is not None:
             return [*_made(node, numbers), Threshold(rows, node.name, ends=True, changes=False)]
-        if node.op in GATHERS and graph.producer(table).op == "Constant" and table.shape:
-            rows = table.shape[node.attributes.get("axis", 0)]
-            if isinstance(rows, int) and table.rank == _TABLE_RANK:
+        if node.op in GATHERS and graph.producer(table).op == "Constant" and table.rank == _TABLE_RANK:
+            rows = fixed_size(table, node.attributes.get("axis", 0))
+            if rows is not None:
                 numbers.append((rows - _offset(graph, node.sources[1]), True))
     return _made(node, numbers)
 

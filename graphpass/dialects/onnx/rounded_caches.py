@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.values import is_value_preserving
+from graphpass.ir.values import fixed_size, is_value_preserving
 
 if TYPE_CHECKING:
     import numpy
@@ -54,8 +54,8 @@ def widen_caches(model: OnnxModel) -> None:
             native.attrs.pop(name, None)
         query = node.source()
         heads = node.attributes["num_heads"], 2 * node.attributes["kv_num_heads"]
-        size = query.shape[-1] if query.shape is not None else None
-        head_dim = size // (heads[0] if node.input(1) is not None else sum(heads)) if isinstance(size, int) else None
+        size = fixed_size(query, -1)
+        head_dim = None if size is None else size // (heads[0] if node.input(1) is not None else sum(heads))
         for _, port, _ in _PORTS:
             _declare(rewriter, node, port, query.element_type, head_dim)
             rewriter.set_input(node, port, None)
