@@ -13,7 +13,7 @@ import numpy
 import onnx
 from onnx import numpy_helper
 
-from graphpass.dialects.onnx.operators import NEUTRAL_NAMES
+from graphpass.dialects.onnx.operators import AXES_PORTS, NEUTRAL_NAMES
 from graphpass.dialects.onnx.shapes import kept_outputs, outputs_of
 from graphpass.dialects.onnx.spelling import spelled
 from graphpass.dialects.onnx.tensors import element_type, embedded, mapped, shape_of
@@ -22,9 +22,6 @@ from graphpass.errors import ReadError
 from graphpass.ir.graph import Graph, Node, Value, positive_axis
 from graphpass.ir.operators import SCATTERS, STATE_OPERATORS
 from graphpass.progress import counting
-
-#: Operators that hold their axes in an attribute in early opsets and in this input in later ones.
-_AXES_INPUTS = {"Unsqueeze": 1, "Squeeze": 1, "Slice": 3}
 
 _DEFAULT_AXIS = {
     "Gather": 0,
@@ -161,7 +158,7 @@ class _Builder:
         return translated
 
     def axes_input(self, op: str, inputs: tuple[Value | None, ...]) -> list[int] | None:
-        port = _AXES_INPUTS.get(op)
+        port = AXES_PORTS.get(op)
         if port is None or port >= len(inputs):
             return None
         value = inputs[port]

@@ -41,6 +41,9 @@ _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()}
 #: Operators that read their axes from an input, since opset 13, and from which version on.
 AXES_INPUTS = dict.fromkeys(REDUCTIONS, 18) | {"CumSum": 11, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 
+#: Operators of shapes that hold their axes in an attribute in early opsets, and in this input in later ones.
+AXES_PORTS = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
+
 #: Outputs that are left out: kernels for inference do not compute mean and deviation.
 LEFT_OUT = {"SkipLayerNormalization": (1, 2), "SkipSimplifiedLayerNormalization": (1, 2)}
 

@@ -13,16 +13,13 @@ import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
 from graphpass.dialects.onnx.graphsurgeon import LazyWeights, Surgery, TensorOrigin, inner_graphs
-from graphpass.dialects.onnx.operators import LEFT_OUT, check_opset, translated
+from graphpass.dialects.onnx.operators import AXES_PORTS, LEFT_OUT, check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
 from graphpass.dialects.rounding import rounded
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.ir.types import Dimension
-
-#: Inputs that hold axes; all other operators have them in an attribute.
-_AXES_INPUTS = {"Slice": 3, "Unsqueeze": 1}
 
 
 class OnnxRewriter(Rewriter):
@@ -315,7 +312,7 @@ class OnnxRewriter(Rewriter):
         self._set_axes(self.node(node), node.op, axes)
 
     def _set_axes(self, native: gs.Node, op: str, axes: Sequence[int]) -> None:
-        port = _AXES_INPUTS.get(op)
+        port = AXES_PORTS.get(op)
         if port is not None and port < len(native.inputs):
             self._released.append(native.inputs[port])
             native.inputs[port] = self.constant(list(axes), "i64", f"{native.name}/axes")
