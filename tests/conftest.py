@@ -60,3 +60,11 @@ def _nobody_edits_what_all_share():
     from support.loaded import edited_all_the_same
 
     assert not edited_all_the_same()
+
+
+@pytest.fixture
+def digest_memory(tmp_path_factory, monkeypatch):
+    """The folder where digests are remembered while a test runs."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "graphpass" / "digests"

@@ -1,5 +1,8 @@
-"""Models made to harm: refused in words, with nothing read outside their folder. (Paths of ONNX external data are
-tested in tests/engine/test_onnx_model.py, document types and deep nesting in tests/engine/test_openvino_model.py.)"""
+"""Models made to harm: refused in words, with nothing read outside their folder.
+
+tests/dialects/onnx/test_model.py has paths of external data, tests/dialects/openvino/test_model.py document types and
+deep nesting.
+"""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Rooms: imports run downwards, no file lies loose, dialects alone know native operators, one catalogue of passes."""
+"""Rooms: imports run downwards, no file lies loose, dialects alone know native operators, tests mirror modules."""
 
 import ast
 import os
@@ -18,6 +18,19 @@ LOOSE = {
     for name in ("__init__", "__main__", "error_catalog", "errors", "io", "machine", "printable", "progress")
 }
 LOOSE.add("py.typed")
+
+#: Tests of a room that are of several modules together. Those of several rooms are in tests/ itself.
+ACROSS_MODULES = {
+    "api/test_commands_as_functions.py",
+    "cli/test_bad_input.py",
+    "passes/test_loop_bodies.py",
+    "passes/test_text.py",
+    "reports/test_reports_fit_a_screen.py",
+    "targets/test_against_runtimes.py",
+    "targets/test_plugin.py",
+    "verify/test_other_tools.py",
+    "verify/test_rewritings.py",
+}
 
 
 def defined_passes():
@@ -107,3 +120,28 @@ def test_no_hierarchy_is_deeper_than_three_classes():
         return 1 + max((depth(base) for base in bases[name] if base in bases), default=0)
 
     assert [name for name in bases if depth(name) > 3] == []
+
+
+def modules() -> set[str]:
+    """Return the paths of modules and packages; a module that each dialect has is in `dialects` as well."""
+    paths = {
+        path.relative_to(root)
+        for root, folder in ((ROOT / "graphpass", "."), (ROOT, "passes"), (ROOT, "cli"))
+        for path in (root / folder).rglob("*.py")
+    }
+    names = {str(path.parent if path.name == "__init__.py" else path.with_suffix("")) for path in paths} - {"."}
+    return names | {f"dialects/{name.rpartition('/')[2]}" for name in names if name.startswith("dialects/")}
+
+
+def test_tests_mirror_modules() -> None:
+    """`passes/caches/pack.py` is tested by `tests/passes/caches/test_pack.py` or `test_pack_<aspect>.py`."""
+    names = modules()
+    rooms = {ROOT / "tests" / name.partition("/")[0] for name in names}
+    tests = {path.relative_to(ROOT / "tests") for room in rooms for path in room.rglob("test_*.py")}
+    misplaced = set()
+    for test in tests:
+        words = test.stem.split("_")[1:]
+        tested = {str(test.with_name("_".join(words[:count]))) for count in range(1, len(words) + 1)}
+        if not tested & names:
+            misplaced.add(str(test))
+    assert misplaced == ACROSS_MODULES

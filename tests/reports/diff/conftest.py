@@ -2,8 +2,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def memory(tmp_path_factory, monkeypatch):
-    """Where digests are remembered while a test runs."""
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "graphpass" / "digests"
+def _digests_in_a_folder_of_the_test(digest_memory):
+    """Keep digests of other runs from being read."""

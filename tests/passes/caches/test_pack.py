@@ -21,7 +21,6 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Skipped
 from graphpass.engine.registry import get_target
 from graphpass.errors import UnsupportedError
-from graphpass.passes.caches.packing import joined_name, split_name
 from graphpass.runtime import open_session
 
 QUICK = [("mamba", "onnx-raw"), ("granitemoehybrid", "ov-stateless"), ("qwen3_next", "ov-stateful")]
@@ -264,22 +263,3 @@ def test_earlier_states_that_are_kept():
     with pytest.raises(UnsupportedError, match="GP387") as caught:
         piped(openvino_model("qwen3_next"), "insert-snapshot,pack")
     assert "its earlier states are kept, too" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    ("names", "joined"),
-    [
-        (["cache_params.past.conv.0", "cache_params.past.ssm.0"], "cache_params.past.conv+ssm.0"),
-        (["past.3.conv", "past.3.recurrent"], "past.3.conv+recurrent"),
-        (["past_conv_0", "past_ssm_0"], "past_conv_0+past_ssm_0"),
-        (["a.x.0", "a.y.0", "a.z.0"], "a.x+y+z.0"),
-    ],
-)
-def test_names_come_back(names, joined):
-    assert joined_name(names) == joined
-    assert split_name(joined, len(names)) == names
-
-
-@pytest.mark.parametrize("name", ["past", "past.a+b", "past.a+a+a"])
-def test_other_names_are_numbered(name):
-    assert split_name(name, 3) == [f"{name}.0", f"{name}.1", f"{name}.2"]

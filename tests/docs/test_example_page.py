@@ -22,7 +22,7 @@ from graphpass.runtime.devices.software import software_vulkan
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "example" / "web" / "index.html"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "example" / "web" / "index.html"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -1,17 +1,16 @@
+"""Digests of weights, and those that are remembered."""
+
 import hashlib
 import os
-import shutil
 
 import pytest
-from support.models import export
 
-from graphpass.dialects import weights
 from graphpass.errors import ReadError
-from graphpass.io import load
-from graphpass.reports.diff import diff_models
 from graphpass.storage import digests
 from graphpass.storage.digests import digests_of
 from graphpass.storage.weight_file import FileRange, WeightFile
+
+pytestmark = pytest.mark.usefixtures("digest_memory")
 
 CONTENT = bytes(range(256)) * 9000
 
@@ -45,9 +44,9 @@ def test_digests_are_of_the_bytes(file):
     assert digests_of(places(file)) == expected(file)
 
 
-def test_what_was_computed_is_remembered(file, memory, monkeypatch):
+def test_what_was_computed_is_remembered(file, digest_memory, monkeypatch):
     first = digests_of(places(file)[:2])
-    assert [path.suffix for path in memory.iterdir()] == [".json"]
+    assert [path.suffix for path in digest_memory.iterdir()] == [".json"]
     monkeypatch.setattr(digests, "_computed", lambda *_: pytest.fail("read again"))
     assert digests_of(places(file)[:2]) == first
     with pytest.raises(pytest.fail.Exception):
@@ -66,21 +65,21 @@ def test_what_was_computed_of_another_file_does_not_count(file, change):
     assert digests_of(places(file)) == expected(file)
 
 
-def test_a_file_written_to_just_now_is_not_remembered(file, memory):
+def test_a_file_written_to_just_now_is_not_remembered(file, digest_memory):
     os.utime(file)
     digests_of(places(file))
-    assert not memory.exists()
+    assert not digest_memory.exists()
 
 
-def test_a_damaged_memory_is_as_none(file, memory):
+def test_a_damaged_memory_is_as_none(file, digest_memory):
     digests_of(places(file))
     for content in (b"", b"[]", b'{"file": 1}', b"\xff"):
-        next(memory.iterdir()).write_bytes(content)
+        next(digest_memory.iterdir()).write_bytes(content)
         assert digests_of(places(file)) == expected(file)
 
 
-def test_no_place_to_remember(file, memory):
-    memory.parent.write_text("a file")
+def test_no_place_to_remember(file, digest_memory):
+    digest_memory.parent.write_text("a file")
     assert digests_of(places(file)) == expected(file)
 
 
@@ -91,21 +90,11 @@ def test_a_file_that_changes_meanwhile(file):
         digests_of(asked)
 
 
-def test_only_so_many_are_remembered(tmp_path, memory, monkeypatch):
+def test_only_so_many_are_remembered(tmp_path, digest_memory, monkeypatch):
     monkeypatch.setattr(digests, "_REMEMBERED", 3)
     for number in range(5):
         path = tmp_path / str(number)
         path.write_bytes(CONTENT)
         os.utime(path, (1, 1))
         digests_of(places(path))
-    assert len(list(memory.iterdir())) == 3
-
-
-def test_weights_are_read_only_where_nothing_else_tells(tmp_path, monkeypatch):
-    """The same bytes of the same file, and weights of other sizes, need no reading."""
-    asked = []
-    monkeypatch.setattr(weights, "digests_of", lambda places: asked.extend(places) or {})
-    source = shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
-    diff_models(load(source), load(source))
-    diff_models(load(source), load(export("llama", "ov-stateful-int8")))
-    assert asked == []
+    assert len(list(digest_memory.iterdir())) == 3

@@ -1,6 +1,6 @@
 """Runs of a matrix whose processes are killed at random: reports or a clean resume, and nothing left behind.
 
-    python tests/matrix/test_kills.py 200 [SEED]
+    python tests/matrix/test_run_killed.py 200 [SEED]
 
 kills as often as it is told and prints what was killed, how, when, and how the run ended.
 """
