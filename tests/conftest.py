@@ -42,7 +42,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    from support.scheduling import ByFixture
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixture(LoadScopeScheduling):
+        """Give all tests of one fixture to one worker, and those that name no fixture by file."""
+
+        def _split_scope(self, nodeid):
+            return fixture_of(nodeid) or nodeid.partition("::")[0]
 
     return ByFixture(config, log)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from support.commands import in_process
-from support.matrix import valid_junit, valid_report
 from support.models import export
+from support.report_schemas import assert_valid_junit, assert_valid_report
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def project(tmp_path, monkeypatch):
 def run(capfd, *options):
     done = in_process(capfd, "ci", "--format", "json", "--jobs", "2", *options)
     told = json.loads(done.out)
-    valid_report(told)
+    assert_valid_report(told)
     return done.code, {one["cell"]["id"]: one["state"] for one in told["cells"]}, told
 
 
@@ -76,10 +76,10 @@ def test_shards_are_merged(capfd, project):
     assert done.code == 1
     assert "4 cells: 3 converted, 1 failed" in done.out
     merged = json.loads(Path("all.json").read_text())
-    valid_report(merged)
+    assert_valid_report(merged)
     assert [one["cell"]["id"] for one in merged["cells"]] == ["one:p", "two:p", "bad:p", "four:p"]
     assert merged["cells"][2] == found[2][2]["cells"][0]
-    valid_junit(Path("all.xml").read_text())
+    assert_valid_junit(Path("all.xml").read_text())
     mend()
     assert run(capfd, "--last-failed", "--report-json", "again.json")[0] == 0
     assert in_process(capfd, "ci", "merge-reports", "all.json", "again.json").code == 0
@@ -102,7 +102,7 @@ def test_reports_that_are_none(capfd, project, text, error):
 def test_a_dry_run_says_what_the_run_does(capfd, project):
     def planned():
         told = json.loads(in_process(capfd, "ci", "--dry-run", "--format", "json").out)
-        valid_report(told, "plan")
+        assert_valid_report(told, "plan")
         return {one["cell"]["id"]: one["reason"] for one in told}
 
     first = planned()

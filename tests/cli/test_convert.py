@@ -6,7 +6,7 @@ import pytest
 from support.commands import in_process
 from support.folders import contents
 from support.models import export
-from support.plugins import sample_paths
+from support.plugins import plugin_paths
 from support.scale import scaled
 
 from graphpass.io import load
@@ -22,7 +22,7 @@ COMPANIONS = {
 
 @pytest.fixture
 def sample(tmp_path, monkeypatch):
-    for path in sample_paths(tmp_path / "plugin"):
+    for path in plugin_paths("sample_plugin", tmp_path / "plugin"):
         monkeypatch.syspath_prepend(path)
 
 

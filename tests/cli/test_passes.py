@@ -1,6 +1,6 @@
 import pytest
 from support.commands import in_process
-from support.plugins import distribution, sample_paths
+from support.plugins import distribution, plugin_paths
 
 import graphpass
 from graphpass.engine.options import documentation
@@ -38,7 +38,7 @@ def test_a_broken_plugin_is_listed_with_the_reason(capfd, tmp_path, monkeypatch)
 
 
 def test_third_parties_are_listed(capfd, tmp_path, monkeypatch):
-    for path in sample_paths(tmp_path):
+    for path in plugin_paths("sample_plugin", tmp_path):
         monkeypatch.syspath_prepend(path)
     done = in_process(capfd, "passes")
     assert (

@@ -15,8 +15,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from support.matrix import valid_junit, valid_report, valid_sarif
 from support.models import export, fixtures
+from support.report_schemas import assert_valid_junit, assert_valid_report, assert_valid_sarif
 
 from graphpass.matrix.config import load_config
 from graphpass.matrix.plan import cells_of
@@ -120,10 +120,10 @@ def test_the_action_converts_and_reports(project):
     assert done.returncode == 0, done.stderr
     folder = Path("graphpass-reports")
     told = json.loads((folder / "report.json").read_text())
-    valid_report(told)
+    assert_valid_report(told)
     assert [one["cell"]["id"] for one in told["cells"]] == ["llama:gpu"]
-    valid_sarif(json.loads((folder / "report.sarif").read_text()))
-    valid_junit((folder / "report.xml").read_text())
+    assert_valid_sarif(json.loads((folder / "report.sarif").read_text()))
+    assert_valid_junit((folder / "report.xml").read_text())
     assert Path("summary.md").read_text().startswith("### graphpass: 1 cell: 1 converted")
     (project / "models" / "llama" / "openvino_model.xml").write_text("<net>")
     script, variables = step("Convert and report", **{"fail-on": "warning\nchanged"})
@@ -196,7 +196,7 @@ def test_the_template_for_gitlab_runs(project):
     done = bash("\n".join(job["script"]), **variables, CI_PROJECT_DIR=str(project))
     assert done.returncode == 0, done.stderr
     reports = job["artifacts"]["reports"]["junit"].replace("$GRAPHPASS_REPORTS", variables["GRAPHPASS_REPORTS"])
-    valid_junit(Path(reports).read_text())
+    assert_valid_junit(Path(reports).read_text())
     done = bash("\n".join(job["script"]), **variables, CI_PROJECT_DIR=str(project))
     assert "2 cells: 2 up to date" in done.stdout
 
@@ -221,10 +221,10 @@ def test_the_example_runs_twice(tmp_path, monkeypatch):
     assert float(second.stdout.split()[-2]) < 5
     folder = tmp_path / "demo-output" / "ci"
     told = json.loads((folder / "report.json").read_text())
-    valid_report(told)
+    assert_valid_report(told)
     assert [one["cell"]["label"] for one in told["cells"]] == ["cpu", "gpu", "npu", "paged", "ort"]
-    valid_sarif(json.loads((folder / "report.sarif").read_text()))
-    valid_junit((folder / "report.xml").read_text())
+    assert_valid_sarif(json.loads((folder / "report.sarif").read_text()))
+    assert_valid_junit((folder / "report.xml").read_text())
 
 
 def test_the_example_is_well_formed(monkeypatch):

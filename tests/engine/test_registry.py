@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from support.plugins import distribution, sample_paths
+from support.plugins import distribution, plugin_paths
 
 import graphpass
 from graphpass.engine import registry
@@ -43,7 +43,7 @@ def install(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sample(tmp_path, monkeypatch):
-    for path in sample_paths(tmp_path):
+    for path in plugin_paths("sample_plugin", tmp_path):
         monkeypatch.syspath_prepend(path)
 
 
@@ -65,7 +65,7 @@ def test_listing_names_imports_nothing(tmp_path):
         "loaded = [name for name in sys.modules if name.startswith(lazy) and not name.endswith('.catalogue')];"
         "assert not loaded, loaded"
     )
-    path = [str(folder) for folder in sample_paths(tmp_path)]
+    path = [str(folder) for folder in plugin_paths("sample_plugin", tmp_path)]
     command = f"import sys; sys.path[:0] = {path!r}; {program}"
     subprocess.run([sys.executable, "-c", command], check=True)
 

@@ -8,11 +8,12 @@ import numpy
 import onnx
 import openvino
 import pytest
-from support.cache_forms import under_an_if
+from onnx import TensorProto, helper, numpy_helper
 from support.cache_graphs import Renaming, TinyDecoder, renamed, shuffled
 from support.models import export
 
 import graphpass
+from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Axes
@@ -79,6 +80,35 @@ def test_cross_attention_inside_an_operator():
     assert inventory.caches[2].evidence[1].startswith("read as the key of MultiHeadAttention ")
 
 
+def model_with_nested_branches(depth: int) -> OnnxModel:
+    """A growing cache within ``depth`` branches: ``present = [past, new]`` where ``flag``, else ``new``."""
+    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, ["B", "?", 4])
+    body = helper.make_graph(
+        [helper.make_node("Concat", ["past", "new"], ["whole_0"], axis=1)],
+        "then_0",
+        [],
+        [helper.make_value_info("whole_0", kind)],
+    )
+    for level in range(1, depth + 1):
+        other = helper.make_graph(
+            [helper.make_node("Identity", ["new"], [f"alone_{level}"])],
+            f"else_{level}",
+            [],
+            [helper.make_value_info(f"alone_{level}", kind)],
+        )
+        branch = helper.make_node("If", ["flag"], [f"whole_{level}"], then_branch=body, else_branch=other)
+        body = helper.make_graph([branch], f"then_{level}", [], [helper.make_value_info(f"whole_{level}", kind)])
+    inputs = [
+        helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["B", "N"]),
+        helper.make_tensor_value_info("past", TensorProto.FLOAT, ["B", "P", 4]),
+    ]
+    table = numpy_helper.from_array(numpy.ones((5, 4), numpy.float32), "table")
+    embed = helper.make_node("Gather", ["table", "ids"], ["new"])
+    graph = helper.make_graph([embed, *body.node], "main", inputs, list(body.output), [table])
+    return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+
+
 class TestInlining:
     def test_a_model_without_branches_is_itself(self):
         model = TinyDecoder(layers=1).build()
@@ -91,7 +121,7 @@ class TestInlining:
 
     @pytest.mark.parametrize("depth", [1, 2, 20])
     def test_branches_within_branches(self, depth):
-        model = under_an_if(depth)
+        model = model_with_nested_branches(depth)
         onnx.checker.check_model(model.proto, full_check=True)
         (cache,) = graphpass.analyze_caches(model).caches
         assert (cache.kind, cache.axes.sequence) == ("unknown", 1)
@@ -101,7 +131,7 @@ class TestInlining:
         """Both branches, in ONNX Runtime: what is called the sequence axis grows."""
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(under_an_if(2).proto.SerializeToString())
+        session = onnxruntime.InferenceSession(model_with_nested_branches(2).proto.SerializeToString())
         past, ids = numpy.zeros((2, 3, 4), numpy.float32), numpy.zeros((2, 1), numpy.int64)
         for flag, length in ((True, 4), (False, 1)):
             (present,) = session.run(None, {"flag": numpy.array(flag), "past": past, "ids": ids})

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.matrix import Positions, cell, failed
+from matrix.cells import Positions, cell, failed
 from support.models import export
 
 from graphpass.cli.ci_progress import LiveTable, PlainLines
@@ -90,7 +90,7 @@ def test_an_interrupt_does_not_reach_the_server_that_forks(cells):
     script = (
         "import re\nfrom multiprocessing.forkserver import _forkserver\nfrom pathlib import Path\n"
         "from graphpass.matrix.execution import Processes\nfrom graphpass.matrix.progress import Progress\n"
-        "from graphpass.matrix.run import run_matrix\nfrom support.matrix import cell\n"
+        "from graphpass.matrix.run import run_matrix\nfrom matrix.cells import cell\n"
         "if __name__ == '__main__':\n"
         "    run_matrix([cell()], Processes(1, 2**33), Progress())\n"
         "    status = Path(f'/proc/{_forkserver._forkserver_pid}/status').read_text()\n"

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from matrix.cells import Positions
 from support.cluster import cluster, s3_server
 from support.commands import in_process
-from support.matrix import Positions
 from support.models import export
-from support.plugins import distribution
+from support.plugins import plugin_paths
 
 from graphpass.artifacts.manifest import damage
 from graphpass.errors import UsageError
@@ -23,37 +23,14 @@ from graphpass.matrix.cells import Cell, Settings
 from graphpass.matrix.fleet import Fleet
 from graphpass.matrix.progress import Progress
 
-#: A pass that hands its process to whoever reads the pipe, and waits; without the pipe it does nothing.
-_WAIT = '''
-from __future__ import annotations
-import os, threading
-from dataclasses import dataclass
-from typing import ClassVar
-from graphpass.engine.passes import Done, Pass
-
-@dataclass(frozen=True)
-class Wait(Pass):
-    """Wait for a signal."""
-    name: ClassVar[str] = "test-wait"
-    pipe: str = ""
-    def run(self, model):
-        if os.path.exists(self.pipe):
-            with open(self.pipe, "w") as stream:
-                stream.write(str(os.getpid()))
-            threading.Event().wait()
-        return Done()
-'''
-
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
-    folder = tmp_path / "plugin"
-    distribution(folder, "waiting-passes", {"graphpass.passes": {"test-wait": "waiting_passes:Wait"}})
-    (folder / "waiting_passes.py").write_text(_WAIT)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.syspath_prepend(folder)
+    paths = plugin_paths("hostile_plugin", tmp_path / "plugin")
+    for path in paths:
+        monkeypatch.syspath_prepend(path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return folder
 
 
 @pytest.fixture
@@ -97,7 +74,7 @@ def test_each_result_is_written_once_though_a_worker_dies(plugin, bucket, tmp_pa
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     cells = 3
-    waiting = f"test-wait{{pipe={pipe}}}"
+    waiting = f"test-hang{{pipe={pipe}}}"
     pipelines = [{"name": "waits", "pipeline": f"{waiting},make-stateful"}]
     pipelines += [{"name": f"plain{number}", "pipeline": "make-stateful"} for number in range(cells)]
     tables = [f'{{ name = "{one["name"]}", pipeline = "{one["pipeline"]}" }}' for one in pipelines]
@@ -152,7 +129,7 @@ def test_a_cell_that_takes_too_long_fails_alone(plugin, tmp_path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
     out = str(tmp_path / "out")
-    pipeline = f"test-wait{{pipe={pipe}}}"
+    pipeline = f"test-hang{{pipe={pipe}}}"
     slow = Cell("m", "slow", str(source), out, None, pipeline, out, Settings(verify=False, timeout=2))
     positions = Positions()
     with cluster(tmp_path, 1) as found:

@@ -8,9 +8,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from matrix.cells import cell, failed, run_of
 from support.browser import chromium
-from support.matrix import cell, failed, run_of, valid_junit, valid_report, valid_sarif
 from support.models import export
+from support.report_schemas import assert_valid_junit, assert_valid_report, assert_valid_sarif
 
 import graphpass
 from graphpass.error_catalog import CATALOG
@@ -42,7 +43,7 @@ OTHERS = (CONVERTED, WARNED, replace(CONVERTED, cell=cell("old"), state="up to d
 
 def sarif_of(run):
     told = as_sarif(run, ROOT)
-    valid_sarif(told)
+    assert_valid_sarif(told)
     (only,) = told["runs"]
     as_code_scanning_reads(only)
     return only
@@ -171,7 +172,7 @@ def test_junit():
     stopped = CellResult(cell("stopped"), "cancelled")
     run = run_of(bad, broken, known, stopped, *OTHERS, baseline=known.fingerprints, interrupted=True)
     text = as_junit(run)
-    valid_junit(text)
+    assert_valid_junit(text)
     cases = {case.get("classname"): case for case in ET.fromstring(text).iter("testcase")}
     kinds = {name: [child.tag for child in case] for name, case in cases.items()}
     assert kinds == {
@@ -192,7 +193,7 @@ def test_junit():
 def test_json():
     run = run_of(failed(2), *OTHERS)
     told = json.loads(json.dumps(as_json(run), allow_nan=False))
-    valid_report(told)
+    assert_valid_report(told)
     assert told["counts"] == {"up_to_date": 1, "converted": 2, "failed": 1, "known": 0, "cancelled": 0}
     assert [one["verdict"] for one in told["cells"]] == ["failed", "ok", "warning", "ok"]
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support import killed_writers
+from storage import killed_writers
 from support.folders import contents
 from support.models import export
 

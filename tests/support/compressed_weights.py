@@ -10,7 +10,6 @@ import numpy
 import onnx
 import openvino
 from onnx import helper, numpy_helper
-from openvino import opset13 as ops
 
 GROUP = 32
 
@@ -131,34 +130,6 @@ def with_dequantize_linear(
         return [widened, product], tensors
 
     return _rewritten(source, folder, write)
-
-
-def with_compressed_constants(source: Path, folder: Path, stored: str) -> Path:
-    """A copy of an IR whose products take their weights from whole numbers, as NNCF writes them.
-
-    Args:
-        source: The IR.
-        folder: Where to write.
-        stored: ``"i8"``, ``"u8"``, ``"i4"`` or ``"u4"``.
-    """
-    bits, zero = int(stored[1]), 0 if stored[0] == "i" else 2 ** (int(stored[1]) - 1)
-    model = openvino.Core().read_model(source)
-    for op in model.get_ordered_ops():
-        if op.get_type_name() != "MatMul" or op.input_value(1).get_node().get_type_name() != "Constant":
-            continue
-        constant = op.input_value(1).get_node()
-        weight = constant.data
-        numbers, scale, zeros = rounded(weight.reshape(len(weight), -1, GROUP), bits, zero)
-        wide = ops.convert(whole_numbers(numbers, stored), openvino.Type.f16)
-        if zero:
-            wide = ops.subtract(wide, ops.convert(whole_numbers(zeros, stored), openvino.Type.f16))
-        wide = ops.multiply(wide, ops.constant(scale.astype(numpy.float16)))
-        wide = ops.reshape(wide, numpy.array(weight.shape), special_zero=False)
-        wide = ops.convert(wide, openvino.Type.f32)
-        op.input(1).replace_source_output(wide.output(0))
-    folder.mkdir(parents=True)
-    openvino.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
-    return folder / "openvino_model.xml"
 
 
 def whole_numbers(numbers: numpy.ndarray, stored: str) -> openvino.op.Constant:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy
-import onnx
-
 from graphpass.dialects.onnx.model import OnnxModel
 from support.cache_forms import Build
 
@@ -46,20 +41,3 @@ def memory(axis: int = 1, keep: str = "all", names: tuple[str, ...] = ("past",))
     for name, whole in zip(names, presents, strict=True):
         build.present(whole, name.replace("past", "present"), ["T" if size == "P" else size for size in shape])
     return build.model()
-
-
-def written(folder: Path, model: OnnxModel) -> Path:
-    """``model`` as a file."""
-    folder.mkdir(exist_ok=True)
-    onnx.save(model.proto, folder / "model.onnx")
-    return folder / "model.onnx"
-
-
-def mean_of(ids: numpy.ndarray, model: OnnxModel) -> numpy.ndarray:
-    """What the last logits of ``memory(names=...)`` with two pasts must be after ``ids``, an int64 [length]."""
-    table, head = (
-        onnx.numpy_helper.to_array(tensor)
-        for tensor in model.proto.graph.initializer
-        if list(tensor.dims) in ([VOCABULARY, SIZE], [SIZE, VOCABULARY])
-    )
-    return (table[ids[-1]] + 2 * table[ids].mean(axis=0)) @ head

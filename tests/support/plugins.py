@@ -10,7 +10,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SAMPLE = Path(__file__).resolve().parents[1] / "sample_plugin"
+_TESTS = Path(__file__).resolve().parents[1]
 
 EntryPoints = dict[str, dict[str, str]]
 
@@ -27,7 +27,7 @@ def distribution(folder: Path, name: str, groups: EntryPoints) -> Path:
     return folder
 
 
-def sample_paths(folder: Path) -> list[Path]:
-    """What goes on ``sys.path`` for the sample plug-in, as its pyproject.toml declares it."""
-    project = tomllib.loads((SAMPLE / "pyproject.toml").read_text())["project"]
-    return [SAMPLE, distribution(folder, project["name"], project["entry-points"])]
+def plugin_paths(plugin: str, folder: Path) -> list[Path]:
+    """Return what goes on ``sys.path`` for a plug-in of tests/, as its pyproject.toml declares it."""
+    project = tomllib.loads((_TESTS / plugin / "pyproject.toml").read_text())["project"]
+    return [_TESTS / plugin, distribution(folder, project["name"], project["entry-points"])]

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from support.commands import in_process
 from support.models import export
-from support.plugins import distribution, sample_paths
+from support.plugins import distribution, plugin_paths
 
 import graphpass
 from graphpass.engine.findings import Observation
@@ -17,7 +17,7 @@ LLAMA = export("llama", "ov-stateful")
 
 @pytest.fixture(autouse=True)
 def _sample(tmp_path, monkeypatch):
-    for path in sample_paths(tmp_path / "plugin"):
+    for path in plugin_paths("sample_plugin", tmp_path / "plugin"):
         monkeypatch.syspath_prepend(path)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from support import mutants
 from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export
+from verify import faulty_models
 
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
@@ -51,7 +51,7 @@ def test_the_same_edits_every_time() -> None:
 
 def test_a_cache_that_does_not_follow_beams_is_found() -> None:
     model = openvino_model("llama")
-    mutant = mutants.ignore_beams(model, "past_key_values.1.value")
+    mutant = faulty_models.ignore_beams(model, "past_key_values.1.value")
     found = compare(model, mutant, steps=3)
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step, found.divergence.output) == (3, 2, "logits")
@@ -73,7 +73,7 @@ def test_a_tree_is_held_against_its_branches() -> None:
 
 def test_a_tree_mask_that_is_not_heeded_is_found_by_trees_only() -> None:
     tree = run_passes(openvino_model("llama"), "add-tree-mask")
-    found = compare(openvino_model("llama"), mutants.ignore_tree(tree), steps=2, edits=True)
+    found = compare(openvino_model("llama"), faulty_models.ignore_tree(tree), steps=2, edits=True)
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step) == (7, 1)
 

@@ -7,9 +7,10 @@ import pickle
 from typing import Any
 
 import pytest
-from support import mutants
+from support import logits_forms
 from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export, reference
+from verify import faulty_models
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.io import load
@@ -90,7 +91,7 @@ def test_unlike_fixed_batches_are_refused() -> None:
 
 def test_without_a_mask_input_the_batch_is_not_padded() -> None:
     model = onnx_model("llama")
-    maskless = mutants.drop_mask_input(model)
+    maskless = faulty_models.drop_mask_input(model)
     found = compare(model, maskless, steps=2)
     assert found.passed, found.summary()
     assert found.skipped == ("padding: it cannot be hidden from the candidate",)
@@ -99,14 +100,14 @@ def test_without_a_mask_input_the_batch_is_not_padded() -> None:
 
 def test_outputs_of_the_candidate_alone_are_not_compared() -> None:
     model = onnx_model("llama")
-    found = compare(model, mutants.add_output(model, "extra", "logits"), steps=1)
+    found = compare(model, logits_forms.add_output(model, "extra", "logits"), steps=1)
     assert found.passed
     assert found.skipped == ("output extra: only the candidate has it",)
 
 
 def test_outputs_of_another_layout_are_not_compared_under_padding() -> None:
     model = onnx_model("llama")
-    turned = mutants.add_output(model, "turned", "logits", order=(0, 2, 1))
+    turned = logits_forms.add_output(model, "turned", "logits", order=(0, 2, 1))
     found = compare(turned, turned, steps=1)
     assert found.passed
     assert found.outputs == ("logits", "turned")
@@ -114,7 +115,7 @@ def test_outputs_of_another_layout_are_not_compared_under_padding() -> None:
 
 
 def test_the_last_logits_alone_are_enough() -> None:
-    model = mutants.last_logits_only(onnx_model("llama"))
+    model = logits_forms.last_logits_only(onnx_model("llama"))
     assert compare(model, model, steps=2).passed
 
 
@@ -141,7 +142,7 @@ def test_impossible_requests(options: dict[str, Any]) -> None:
 def test_nothing_in_common() -> None:
     model = onnx_model("llama")
     with pytest.raises(UnsupportedError, match="logits against scores") as caught:
-        compare(model, mutants.rename_logits(model, "scores"))
+        compare(model, logits_forms.rename_logits(model, "scores"))
     assert caught.value.id == "GP330"
 
 

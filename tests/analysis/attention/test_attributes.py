@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy
 import pytest
+from analysis.attention.plain_attention import F32, PlainAttention, number
 from openvino import opset13 as ops
 from support import layout_forms
-from support.attending import F32, Attending, number
 from support.cache_graphs import Renaming, TinyDecoder, renamed, shuffled
 from support.files import each_of, model_files
 from support.layout_forms import WINDOW
@@ -145,7 +145,7 @@ class TestWindowsOfCaches:
         assert attention_in_words(block).endswith("window in the state")
 
 
-def details(block: Attending) -> AttentionBlock:
+def details(block: PlainAttention) -> AttentionBlock:
     """Of what ``block`` builds."""
     import openvino
 
@@ -156,7 +156,7 @@ def details(block: Attending) -> AttentionBlock:
     return found
 
 
-class Scored(Attending):
+class Scored(PlainAttention):
     """Scores as ``build`` makes them of their product."""
 
     def __init__(self, build):
@@ -251,7 +251,7 @@ def test_conditions(condition, mask, window):
     ids=["lengths", "positions", "positions of all rows"],
 )
 def test_positions_and_lengths_that_are_given(shape, mask):
-    class Given(Attending):
+    class Given(PlainAttention):
         def __init__(self):
             super().__init__()
             self.mask = ops.parameter(shape, numpy.int64)

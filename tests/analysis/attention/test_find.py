@@ -7,8 +7,8 @@ import re
 import numpy
 import openvino
 import pytest
+from analysis.attention.plain_attention import F32, PlainAttention, number
 from openvino import opset13 as ops
-from support.attending import F32, Attending, number
 from support.attention_graphs import integers
 from support.models import export
 
@@ -18,13 +18,13 @@ from graphpass.analysis.lengths.past_order import past_order
 from graphpass.io import load
 
 
-class SoftCap(Attending):
+class SoftCap(PlainAttention):
     def scores(self, product):
         capped = ops.multiply(ops.tanh(ops.divide(product, number(50.0))), number(50.0))
         return ops.add(capped, self.mask)
 
 
-class AddsAlmostNothing(Attending):
+class AddsAlmostNothing(PlainAttention):
     """Zeros that make more rows of one."""
 
     def __init__(self):
@@ -35,7 +35,7 @@ class AddsAlmostNothing(Attending):
         return ops.add(product, ops.constant(numpy.zeros([1, 4, 3, 1]), dtype=F32))
 
 
-class TwoProducts(Attending):
+class TwoProducts(PlainAttention):
     def scores(self, product):
         other = ops.matmul(self.key, self.query, False, True)
         return ops.add(product, ops.transpose(other, integers(0, 1, 3, 2)))
@@ -44,18 +44,18 @@ class TwoProducts(Attending):
         return ops.add(super().product(), ops.matmul(self.query, self.key, False, True))
 
 
-class SubtractedScores(Attending):
+class SubtractedScores(PlainAttention):
     def scores(self, product):
         return ops.subtract(self.mask, product)
 
 
-class WeightsAreAnOutput(Attending):
+class WeightsAreAnOutput(PlainAttention):
     def after(self, weights):
         self.results.append(weights)
         return weights
 
 
-class ScoresAreReadTwice(Attending):
+class ScoresAreReadTwice(PlainAttention):
     """By the logarithm of their sum, which scales the result in granite_swa."""
 
     def scores(self, product):
@@ -64,54 +64,54 @@ class ScoresAreReadTwice(Attending):
         return scores
 
 
-class WeightsAreReadTwice(Attending):
+class WeightsAreReadTwice(PlainAttention):
     def after(self, weights):
         self.results.append(ops.reduce_sum(weights, integers(-1), False))
         return weights
 
 
-class OtherAxis(Attending):
+class OtherAxis(PlainAttention):
     def weights(self, scores):
         return ops.softmax(scores, -2)
 
 
-class Rank3(Attending):
+class Rank3(PlainAttention):
     rank = 3
 
 
-class SmallFill(Attending):
+class SmallFill(PlainAttention):
     fill = -10.0
 
     def scores(self, product):
         return ops.select(ops.greater(self.mask, number(0.0)), product, number(self.fill))
 
 
-class UnknownFill(Attending):
+class UnknownFill(PlainAttention):
     def scores(self, product):
         return ops.select(ops.greater(self.mask, number(0.0)), product, self.mask)
 
 
-class RoundedScores(Attending):
+class RoundedScores(PlainAttention):
     def scores(self, product):
         return ops.convert(ops.convert(product, "i32"), "f32")
 
 
-class RoundedWeights(Attending):
+class RoundedWeights(PlainAttention):
     def after(self, weights):
         return ops.convert(ops.convert(ops.multiply(weights, number(255.0)), "u8"), "f32")
 
 
-class MaskAfterSoftmax(Attending):
+class MaskAfterSoftmax(PlainAttention):
     def after(self, weights):
         return ops.multiply(weights, self.mask)
 
 
-class ScoresScaledPerHead(Attending):
+class ScoresScaledPerHead(PlainAttention):
     def scores(self, product):
         return ops.multiply(product, ops.constant(numpy.ones([4, 1, 1]), dtype=F32))
 
 
-class DropsToMask(Attending):
+class DropsToMask(PlainAttention):
     """One query row, and a mask that makes several of it."""
 
     def __init__(self):
@@ -120,13 +120,13 @@ class DropsToMask(Attending):
         self.mask = ops.parameter([2, 1, 3, 5], numpy.float32)
 
 
-class FilledThenScaled(Attending):
+class FilledThenScaled(PlainAttention):
     def scores(self, product):
         kept = ops.select(ops.greater(self.mask, number(0.0)), product, number(-1e4))
         return ops.multiply(kept, number(0.01))
 
 
-class WideMask(Attending):
+class WideMask(PlainAttention):
     """A mask with another dimension."""
 
     def __init__(self):
@@ -166,7 +166,7 @@ def test_not_plain(block, reason):
 
 
 def test_plain():
-    (attention,) = Attending().found()
+    (attention,) = PlainAttention().found()
     assert attention.miss is None
     assert not attention.is_fused
     assert not attention.key_is_transposed
@@ -175,27 +175,27 @@ def test_plain():
     assert attention.query.rank == 4
 
 
-class OtherMaximum(Attending):
+class OtherMaximum(PlainAttention):
     """Not of each row."""
 
     def scores(self, product):
         return ops.subtract(product, ops.reduce_max(product, integers(-2), True))
 
 
-class OtherRowsMaximum(Attending):
+class OtherRowsMaximum(PlainAttention):
     """Of something else."""
 
     def scores(self, product):
         return ops.subtract(product, ops.reduce_max(ops.multiply(product, number(2.0)), integers(-1), True))
 
 
-class Shifted(Attending):
+class Shifted(PlainAttention):
     def scores(self, product):
         masked = super().scores(product)
         return ops.subtract(masked, ops.reduce_max(masked, integers(-1), True))
 
 
-class PlusZeros(Attending):
+class PlusZeros(PlainAttention):
     """As PyTorch's baddbmm is exported."""
 
     def scores(self, product):
@@ -205,12 +205,12 @@ class PlusZeros(Attending):
         )
 
 
-class MinusZeros(Attending):
+class MinusZeros(PlainAttention):
     def scores(self, product):
         return super().scores(ops.subtract(product, ops.constant(numpy.zeros([1, 1, 1, 1]), dtype=F32)))
 
 
-class BroadcastToMore(Attending):
+class BroadcastToMore(PlainAttention):
     """One row that is broadcast to more."""
 
     def __init__(self):
@@ -232,7 +232,7 @@ def test_another_maximum_is_a_mask(block):
     assert attention.masks[0].is_subtracted
 
 
-class PlusZerosFolded(Attending):
+class PlusZerosFolded(PlainAttention):
     """What OpenVINO makes of ``PlusZeros``; observed with GPT-NeoX Japanese, converted by 2026.4.1."""
 
     def scores(self, product):
@@ -248,7 +248,7 @@ def test_what_a_softmax_does_not_see(block):
     assert attention.masks[0].value.shape == (None, 1, None, None)
 
 
-class Router(Attending):
+class Router(PlainAttention):
     def product(self):
         return ops.matmul(self.query, ops.constant(numpy.ones([8, 8]), dtype=F32), False, False)
 
@@ -256,7 +256,7 @@ class Router(Attending):
         return product
 
 
-class Classifier(Attending):
+class Classifier(PlainAttention):
     def scores(self, product):
         return ops.reduce_sum(product, integers(-1), True)
 
@@ -264,7 +264,7 @@ class Classifier(Attending):
         return weights
 
 
-class WeightedWeights(Attending):
+class WeightedWeights(PlainAttention):
     """A Softmax between two products with weights, one of them dequantized."""
 
     def product(self):
@@ -276,7 +276,7 @@ class WeightedWeights(Attending):
         return product
 
 
-class SoftmaxOverWeights(Attending):
+class SoftmaxOverWeights(PlainAttention):
     """Normalized weights that then multiply an activation."""
 
     def product(self):
@@ -291,7 +291,7 @@ def test_no_attention_at_all(block):
     assert block().found() == ()
 
 
-class ConstantScaleOnTheLeft(Attending):
+class ConstantScaleOnTheLeft(PlainAttention):
     def product(self):
         query = ops.multiply(number(0.3), self.query)
         key = ops.multiply(ops.constant([[[[0.3]]]], dtype=F32), self.key)
@@ -304,7 +304,7 @@ def test_a_constant_on_the_left_does_not_make_an_operand_a_weight():
     assert len(attention.scales) == 2
 
 
-class OneElement(Attending):
+class OneElement(PlainAttention):
     """Everything has one element, the scores too."""
 
     def __init__(self):

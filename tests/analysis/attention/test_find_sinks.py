@@ -7,12 +7,12 @@ import re
 import numpy
 import openvino
 import pytest
+from analysis.attention.plain_attention import F32, PlainAttention, number
 from openvino import opset13 as ops
-from support.attending import F32, Attending, number
 from support.attention_graphs import integers
 
 
-class Sink(Attending):
+class Sink(PlainAttention):
     """Its parts may be replaced too."""
 
     last = True
@@ -30,7 +30,7 @@ class Sink(Attending):
         return ops.slice(weights, *(integers(bound) for bound in bounds), integers(1), integers(-1))
 
 
-class SlicedWeights(Attending):
+class SlicedWeights(PlainAttention):
     after = Sink.after
     last = True
 
@@ -118,7 +118,7 @@ class TwoSinks(Sink):
         return super().scores(super().scores(product))
 
 
-class ScoresOfTwoProducts(Attending):
+class ScoresOfTwoProducts(PlainAttention):
     def scores(self, product):
         return ops.concat([product, product], 3)
 

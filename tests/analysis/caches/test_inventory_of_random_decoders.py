@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 import onnxruntime
 import pytest
+from analysis.caches.random_decoders import FORMS, Layer, decoder, decoders
 from hypothesis import given, settings, strategies as some
 from support.cache_graphs import Renaming, renamed, shuffled
-from support.random_decoders import FORMS, Layer, decoder, decoders
 
 import graphpass
 

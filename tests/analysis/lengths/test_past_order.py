@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support import edited, mutants
+from edits import subjects
 from support.loaded import exported, onnx_model
+from verify import faulty_models
 
 import graphpass
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, TOTAL, AttentionMask, Scope
@@ -63,18 +64,18 @@ def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastO
 
 @pytest.mark.parametrize(("name", "variant", "expected"), CONVERTED)
 def test_what_a_converted_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
-    assert past_order(edited.model(name, variant)) == expected
+    assert past_order(subjects.model(name, variant)) == expected
 
 
 @pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_hybrids_that_are_told_positions_see_no_order(name: str, passes: str) -> None:
-    assert past_order(edited.model(name, "ov-stateful", passes)) == "any"
+    assert past_order(subjects.model(name, "ov-stateful", passes)) == "any"
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
 def test_the_rollback_of_a_hybrid_that_is_told_positions_moves_no_entry(name: str) -> None:
-    session = open_session(edited.model(name, "ov-stateful", "expose-position-ids"))
+    session = open_session(subjects.model(name, "ov-stateful", "expose-position-ids"))
     tokens = np.random.default_rng(0).integers(1, 300, 24).tolist()
     session.prefill([tokens[:12]])
     for _ in range(4):
@@ -107,7 +108,7 @@ def test_windows_over_tokens_that_the_mask_counts(from_slot: int, expected: Past
 
 def test_masks_that_weigh_new_tokens_count_no_past() -> None:
     """They are cut off a mask of all tokens from behind, or there is nothing else."""
-    assert past_order(edited.model("zamba2", "ov-stateful", "extend-mask-to-past")) == "any"
+    assert past_order(subjects.model("zamba2", "ov-stateful", "extend-mask-to-past")) == "any"
     assert past_order(exported("mamba/ov-stateful")) == "any"
 
 
@@ -124,7 +125,7 @@ def test_slices_of_channels_count_no_past() -> None:
 
 
 def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
-    mutant = mutants.read_shape_of_mask_only(onnx_model("llama"))
+    mutant = faulty_models.read_shape_of_mask_only(onnx_model("llama"))
     assert past_order(mutant) == "index"
     model = graphpass.PassManager(graphpass.get_target("cpu").pipeline(mutant)).run(mutant).model
     assert past_order(model) == "index"
@@ -143,7 +144,7 @@ def test_hidden_entries_between_the_others_change_nothing(
 ) -> None:
     # Stateless sessions take them out at once, which costs them little.
     monkeypatch.setattr(StatelessStore, "steps_per_copy", 50.0)
-    session = open_session(edited.model(name, variant))
+    session = open_session(subjects.model(name, variant))
     tokens = np.random.default_rng(0).integers(1, 300, 18).tolist()
     session.forward([tokens])
     session.trim(2)

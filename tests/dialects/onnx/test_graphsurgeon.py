@@ -5,8 +5,8 @@ import numpy
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
+from dialects.onnx.every_field import model_with_every_field
 from onnx import helper, numpy_helper
-from support.everything import everything
 from support.models import export, fixtures
 
 from graphpass import PassManager, UnsupportedError, load, parse
@@ -35,7 +35,7 @@ def test_a_fixture_comes_back_identical(file):
 
 @pytest.mark.parametrize("external", [False, True])
 def test_what_graphsurgeon_drops_comes_back_identical(tmp_path, external):
-    proto = everything(tmp_path if external else None)
+    proto = model_with_every_field(tmp_path if external else None)
     model, before = OnnxModel(proto, tmp_path / "model.onnx"), content(proto)
     with model.graphsurgeon() as graph:
         for tensor in graph.tensors().values():
@@ -58,8 +58,8 @@ def load_without(proto, *ops):
 
 
 def test_an_edit_changes_nothing_else():
-    proto = everything()
-    wanted = everything()
+    proto = model_with_every_field()
+    wanted = model_with_every_field()
     model = OnnxModel(proto)
     with model.graphsurgeon() as graph:
         add = next(node for node in graph.nodes if node.name == "add")
@@ -70,7 +70,7 @@ def test_an_edit_changes_nothing_else():
 
 
 def test_a_failed_edit_leaves_the_model():
-    proto = everything()
+    proto = model_with_every_field()
     before = content(proto)
 
     def edit():
@@ -93,7 +93,7 @@ def test_a_failed_edit_leaves_the_model():
     ],
 )
 def test_changed_constants_keep_their_type(name, values):
-    proto = everything()
+    proto = model_with_every_field()
     before = initializer(proto, name).data_type
     model = OnnxModel(proto)
     with model.graphsurgeon() as graph:
@@ -119,7 +119,7 @@ def _constant(graph, proto, name):
 
 
 def test_values_in_a_file_beside_the_model_are_read_from_there(tmp_path, monkeypatch):
-    proto = everything(tmp_path)
+    proto = model_with_every_field(tmp_path)
     monkeypatch.chdir("/")
     with OnnxModel(proto, tmp_path / "model.onnx").graphsurgeon() as graph:
         assert graph.tensors()["w"].values.tolist() == [0, 1, 2, 3]
@@ -131,7 +131,7 @@ def test_values_in_a_file_beside_the_model_are_read_from_there(tmp_path, monkeyp
 
 
 def test_bodies_are_edited_and_share_the_weights_around_them():
-    proto = everything()
+    proto = model_with_every_field()
     with OnnxModel(proto).graphsurgeon() as graph:
         branch = next(node for node in graph.nodes if node.op == "If").attrs["then_branch"]
         add = branch.nodes[1]
@@ -160,7 +160,7 @@ def test_a_weight_that_nothing_reads_any_more_goes_and_one_that_nothing_read_sta
 
 
 def test_inputs_outputs_functions_and_domains_follow():
-    proto = everything()
+    proto = model_with_every_field()
     with OnnxModel(proto).graphsurgeon() as graph:
         extra = gs.Variable("extra", numpy.int64, ["batch", None, 3])
         graph.inputs.append(extra)

@@ -8,7 +8,7 @@ from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
 from support.piped import piped
-from support.state_mutants import with_length_of_value
+from targets.state_mutants import with_length_of_value
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.passes.devices.read_length_from_keys import ReadLengthFromKeys

@@ -1,40 +1,188 @@
-"""Lowering group-query-attention: the same numbers on ONNX Runtime, and attention that the CPU plugin fuses."""
+"""Lowering group-query-attention: the same numbers as ONNX Runtime's operator, with all its options."""
 
 from __future__ import annotations
 
-import functools
+from dataclasses import dataclass
 
 import numpy
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given, settings, strategies as st
-from openvino._offline_transformations import paged_attention_transformation
-from support import loaded
-from support.decode import compiled, fused_attention, greedy
-from support.edit_machine import Subject, run_edits
-from support.folded import fold
-from support.grouped_query import Decoder, Form, build, trajectory
-from support.loaded import exported, onnx_model
-from support.models import export, reference
-from support.oracle import Recomputation
+from onnx import TensorProto, helper, numpy_helper
 
-import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
 from graphpass.errors import UnsupportedError
-from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.lower.lower_operators import LowerOperators
-from graphpass.runtime import open_session
-from graphpass.verify import compare
-
-MODELS = ["llama", "qwen3", "llama_12l"]
 
 FULL = numpy.ones([2, 5], numpy.int64)
 RIGHT = numpy.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
 LEFT = numpy.array([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+
+POSITIONS = 64
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the operator is told."""
+
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    packed: bool = False
+    rotary: bool = True
+    rotary_dim: int = 16
+    interleaved: bool = False
+    window: int = -1
+    softcap: float = 0.0
+    scale: float = 0.0
+    sink: bool = False
+    smooth: bool = False
+    bias: bool = False
+    positions: bool = False
+    lengths: str = "mask"
+    batch: int | str = "batch"
+    opset: int = 17
+
+
+def build(form: Form, **given: object) -> OnnxModel:
+    """Inputs hidden, attention_mask, past_key, past_value [, bias, position_ids]; outputs attended and presents.
+
+    ``given`` are further attributes.
+    """
+    random = numpy.random.default_rng(3)
+    width = 32
+    sizes = [form.heads * form.head_dim, form.kv_heads * form.head_dim, form.kv_heads * form.head_dim]
+    nodes: list[onnx.NodeProto] = []
+    weights: dict[str, numpy.ndarray] = {}
+    if form.packed:
+        weights["weight_qkv"] = random.standard_normal([width, sum(sizes)])
+        nodes.append(helper.make_node("MatMul", ["hidden", "weight_qkv"], ["qkv"]))
+        operands = ["qkv", "", ""]
+    else:
+        operands = ["query", "key", "value"]
+        for name, size in zip(operands, sizes, strict=True):
+            weights[f"weight_{name}"] = random.standard_normal([width, size])
+            nodes.append(helper.make_node("MatMul", ["hidden", f"weight_{name}"], [name]))
+    inputs = [tensor_info("hidden", [form.batch, "length", width])]
+    if form.lengths == "mask":
+        inputs.append(tensor_info("attention_mask", [form.batch, "total"], TensorProto.INT64))
+        nodes += [
+            helper.make_node("Constant", [], ["one"], value_ints=[1]),
+            helper.make_node("Constant", [], ["place"], value_int=1),
+            helper.make_node("ReduceSum", ["attention_mask", "one"], ["sum"], keepdims=0),
+            helper.make_node("Sub", ["sum", "one"], ["less"]),
+            helper.make_node("Cast", ["less"], ["seqlens_k"], to=TensorProto.INT32),
+            helper.make_node("Shape", ["attention_mask"], ["mask_shape"]),
+            helper.make_node("Gather", ["mask_shape", "place"], ["columns"]),
+            helper.make_node("Cast", ["columns"], ["total_sequence_length"], to=TensorProto.INT32),
+        ]
+    else:
+        inputs.append(tensor_info("seqlens_k", [form.batch], TensorProto.INT32))
+        inputs.append(tensor_info("total_sequence_length", [], TensorProto.INT32))
+    past = [form.batch, form.kv_heads, "past", "head_dim"]
+    inputs += [tensor_info("past_key", past), tensor_info("past_value", past)]
+    operands += ["past_key", "past_value", "seqlens_k", "total_sequence_length"]
+    if form.rotary:
+        angles = random.uniform(0, 6, [POSITIONS, form.rotary_dim // 2])
+        weights |= {"cos": numpy.cos(angles), "sin": numpy.sin(angles)}
+    operands += ["cos", "sin"] if form.rotary else ["", ""]
+    operands += ["position_ids" if form.positions else "", "bias" if form.bias else "", "sink" if form.sink else ""]
+    if form.positions:
+        inputs.append(tensor_info("position_ids", [form.batch, "length"], TensorProto.INT64))
+    if form.bias:
+        inputs.append(tensor_info("bias", [1, form.heads, "length", "total"]))
+    if form.sink:
+        weights["sink"] = random.standard_normal([form.heads])
+    while not operands[-1]:
+        operands.pop()
+    nodes.append(
+        helper.make_node(
+            "GroupQueryAttention",
+            operands,
+            ["attended", "present_key", "present_value"],
+            name="gqa",
+            domain="com.microsoft",
+            num_heads=form.heads,
+            kv_num_heads=form.kv_heads,
+            do_rotary=int(form.rotary),
+            rotary_interleaved=int(form.interleaved),
+            local_window_size=form.window,
+            softcap=form.softcap,
+            smooth_softmax=int(form.smooth),
+            **({"scale": form.scale} if form.scale else {}),
+            **given,
+        )
+    )
+    present = [form.batch, form.kv_heads, "total", "head_dim"]
+    outputs = [tensor_info("attended", [form.batch, "length", sizes[0]])]
+    outputs += [tensor_info("present_key", present), tensor_info("present_value", present)]
+    held = [numpy_helper.from_array(array.astype(numpy.float32), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "grouped_query", inputs, outputs, held)
+    opsets = [helper.make_opsetid("", form.opset), helper.make_opsetid("com.microsoft", 1)]
+    return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+
+
+def tensor_info(name: str, shape: list[int | str], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+class Decoder:
+    """Runs such a model step by step on ONNX Runtime, each with caches of its own."""
+
+    def __init__(self, form: Form, model: OnnxModel) -> None:
+        self._form = form
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(
+            model.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        self._caches: dict[str, numpy.ndarray] = {}
+
+    def step(self, hidden: numpy.ndarray, mask: numpy.ndarray) -> numpy.ndarray:
+        """What attention gives for new tokens; ``mask`` covers the earlier ones, too."""
+        form, (batch, length) = self._form, hidden.shape[:2]
+        empty = numpy.zeros([batch, form.kv_heads, 0, form.head_dim], numpy.float32)
+        given = {
+            "hidden": hidden,
+            "attention_mask": mask,
+            "seqlens_k": (mask.sum(1) - 1).astype(numpy.int32),
+            "total_sequence_length": numpy.array(mask.shape[1], numpy.int32),
+            "past_key": self._caches.get("past_key", empty),
+            "past_value": self._caches.get("past_value", empty),
+            "position_ids": numpy.maximum(mask.cumsum(1) - 1, 0)[:, -length:],
+            "bias": bias_of(form, mask.shape[1])[:, :, -length:],
+        }
+        names = {info.name for info in self._session.get_inputs()}
+        attended, key, value = self._session.run(
+            ["attended", "present_key", "present_value"], {name: given[name] for name in names}
+        )
+        self._caches = {"past_key": key, "past_value": value}
+        return attended
+
+
+def bias_of(form: Form, total: int) -> numpy.ndarray:
+    """The same number for a pair of positions at every step."""
+    whole = numpy.random.default_rng(4).standard_normal([1, form.heads, POSITIONS, POSITIONS])
+    return whole[:, :, :total, :total].astype(numpy.float32)
+
+
+def trajectory(form: Form, model: OnnxModel, mask: numpy.ndarray, steps: int) -> list[numpy.ndarray]:
+    """What attention gives for the real tokens of a prompt with this mask and of ``steps`` steps after it."""
+    random = numpy.random.default_rng(5)
+    decoder = Decoder(form, model)
+    found = []
+    for step in range(steps + 1):
+        length = mask.shape[1] if step == 0 else 1
+        hidden = random.standard_normal([len(mask), length, 32]).astype(numpy.float32)
+        if step:
+            mask = numpy.concatenate([mask, numpy.ones([len(mask), 1], numpy.int64)], axis=1)
+        found.append(decoder.step(hidden, mask)[mask[:, -length:] != 0])
+    return found
 
 
 def lowered(model: Model) -> OnnxModel:
@@ -42,10 +190,6 @@ def lowered(model: Model) -> OnnxModel:
     assert result.records[0].result.changed
     assert isinstance(result.model, OnnxModel)
     return result.model
-
-
-def operators(model: OnnxModel) -> list[str]:
-    return [node.op_type for node in model.proto.graph.node]
 
 
 def check(form: Form, mask: numpy.ndarray, steps: int = 8) -> None:
@@ -134,112 +278,19 @@ def test_lengths_without_a_mask_do_for_a_batch_of_one():
     check(form, numpy.ones([1, 5], numpy.int64))
 
 
-class TestStructure:
-    def test_before_and_after(self):
-        model = load(export("llama", "onnx-genai"))
-        assert isinstance(model, OnnxModel)
-        assert operators(model).count("GroupQueryAttention") == 2
-        after = lowered(model)
-        ops = operators(after)
-        assert "GroupQueryAttention" not in ops
-        assert (ops.count("Softmax"), ops.count("CumSum")) == (2, 1)
-        # What made the lengths is gone with the operator.
-        assert "ReduceSum" not in ops
-        after.validate()
-
-    def test_ports_keep_their_names_and_learn_the_size_of_a_head(self):
-        model = load(export("llama", "onnx-genai"))
-        after = lowered(model)
-        assert [port.name for port in after.inputs] == [port.name for port in model.inputs]
-        assert [port.name for port in after.outputs] == [port.name for port in model.outputs]
-        past = next(port for port in after.inputs if port.name == "past_key_values.0.key")
-        assert past.shape == ("batch_size", 2, "past_sequence_length", 16)
-
-    def test_weights_stay_where_they_are(self):
-        model = load(export("llama", "onnx-genai"))
-        after = lowered(model)
-        assert list(after.proto.graph.initializer) == list(model.proto.graph.initializer)
-
-    def test_a_buffer_of_fixed_size_becomes_one_that_grows(self):
-        model = build(Form())
-        for info in [*model.proto.graph.input[2:], *model.proto.graph.output[1:]]:
-            info.type.tensor_type.shape.dim[2].dim_value = 64
-        after = lowered(model)
-        assert after.inputs[2].shape == ("batch", 2, "past_sequence_length", 16)
-        assert after.outputs[1].shape == ("batch", 2, "total_sequence_length", 16)
-
-    def test_all_caches_are_found_again(self):
-        model = load(export("qwen3", "onnx-genai"))
-        before, after = (graphpass.analyze_caches(one) for one in (model, lowered(model)))
-        assert [(cache.name, cache.kind, cache.role, cache.shape) for cache in after.caches] == [
-            (cache.name, cache.kind, cache.role, cache.shape) for cache in before.caches
-        ]
-
-    def test_twice_is_once(self):
-        once = lowered(build(Form()))
-        result = PassManager([LowerOperators()]).run(once)
-        assert not result.records[0].result.changed
+def test_a_buffer_of_fixed_size_becomes_one_that_grows():
+    model = build(Form())
+    for info in [*model.proto.graph.input[2:], *model.proto.graph.output[1:]]:
+        info.type.tensor_type.shape.dim[2].dim_value = 64
+    after = lowered(model)
+    assert after.inputs[2].shape == ("batch", 2, "past_sequence_length", 16)
+    assert after.outputs[1].shape == ("batch", 2, "total_sequence_length", 16)
 
 
-def windowed(layers: int = 2, **given: int) -> OnnxModel:
-    """llama with a window in its first layers, as the builder of onnxruntime-genai writes sliding layers."""
-    model = onnx_model("llama", "onnx-genai")
-    for layer in range(layers):
-        for node in model.proto.graph.node:
-            if node.op_type != "GroupQueryAttention" or f"past_key_values.{layer}.key" not in node.input:
-                continue
-            kept = [attribute for attribute in node.attribute if attribute.name not in given]
-            del node.attribute[:]
-            node.attribute.extend(kept)
-            node.attribute.extend(onnx.helper.make_attribute(name, value) for name, value in given.items())
-    model.mark_edited()
-    return model
-
-
-class TestCachesOfAWindow:
-    """``sliding_window_cache``: past and present are as long as the window, from the first step on."""
-
-    def test_onnx_runtime_runs_them(self):
-        sliding = open_session(windowed(local_window_size=8, sliding_window_cache=1))
-        growing = open_session(windowed(local_window_size=8))
-        ids = numpy.random.default_rng(0).integers(3, 300, 13)
-        found, expected = sliding.prefill(ids), growing.prefill(ids)
-        for _ in range(12):
-            numpy.testing.assert_allclose(found, expected, atol=1e-4)
-            token = expected[:, -1].argmax(-1)
-            found, expected = sliding.step(token), growing.step(token)
-
-    def test_they_become_caches_of_all_positions_with_a_window_in_the_mask(self):
-        source = windowed(local_window_size=8, sliding_window_cache=1)
-        model = lowered(source)
-        assert "GroupQueryAttention" not in operators(model)
-        assert {block.window_in for block in graphpass.analyze_caches(model).attention} == {"mask"}
-        comparison = compare(source, model)
-        assert comparison.passed, comparison.summary()
-        assert any("padding: it cannot be hidden" in skipped for skipped in comparison.skipped)
-
-    @pytest.mark.parametrize("layers", [2, pytest.param(1, marks=pytest.mark.slow)])
-    def test_sessions_edit_them(self, layers):
-        """By going back to states that were kept."""
-        growing = windowed(layers, local_window_size=8)
-        sliding = windowed(layers, local_window_size=8, sliding_window_cache=1)
-        recompute = Recomputation(open_session(growing))
-        session = open_session(sliding)
-        run_edits(Subject(session, recompute, kind="linear"), 8)
-        session.reset()
-        session.prefill([1, 5, 9])
-        session.step([2])
-        assert session.stats.snapshots > 0
-
-
-@pytest.mark.parametrize("name", ["llama", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bloom", "gemma2"))])
-def test_rows_of_full_length_hide_padding_by_their_bias(name):
-    """As fuse-group-query-attention writes it: a bias hides padding, and all rows are as long as the mask."""
-    source = exported(f"{name}/onnx")
-    fused = loaded.ran(source, "fuse-group-query-attention{context=128}").model
-    model = lowered(fused)
-    assert "GroupQueryAttention" not in operators(model)
-    assert compare(source, model, steps=4).passed
+def test_twice_is_once():
+    once = lowered(build(Form()))
+    result = PassManager([LowerOperators()]).run(once)
+    assert not result.records[0].result.changed
 
 
 class TestRefusals:
@@ -276,57 +327,6 @@ class TestRefusals:
             onnx.helper.make_tensor_value_info("weight_qkv", onnx.TensorProto.FLOAT, ["width", "wide"])
         )
         self.refused(model, "the size of its heads is not known")
-
-
-def converted(model: str, window: int = -1) -> Model:
-    return loaded.converted(exported(f"{model}/onnx-genai") if window < 0 else with_window(model, window)).model
-
-
-@functools.cache
-def with_window(model: str, window: int) -> OnnxModel:
-    """The builder's export, with a window in each layer."""
-    source = onnx_model(model, "onnx-genai")
-    for node in source.proto.graph.node:
-        for attribute in node.attribute:
-            if attribute.name == "local_window_size":
-                attribute.i = window
-    source.mark_edited()
-    return source
-
-
-@pytest.mark.parametrize("model", MODELS)
-class TestOnTheCpuPlugin:
-    def test_all_attention_is_fused(self, model):
-        theirs = compiled(exported(f"{model}/ov-stateful").ov_model)
-        assert fused_attention(compiled(converted(model).ov_model)) == fused_attention(theirs) > 0
-
-    def test_generates_what_pytorch_generates(self, model):
-        expected = reference(model)
-        request = compiled(converted(model).ov_model).create_infer_request()
-        assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
-
-    def test_generates_the_same_behind_padding(self, model):
-        expected = reference(model)
-        request = compiled(converted(model).ov_model).create_infer_request()
-        prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
-        assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
-
-
-class TestWindow:
-    def test_computes_the_same(self):
-        comparison = compare(with_window("llama", 4), converted("llama", 4), steps=12)
-        assert comparison.passed, comparison.summary()
-        assert not comparison.skipped
-
-    def test_is_fused(self):
-        assert fused_attention(compiled(converted("llama", 4).ov_model)) == 2
-
-    def test_paged_attention_sees_it(self):
-        paged = converted("llama", 4).ov_model.clone()
-        paged_attention_transformation(paged)
-        blocks = [op for op in paged.get_ordered_ops() if op.get_type_name() == "PagedAttentionExtension"]
-        windows = [fold(block.input_value(10)) for block in blocks]
-        assert [None if window is None else int(window.item()) for window in windows] == [4, 4]
 
 
 @pytest.mark.parametrize(

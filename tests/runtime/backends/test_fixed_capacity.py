@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from support.edit_machine import LONGEST, run_edits
-from support.edited import subject
+from edits.machine import LONGEST, run_edits
+from edits.subjects import subject
 from support.loaded import onnx_model
 
 from graphpass import PassManager, parse

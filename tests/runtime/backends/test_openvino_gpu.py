@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
     ],
 )
 def test_edits(form: str) -> None:
-    run_inside("-m", "support.gpu_sessions", "edits", form)
+    run_inside("-m", "edits.gpu_sessions", "edits", form)
 
 
 def test_edits_of_caches_in_eight_bits() -> None:
-    run_inside("-m", "support.gpu_sessions", "int8")
+    run_inside("-m", "edits.gpu_sessions", "int8")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.edit_machine import run_edits
-from support.edited import NPUW, on_device
+from edits.machine import run_edits
+from edits.subjects import NPUW, on_device
 from support.loaded import made, openvino_model
 
 import graphpass

@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 import pytest
-from support.edit_machine import Subject, run_edits
-from support.edited import forms, subject, trees
-from support.oracle import Oracle
+from edits.machine import Subject, run_edits
+from edits.oracle import Oracle
+from edits.subjects import forms, subject, trees
 
 from graphpass.errors import UnsupportedError
 

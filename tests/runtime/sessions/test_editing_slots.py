@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
+import openvino
 import pytest
+from edits.machine import TOKENS
+from edits.subjects import forms, subject
 from hypothesis import given, settings, strategies as some
-from support.contents import Contents, compiled
-from support.edit_machine import TOKENS
-from support.edited import forms, subject
+from support.decode import EXACT, Decoder
+from support.models import export, fixtures
 
-stateless = functools.cache(compiled)
+from graphpass.dialects.openvino.model import OpenVINOModel
+from graphpass.engine.manager import PassManager
+from graphpass.io import load
+from graphpass.passes.caches.make_stateless import MakeStateless
+
+#: Where optimum's exports have the sequence in a cache.
+SEQUENCE_AXIS = 2
 
 QUICK = [
     ("llama", "ov-stateful", ""),
@@ -27,6 +36,50 @@ QUICK = [
 MOVABLE = [
     (name, variant) for name, variant in forms() if name not in {"granitemoehybrid", "lfm2", "mamba", "qwen3_next"}
 ]
+
+
+class Contents:
+    """A stateless model, and the contents of its caches, one slot a position."""
+
+    def __init__(self, compiled: openvino.CompiledModel) -> None:
+        self._decoder = Decoder(compiled.create_infer_request())
+
+    @property
+    def length(self) -> int:
+        return int(self._decoder.mask.shape[1])
+
+    def step(self, ids: Sequence[Sequence[int]]) -> np.ndarray:
+        """The last position's logits, ``[batch, vocabulary]``."""
+        return self._decoder.step(np.array(ids))
+
+    def rewind(self, length: int) -> None:
+        self._decoder.mask = self._decoder.mask[:, :length]
+        self._edit(np.arange(length))
+
+    def reorder(self, src: Sequence[int], dst: Sequence[int]) -> None:
+        slots = np.arange(self.length)
+        slots[list(dst)] = src
+        self._edit(slots)
+
+    def _edit(self, slots: np.ndarray) -> None:
+        pasts = self._decoder.pasts
+        pasts.update({name: past.take(slots, SEQUENCE_AXIS) for name, past in pasts.items()})
+
+
+@functools.cache
+def stateless(name: str) -> openvino.CompiledModel:
+    """The stateless form of a fixture on the CPU plugin, in f32."""
+    return openvino.Core().compile_model(stateless_model(name), "CPU", EXACT)
+
+
+def stateless_model(name: str) -> openvino.Model:
+    files = [fixtures() / name / "ov-stateless" / "openvino_model.xml", fixtures() / name / "onnx" / "model.onnx"]
+    for file in files:
+        if file.exists():
+            return openvino.Core().read_model(str(file))
+    model = PassManager([MakeStateless()]).run(load(export(name, "ov-stateful"))).model
+    assert isinstance(model, OpenVINOModel)
+    return model.ov_model
 
 
 def moves_any_slots(name: str, variant: str, passes: str, sequences: int) -> None:

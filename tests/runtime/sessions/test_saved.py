@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edits.subjects import model, on_device
 from safetensors.numpy import load_file, save_file
-from support.edited import model, on_device
 from support.loaded import exported
 from support.models import fixtures
 

@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 import pytest
 from openvino import opset13 as ops
-from support import mutants
+from support import logits_forms
 from support.loaded import onnx_model, openvino_model, reshaped
 from support.models import export, reference
 
@@ -168,7 +168,7 @@ def test_a_fixed_length_is_fed_in_pieces() -> None:
 
 
 def test_outputs_without_logits() -> None:
-    model = mutants.rename_logits(mutants.add_output(onnx_model("llama"), "copy", "logits"), "scores")
+    model = logits_forms.rename_logits(logits_forms.add_output(onnx_model("llama"), "copy", "logits"), "scores")
     session = open_session(model)
     assert set(session.forward([[1, 2]])) == {"scores", "copy"}
     with pytest.raises(GraphpassError) as caught:
@@ -177,7 +177,7 @@ def test_outputs_without_logits() -> None:
 
 
 def test_logits_that_are_none() -> None:
-    session = open_session(mutants.flatten_logits(onnx_model("llama")))
+    session = open_session(logits_forms.flatten_logits(onnx_model("llama")))
     with pytest.raises(UnsupportedError, match=r"output logits is \[3, 320\]") as caught:
         session.prefill([1, 2, 3])
     assert caught.value.id == "GP324"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from support import mutants
-from support.edited import model, trees
+from edits.subjects import model, trees
+from support import logits_forms
 from support.loaded import onnx_model
 from support.models import reference
 
@@ -144,7 +144,7 @@ def test_a_tree_needs_a_mask_for_it() -> None:
 
 
 def test_the_logits_of_all_guesses_are_needed() -> None:
-    target = open_session(mutants.last_logits_only(onnx_model("llama")))
+    target = open_session(logits_forms.last_logits_only(onnx_model("llama")))
     with pytest.raises(UnsupportedError, match="logits of 1 of 3 positions") as caught:
         speculate(target, [1, 2, 3], Recited([[(4, 5)]]), count=8)
     assert caught.value.id == "GP375"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 import pytest
+from edits.subjects import model, trees
 from onnx import TensorProto, helper, numpy_helper
-from support.edited import model, trees
 from support.loaded import exported, ran
 from support.models import reference
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support import state_mutants
 from support.loaded import openvino_model
+from targets import state_mutants
 
 import graphpass
 from graphpass.targets import check_model

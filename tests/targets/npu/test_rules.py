@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy
 import pytest
 from openvino import opset13 as ops
-from support import state_mutants
 from support.loaded import openvino_model
 from support.piped import piped
+from targets import state_mutants
 
 import graphpass
 from graphpass.analysis.attention.rotary import positions_of_angles

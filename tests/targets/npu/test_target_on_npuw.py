@@ -11,7 +11,7 @@ import pytest
 from support.decode import Decoder, compiled
 from support.loaded import openvino_model
 from support.models import export, reference
-from support.state_mutants import with_length_of_value
+from targets.state_mutants import with_length_of_value
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from openvino.op.util import VariableInfo
-from support import state_mutants
 from support.cache_graphs import TinyDecoder
 from support.loaded import openvino_model
+from targets import state_mutants
 
 import graphpass
 from graphpass.dialects.openvino.variables import named_kind

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support import state_mutants
 from support.loaded import openvino_model
 from support.models import exporters, hybrids
+from targets import state_mutants
 
 import graphpass
 from graphpass.targets import check_model

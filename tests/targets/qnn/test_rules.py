@@ -10,7 +10,7 @@ import pytest
 from support.commands import in_process
 from support.loaded import exported, ran
 from support.models import export
-from support.quantized import with_rounded_activations
+from targets.qnn.rounded_activations import with_rounded_activations
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches

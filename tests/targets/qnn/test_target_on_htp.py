@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from support.commands import in_process
 from support.loaded import exported
 from support.models import dynamo, export, exporters, fixtures, hybrids
-from support.quantized import with_rounded_activations
+from targets.qnn.rounded_activations import with_rounded_activations
 
 import graphpass
 from graphpass.artifacts.split import phases_of

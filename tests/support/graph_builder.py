@@ -163,32 +163,3 @@ def step(model: OnnxModel, **feeds: Any) -> dict[str, numpy.ndarray]:
     return dict(zip(names, session.run(names, given), strict=True)) | {
         f"in:{name}": value for name, value in given.items()
     }
-
-
-def under_an_if(depth: int) -> OnnxModel:
-    """A growing cache within ``depth`` branches: ``present = [past, new]`` where ``flag``, else ``new``."""
-    kind = helper.make_tensor_type_proto(TensorProto.FLOAT, ["B", "?", 4])
-    body = helper.make_graph(
-        [helper.make_node("Concat", ["past", "new"], ["whole_0"], axis=1)],
-        "then_0",
-        [],
-        [helper.make_value_info("whole_0", kind)],
-    )
-    for level in range(1, depth + 1):
-        other = helper.make_graph(
-            [helper.make_node("Identity", ["new"], [f"alone_{level}"])],
-            f"else_{level}",
-            [],
-            [helper.make_value_info(f"alone_{level}", kind)],
-        )
-        branch = helper.make_node("If", ["flag"], [f"whole_{level}"], then_branch=body, else_branch=other)
-        body = helper.make_graph([branch], f"then_{level}", [], [helper.make_value_info(f"whole_{level}", kind)])
-    inputs = [
-        helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
-        helper.make_tensor_value_info("ids", TensorProto.INT64, ["B", "N"]),
-        helper.make_tensor_value_info("past", TensorProto.FLOAT, ["B", "P", 4]),
-    ]
-    table = numpy_helper.from_array(numpy.ones((5, 4), numpy.float32), "table")
-    embed = helper.make_node("Gather", ["table", "ids"], ["new"])
-    graph = helper.make_graph([embed, *body.node], "main", inputs, list(body.output), [table])
-    return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy
 from hypothesis import strategies as some
+from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Axes
-from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build
 
 #: What an inventory must say of a cache: (past, present, kind, role, layer, axes).
 Row = tuple[str, str | None, str, str, int | None, Axes]

@@ -8,8 +8,9 @@ import pickle
 from typing import TYPE_CHECKING
 
 import pytest
-from support import mutants
+from support import logits_forms
 from support.loaded import onnx_model, openvino_model
+from verify import faulty_models
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError
@@ -30,7 +31,7 @@ def divergence(mutate: Callable[[OnnxModel], OnnxModel], steps: int = 3) -> tupl
 
 
 def test_a_weight() -> None:
-    found, where = divergence(lambda model: mutants.perturb_weight(model, column=7))
+    found, where = divergence(lambda model: faulty_models.perturb_weight(model, column=7))
     assert (where.sequence, where.step, where.output) == (0, 0, "logits")
     assert where.index == (0, 0, 7)
     assert where.reference is not None
@@ -41,19 +42,19 @@ def test_a_weight() -> None:
 
 
 def test_a_scale() -> None:
-    _, where = divergence(mutants.drop_scale)
+    _, where = divergence(faulty_models.drop_scale)
     # One key is seen at the first position, so that the scale shows only from the second one on.
     assert (where.sequence, where.step, where.index[:2]) == (0, 0, (0, 1))
 
 
 def test_a_mask_that_is_wrong_in_decode_only() -> None:
-    _, where = divergence(mutants.hide_first_position_in_decode)
+    _, where = divergence(faulty_models.hide_first_position_in_decode)
     assert (where.sequence, where.step, where.output) == (0, 1, "logits")
 
 
 def test_a_cache_that_forgets_new_tokens() -> None:
     model = openvino_model("llama")
-    found = compare(model, mutants.forget_new_state(model, "past_key_values.1.value"))
+    found = compare(model, faulty_models.forget_new_state(model, "past_key_values.1.value"))
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step) == (0, 1)
     assert found.steps_run == 1
@@ -62,14 +63,14 @@ def test_a_cache_that_forgets_new_tokens() -> None:
 
 def test_caches_that_are_never_written() -> None:
     model = openvino_model("llama")
-    found = compare(model, mutants.keep_old_state(model))
+    found = compare(model, faulty_models.keep_old_state(model))
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step) == (0, 1)
 
 
 def test_a_broken_cache_that_is_not_recognised_as_one_is_run_and_found_out() -> None:
     model = onnx_model("llama")
-    mutant = mutants.forget_new_values(model, "present.1.value")
+    mutant = faulty_models.forget_new_values(model, "present.1.value")
     assert analyze_caches(mutant).cache("past_key_values.1.value").kind == "unknown"
     found = compare(model, mutant)
     assert found.divergence is not None
@@ -77,7 +78,7 @@ def test_a_broken_cache_that_is_not_recognised_as_one_is_run_and_found_out() -> 
 
 
 def test_a_candidate_that_fails_on_the_way() -> None:
-    found, where = divergence(lambda model: mutants.fail_beyond(model, positions=6))
+    found, where = divergence(lambda model: faulty_models.fail_beyond(model, positions=6))
     assert (where.sequence, where.step, where.output, where.index) == (0, 2, None, ())
     assert "sequence 0, step 2: the reference runs, the candidate does not: ONNX Runtime failed" in found.summary()
     assert found.steps_run == 2
@@ -86,24 +87,24 @@ def test_a_candidate_that_fails_on_the_way() -> None:
 def test_a_reference_that_fails_is_not_a_finding() -> None:
     model = onnx_model("llama")
     with pytest.raises(UnsupportedError) as caught:
-        compare(mutants.fail_beyond(model, positions=6), model)
+        compare(faulty_models.fail_beyond(model, positions=6), model)
     assert caught.value.id == "GP322"
 
 
 def test_padding_that_is_ignored_shows_in_the_padded_batch_only() -> None:
-    found, where = divergence(mutants.ignore_padding)
+    found, where = divergence(faulty_models.ignore_padding)
     assert (where.sequence, where.step) == (2, 0)
     assert where.index[:2] == (1, 9), "the first position of the shorter prompt"
     assert found.steps_run == 6
 
 
 def test_rows_that_share_one_mask() -> None:
-    _, where = divergence(mutants.mask_all_rows_like_the_first)
+    _, where = divergence(faulty_models.mask_all_rows_like_the_first)
     assert (where.sequence, where.step, where.index[0]) == (2, 0, 1)
 
 
 def test_rows_masked_whole_that_become_nan() -> None:
-    found, where = divergence(mutants.drop_nan_guards)
+    found, where = divergence(faulty_models.drop_nan_guards)
     assert (where.sequence, where.step, where.index[:2]) == (2, 0, (1, 9))
     assert where.candidate is not None
     assert math.isnan(where.candidate)
@@ -115,20 +116,20 @@ def test_rows_masked_whole_that_become_nan() -> None:
 
 def test_a_missing_output() -> None:
     model = onnx_model("llama")
-    found = compare(mutants.add_output(model, "extra", "logits"), model)
+    found = compare(logits_forms.add_output(model, "extra", "logits"), model)
     assert found.divergence == Divergence(0, 0, "extra", (), None, None, "the candidate has no such output")
     assert "sequence 0, the prefill, output extra: the candidate has no such output" in found.summary()
 
 
 def test_another_shape() -> None:
-    found, where = divergence(mutants.last_logits_only)
+    found, where = divergence(logits_forms.last_logits_only)
     assert (where.output, where.index) == ("logits", ())
     assert where.reason == "shape [1, 1, 320] where the reference has [1, 5, 320]"
     assert found.sequences[0].candidate_ids == ((),)
 
 
 def test_the_summary_names_the_place() -> None:
-    found, where = divergence(mutants.hide_first_position_in_decode)
+    found, where = divergence(faulty_models.hide_first_position_in_decode)
     lines = found.summary().splitlines()
     assert lines[0].startswith("DIFFERENT: 1 sequence, 1 greedy step, ")
     assert f"sequence 0, step 1, output logits{list(where.index)}: reference " in lines[1]
@@ -137,6 +138,6 @@ def test_the_summary_names_the_place() -> None:
 
 def test_tolerances_are_honoured() -> None:
     model = onnx_model("llama")
-    mutant = mutants.perturb_weight(model, column=7)
+    mutant = faulty_models.perturb_weight(model, column=7)
     assert compare(model, mutant, steps=1, atol=1e3).passed
     assert not compare(model, mutant, steps=1, atol=0, rtol=0).passed

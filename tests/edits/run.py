@@ -1,8 +1,8 @@
 """Run random edit sequences on all fixtures and devices, compare each with recomputation, and print their seeds.
 
-    python tests/edits.py --sequences 10000             all forms and devices; the GPU plugin runs on the CPU
-    python tests/edits.py --device CPU --sequences 500  one device alone
-    python tests/edits.py --only gemma3 --seed 7        forms whose names contain the word, from a seed
+    python tests/edits/run.py --sequences 10000             all forms and devices; the GPU plugin runs on the CPU
+    python tests/edits/run.py --device CPU --sequences 500  one device alone
+    python tests/edits/run.py --only gemma3 --seed 7        forms whose names contain the word, from a seed
 
 Sequences have about 20 edits. Forms of one device get equally many. Exits with 1 if any differs.
 """
@@ -22,11 +22,11 @@ from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from edits.machine import Subject, run_edits
+from edits.subjects import forms, on_device, subject
 from hypothesis.errors import HypothesisException
-from support.edit_machine import Subject, run_edits
-from support.edited import forms, on_device, subject
 from support.gpu_on_cpu import run_inside
 
 from graphpass.errors import GraphpassError
@@ -111,7 +111,7 @@ def run(case: Case) -> bool:
     try:
         if case.device == "GPU":
             arguments = ("edits", f"{case.model}/{case.variant}", str(case.sequences), str(case.seed))
-            run_inside("-m", "support.gpu_sessions", *arguments)
+            run_inside("-m", "edits.gpu_sessions", *arguments)
         else:
             run_edits(tested(case), case.sequences, random=case.seed)
     except GraphpassError as error:

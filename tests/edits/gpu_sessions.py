@@ -1,6 +1,6 @@
 """Run sessions on the GPU plugin: the module is run inside the environment of `support.gpu_on_cpu`.
 
-``python -m support.gpu_sessions edits llama/ov-stateful 2 7`` runs two random sequences of edits from seed 7; ``int8``
+``python -m edits.gpu_sessions edits llama/ov-stateful 2 7`` runs two random sequences of edits from seed 7; ``int8``
 those on caches in i8.
 """
 
@@ -11,14 +11,14 @@ import sys
 
 import numpy as np
 import pytest
+from edits.machine import Subject, check_edited, run_edits
+from edits.oracle import Oracle, Recomputation
+from edits.subjects import on_device
 
 import graphpass
 from graphpass.errors import UnsupportedError
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.testing import Family, tiny_model
-from support.edit_machine import Subject, check_edited, run_edits
-from support.edited import on_device
-from support.oracle import Oracle, Recomputation
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

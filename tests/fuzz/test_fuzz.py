@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from fuzz import read_files
+from fuzz.mutations import MUTATIONS, damaged_bytes
 from hypothesis import HealthCheck, given, settings, strategies as st
-from support import fuzzed_files
 from support.files import model_files
 from support.models import fixtures
-from support.mutations import MUTATIONS, damaged_bytes
 
 FILES = [file for file in model_files() if (fixtures() / file).stat().st_size < 1_500_000]
 EXAMPLES = int(os.environ.get("GRAPHPASS_FUZZ_EXAMPLES", "150"))
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reas
 @pytest.fixture(scope="module")
 def look(tmp_path_factory):
     """Look at files in a process of its own; gives the exit code and what was said."""
-    program = [sys.executable, fuzzed_files.__file__]
+    program = [sys.executable, read_files.__file__]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     memory = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("digests"))}
     with subprocess.Popen(program, **pipes, env=os.environ | memory) as process:

@@ -6,15 +6,15 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from edits.machine import Subject
+from edits.oracle import Recomputation
+from support.loaded import converted, exported, ran
+from support.models import fixtures
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.verify.row_by_row import misreads_left_padding
-from support.edit_machine import Subject
-from support.loaded import converted, exported, ran
-from support.models import fixtures
-from support.oracle import Recomputation
 
 #: Forms as exported, and stateful IR that graphpass makes of ONNX.
 VARIANTS = ("onnx", "onnx-genai", "onnx-raw", "ov-stateless", "ov-stateful", "converted")

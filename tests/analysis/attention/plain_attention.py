@@ -13,7 +13,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 F32 = openvino.Type.f32
 
 
-class Attending:
+class PlainAttention:
     """A plain attention block whose parts a test replaces."""
 
     rank = 4

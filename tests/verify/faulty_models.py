@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from openvino import opset13 as ops
+from support.logits_forms import constant, rename_value
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
@@ -43,9 +44,9 @@ def drop_scale(model: OnnxModel) -> OnnxModel:
 def hide_first_position_in_decode(model: OnnxModel) -> OnnxModel:
     """Once there is a past, no token sees the first position."""
     nodes = [
-        _constant("one", np.array(1)),
-        _constant("zero", np.array(0)),
-        _constant("axis", np.array([0])),
+        constant("one", np.array(1)),
+        constant("zero", np.array(0)),
+        constant("axis", np.array([0])),
         helper.make_node("Shape", ["attention_mask"], ["total"], start=1, end=2),
         helper.make_node("Shape", ["input_ids"], ["length"], start=1, end=2),
         helper.make_node("Sub", ["total", "length"], ["past"]),
@@ -63,7 +64,7 @@ def ignore_padding(model: OnnxModel) -> OnnxModel:
     """Every position counts, whatever the attention mask says."""
     nodes = [
         helper.make_node("Sub", ["attention_mask", "attention_mask"], ["zeros"]),
-        _constant("one", np.array(1)),
+        constant("one", np.array(1)),
         helper.make_node("Add", ["zeros", "one"], ["mutated_mask"]),
     ]
     return _with_mask(model, nodes)
@@ -82,8 +83,8 @@ def read_shape_of_mask_only(model: OnnxModel) -> OnnxModel:
 def mask_all_rows_like_the_first(model: OnnxModel) -> OnnxModel:
     """All sequences of a batch get the first one's padding."""
     nodes = [
-        _constant("begin", np.array([0])),
-        _constant("end", np.array([1])),
+        constant("begin", np.array([0])),
+        constant("end", np.array([1])),
         helper.make_node("Slice", ["attention_mask", "begin", "end", "begin"], ["first_row"]),
         helper.make_node("Shape", ["attention_mask"], ["mask_shape"]),
         helper.make_node("Expand", ["first_row", "mask_shape"], ["mutated_mask"]),
@@ -94,7 +95,7 @@ def mask_all_rows_like_the_first(model: OnnxModel) -> OnnxModel:
 def drop_mask_input(model: OnnxModel) -> OnnxModel:
     """Every position counts, and there is no attention mask to say otherwise."""
     nodes = [
-        _constant("one", np.array([1])),
+        constant("one", np.array([1])),
         helper.make_node("Shape", ["input_ids"], ["batch"], start=0, end=1),
         helper.make_node("Shape", ["input_ids"], ["length"], start=1, end=2),
         helper.make_node("Shape", ["past_key_values.0.key"], ["past"], start=2, end=3),
@@ -129,8 +130,8 @@ def drop_nan_guards(model: OnnxModel) -> OnnxModel:
 def fail_beyond(model: OnnxModel, positions: int) -> OnnxModel:
     """The runtime fails once there are more than so many positions."""
     nodes = [
-        _constant("table", np.zeros(positions)),
-        _constant("one", np.array([1])),
+        constant("table", np.zeros(positions)),
+        constant("one", np.array([1])),
         helper.make_node("Shape", ["attention_mask"], ["total"], start=1, end=2),
         helper.make_node("Sub", ["total", "one"], ["newest"]),
         helper.make_node("Gather", ["table", "newest"], ["nothing"]),
@@ -143,7 +144,7 @@ def forget_new_values(model: OnnxModel, present: str) -> OnnxModel:
     """The cache gets zeros for the new tokens, while this step's attention reads what it should."""
     mutant = model.clone()
     concat = next(node for node in mutant.proto.graph.node if present in node.output)
-    _rename(mutant.proto.graph.node, present, "kept_for_attention")
+    rename_value(mutant.proto.graph.node, present, "kept_for_attention")
     mutant.proto.graph.node.extend(
         [
             helper.make_node("Sub", [concat.input[1], concat.input[1]], ["forgotten"]),
@@ -193,46 +194,6 @@ def ignore_tree(model: OpenVINOModel) -> OpenVINOModel:
     return _edited(mutant)
 
 
-def rename_logits(model: OnnxModel, name: str) -> OnnxModel:
-    """The logits are called something else."""
-    mutant = model.clone()
-    _rename(mutant.proto.graph.node, "logits", name)
-    next(output for output in mutant.proto.graph.output if output.name == "logits").name = name
-    return _edited(mutant)
-
-
-def flatten_logits(model: OnnxModel) -> OnnxModel:
-    """Logits without a batch dimension."""
-    mutant = model.clone()
-    _rename(mutant.proto.graph.node, "logits", "all_logits")
-    mutant.proto.graph.node.append(helper.make_node("Flatten", ["all_logits"], ["logits"], axis=2))
-    next(output for output in mutant.proto.graph.output if output.name == "logits").type.tensor_type.ClearField("shape")
-    return _edited(mutant)
-
-
-def last_logits_only(model: OnnxModel) -> OnnxModel:
-    """Logits of the last position only."""
-    mutant = model.clone()
-    _rename(mutant.proto.graph.node, "logits", "all_logits")
-    mutant.proto.graph.node.extend(
-        [
-            _constant("last", np.array([-1])),
-            _constant("length_axis", np.array([1])),
-            _constant("far", np.array([np.iinfo(np.int64).max])),
-            helper.make_node("Slice", ["all_logits", "last", "far", "length_axis"], ["logits"]),
-        ]
-    )
-    return _edited(mutant)
-
-
-def add_output(model: OnnxModel, name: str, of: str, order: tuple[int, ...] = (0, 1, 2)) -> OnnxModel:
-    """One more output, a copy of ``of`` (a float value of rank 3) with its axes in this order."""
-    mutant = model.clone()
-    mutant.proto.graph.node.append(helper.make_node("Transpose", [of], [name], perm=order))
-    mutant.proto.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, None, None]))
-    return _edited(mutant)
-
-
 def _with_mask(model: OnnxModel, nodes: list[NodeProto]) -> OnnxModel:
     mutant = model.clone()
     for node in mutant.proto.graph.node:
@@ -247,18 +208,6 @@ def _set_nodes(mutant: OnnxModel, nodes: list[NodeProto]) -> None:
     kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del mutant.proto.graph.node[:]
     mutant.proto.graph.node.extend(kept)
-
-
-def _rename(nodes: list[NodeProto], old: str, new: str) -> None:
-    for node in nodes:
-        for names in (node.input, node.output):
-            for position, name in enumerate(names):
-                if name == old:
-                    names[position] = new
-
-
-def _constant(name: str, value: np.ndarray) -> NodeProto:
-    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value.astype(np.int64)))
 
 
 def _edited(mutant: ModelT) -> ModelT:

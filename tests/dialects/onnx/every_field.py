@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["everything"]
+__all__ = ["model_with_every_field"]
 
 
-def everything(folder: Path | None = None) -> onnx.ModelProto:
+def model_with_every_field(folder: Path | None = None) -> onnx.ModelProto:
     """The model; with external data if there is a folder to write it to."""
     then, other = (_branch(name, value) for name, value in (("then", 2.0), ("other", 3.0)))
     nodes = [

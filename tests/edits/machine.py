@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from edits.oracle import Oracle, Recomputation
 from hypothesis import HealthCheck, Phase, seed, settings, strategies as some
 from hypothesis.stateful import (
     Bundle,
@@ -24,7 +25,6 @@ from hypothesis.stateful import (
 
 from graphpass.errors import GraphpassError, UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession
-from support.oracle import Oracle, Recomputation
 
 #: Few enough that sequences meet again, which spares recomputation.
 TOKENS = some.sampled_from(range(3, 320, 29))
