@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -11,69 +11,50 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphpass.dialects.onnx.model import OnnxModel
 from support.compressed_weights import packed, rounded
+from support.graph_builder import GraphBuilder
 
 HIDDEN, INNER, EXPERTS, CHOSEN = 8, 6, 4, 2
 
+_KINDS = {numpy.float16: "f16", numpy.float32: "f32", numpy.float64: "f64"}
 
-class Layer:
-    """Nodes and constants of one layer, on tokens ``x [batch, length, hidden]``."""
 
-    def __init__(self, **given: Any) -> None:
-        self.nodes: list[Any] = []
-        self.held: dict[str, numpy.ndarray] = {}
-        self.random = numpy.random.default_rng(0)
-        self.given = given
-        self.count, self.inner = given.get("count", EXPERTS), given.get("inner", INNER)
-        self.hidden, self.chosen = given.get("hidden", HIDDEN), given.get("chosen", CHOSEN)
+class Layer(GraphBuilder):
+    """One layer in the making, on tokens ``x [batch, length, hidden]``."""
 
-    def op(self, kind: str, *inputs: str, name: str = "", count: int = 1, **given: Any) -> Any:
-        name = name or f"{kind}_{len(self.nodes)}"
-        outputs = [name, *(f"{name}:{number}" for number in range(1, count))]
-        self.nodes.append(helper.make_node(kind, inputs, outputs, name, **given))
-        return outputs if count > 1 else name
+    def __init__(
+        self,
+        *,
+        count: int = EXPERTS,
+        chosen: int = CHOSEN,
+        hidden: int = HIDDEN,
+        inner: int = INNER,
+        order: Sequence[int] | None = None,
+        dtype: Any = numpy.float32,
+    ) -> None:
+        super().__init__(opset=18, dtype=dtype)
+        self.count, self.chosen, self.hidden, self.inner = count, chosen, hidden, inner
+        self.order = range(count) if order is None else order
+        self.input("x", ["batch", "length", hidden], _KINDS[dtype])
 
-    def hold(self, *values: Any, dtype: Any = numpy.int64) -> str:
-        return self.weight(numpy.array(values[0] if len(values) == 1 else values, dtype))
-
-    def weight(self, array: numpy.ndarray) -> str:
-        name = f"held_{len(self.held)}"
-        self.held[name] = array
-        return name
-
-    def drawn(self, *shape: int) -> numpy.ndarray:
-        return self.random.standard_normal(shape).astype(self.given.get("dtype", numpy.float32))
-
-    def number(self, value: float) -> str:
-        return self.weight(numpy.array(value, self.given.get("dtype", numpy.float32)))
-
-    def model(self, result: str) -> OnnxModel:
-        kind = helper.np_dtype_to_tensor_dtype(numpy.dtype(self.given.get("dtype", numpy.float32)))
-        info = helper.make_tensor_value_info
-        self.op("Identity", result, name="y")
-        graph = helper.make_graph(
-            self.nodes,
-            "experts",
-            [info("x", kind, ["batch", "length", self.hidden])],
-            [info("y", kind, ["batch", "length", self.hidden])],
-            [numpy_helper.from_array(array, name) for name, array in self.held.items()],
-        )
-        return OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    def zeros(self, shape: str) -> str:
+        """Zeros of a shape."""
+        return self.op("ConstantOfShape", shape, value=numpy_helper.from_array(numpy.zeros(1, self.dtype)))
 
 
 def _router(layer: Layer, rows: str, kind: str) -> tuple[str, str]:
     """Return weights and chosen experts, ``[tokens, k]``."""
-    scores = layer.op("MatMul", rows, layer.weight(layer.drawn(layer.hidden, layer.count)), name="logits")
-    count = layer.hold([layer.chosen])
+    scores = layer.op("MatMul", rows, layer.weight(layer.hidden, layer.count), name="logits")
+    count = layer.ints(layer.chosen)
     if kind == "softmax last":
-        top, chosen = layer.op("TopK", scores, count, count=2)
+        top, chosen = layer.op("TopK", scores, count, outputs=2)
         return layer.op("Softmax", top, axis=-1), chosen
     function = {"sigmoid": "Sigmoid", "signed": "Tanh"}.get(kind)
     probabilities = layer.op(function, scores) if function else layer.op("Softmax", scores, axis=-1)
-    top, chosen = layer.op("TopK", probabilities, count, count=2)
+    top, chosen = layer.op("TopK", probabilities, count, outputs=2)
     if kind == "gathered":
         top = layer.op("GatherElements", probabilities, chosen, axis=1)
     if kind in {"softmax first", "sigmoid", "gathered", "signed"}:
-        total = layer.op("ReduceSum", top, layer.hold([-1]), keepdims=1)
+        total = layer.op("ReduceSum", top, layer.ints(-1), keepdims=1)
         if kind != "softmax first":
             total = layer.op("Add", total, layer.number(1e-20))
         top = layer.op("Div", top, total)
@@ -103,11 +84,11 @@ def _parts(layer: Layer, value: str, columns: str, axis: int) -> tuple[str, str]
     if columns == "pairs":
         bounds = ((0, 2**62, 2), (1, 2**62, 2))
         gate, up = (
-            layer.op("Slice", value, *(layer.hold([number]) for number in (start, stop, axis, step)))
+            layer.op("Slice", value, *(layer.ints(number) for number in (start, stop, axis, step)))
             for start, stop, step in bounds
         )
         return gate, up
-    gate, up = layer.op("Split", value, axis=axis, num_outputs=2, count=2)
+    gate, up = layer.op("Split", value, axis=axis, num_outputs=2, outputs=2)
     return (up, gate) if columns == "linear part first" else (gate, up)
 
 
@@ -148,12 +129,13 @@ def experts(
             separate form adds its experts.
     """
     layer = Layer(**given)
-    rows = layer.op("Reshape", "x", layer.hold([-1, layer.hidden]), name="rows")
+    rows = layer.op("Reshape", "x", layer.ints(-1, layer.hidden), name="rows")
     weights, chosen = _router(layer, rows, router)
     write = {"separate": _separate, "sorted": _sorted, "dense": _dense, "gathered": _gathered}[form]
     total = write(layer, rows, weights, chosen, columns, kind, bias, turned)
-    shape = layer.op("Shape", "x")
-    return layer.model(layer.op("Reshape", total, shape, name="total"))
+    total = layer.op("Reshape", total, layer.op("Shape", "x"), name="total")
+    layer.output(total, "y", ["batch", "length", layer.hidden], _KINDS[layer.dtype])
+    return layer.model()
 
 
 def _separate(
@@ -161,24 +143,25 @@ def _separate(
 ) -> str:
     def product(value: str, inputs: int, outputs: int) -> str:
         shape = (outputs, inputs) if turned else (inputs, outputs)
-        weight = layer.weight(layer.drawn(*shape))
+        weight = layer.weight(*shape)
         weight = layer.op("Transpose", weight, perm=[1, 0]) if turned else weight
         made = layer.op("MatMul", value, weight)
-        return layer.op("Add", made, layer.weight(layer.drawn(outputs))) if bias else made
+        return layer.op("Add", made, layer.weight(outputs)) if bias else made
 
-    marks = layer.op("OneHot", chosen, layer.hold(layer.count), layer.hold([0, 1]), axis=-1, name="marks")
+    marks = layer.op(
+        "OneHot", chosen, layer.constant(numpy.int64(layer.count)), layer.ints(0, 1), axis=-1, name="marks"
+    )
     marks = layer.op("Transpose", marks, perm=[2, 1, 0])
-    flat = layer.op("Reshape", weights, layer.hold([-1, 1]))
-    zero = numpy_helper.from_array(numpy.zeros(1, layer.given.get("dtype", numpy.float32)))
-    total = layer.op("ConstantOfShape", layer.op("Shape", rows), value=zero)
-    for number in layer.given.get("order", range(layer.count)):
-        found = layer.op("NonZero", layer.op("Gather", marks, layer.hold(number), axis=0))
-        slot, token = layer.op("Split", found, axis=0, num_outputs=2, count=2)
-        slot, token = (layer.op("Squeeze", one, layer.hold([0])) for one in (slot, token))
+    flat = layer.op("Reshape", weights, layer.ints(-1, 1))
+    total = layer.zeros(layer.op("Shape", rows))
+    for number in layer.order:
+        found = layer.op("NonZero", layer.op("Gather", marks, layer.constant(numpy.int64(number)), axis=0))
+        slot, token = layer.op("Split", found, axis=0, num_outputs=2, outputs=2)
+        slot, token = (layer.op("Squeeze", one, layer.ints(0)) for one in (slot, token))
         result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
-        place = layer.op("Add", slot, layer.op("Mul", token, layer.hold(layer.chosen)))
+        place = layer.op("Add", slot, layer.op("Mul", token, layer.constant(numpy.int64(layer.chosen))))
         weighted = layer.op("Mul", result, layer.op("Gather", flat, place, axis=0))
-        index = layer.op("Expand", layer.op("Unsqueeze", token, layer.hold([1])), layer.op("Shape", weighted))
+        index = layer.op("Expand", layer.op("Unsqueeze", token, layer.ints(1)), layer.op("Shape", weighted))
         total = layer.op("ScatterElements", total, index, weighted, axis=0, reduction="add")
     return total
 
@@ -186,36 +169,34 @@ def _separate(
 def _sorted(
     layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
 ) -> str:
-    dtype = layer.given.get("dtype", numpy.float32)
-    zero = numpy_helper.from_array(numpy.zeros(1, dtype))
-    marks = layer.op("ConstantOfShape", layer.op("Shape", "logits"), value=zero)
+    marks = layer.zeros(layer.op("Shape", "logits"))
     ones = layer.op("Expand", layer.number(1.0), layer.op("Shape", chosen))
     marks = layer.op("Cast", layer.op("ScatterElements", marks, chosen, ones, axis=1), to=TensorProto.INT64)
-    counts = layer.op("ReduceSum", marks, layer.hold([0]), keepdims=0)
-    flat = layer.op("Reshape", chosen, layer.hold([-1]))
-    _, order = layer.op("TopK", flat, layer.op("Shape", flat), largest=0, axis=0, count=2)
-    token = layer.op("Div", order, layer.hold(layer.chosen))
-    ends = [layer.hold([0])]
+    counts = layer.op("ReduceSum", marks, layer.ints(0), keepdims=0)
+    flat = layer.op("Reshape", chosen, layer.ints(-1))
+    _, order = layer.op("TopK", flat, layer.op("Shape", flat), largest=0, axis=0, outputs=2)
+    token = layer.op("Div", order, layer.constant(numpy.int64(layer.chosen)))
+    ends = [layer.ints(0)]
     for number in range(layer.count):
-        own = layer.op("Gather", counts, layer.hold([number]), axis=0)
+        own = layer.op("Gather", counts, layer.ints(number), axis=0)
         ends.append(layer.op("Add", ends[-1], own))
 
     def product(value: str, inputs: int, outputs: int) -> str:
         pieces = []
         for number in range(layer.count):
-            own = layer.op("Slice", value, ends[number], ends[number + 1], layer.hold([0]), layer.hold([1]))
-            weight = layer.weight(layer.drawn(*((outputs, inputs) if turned else (inputs, outputs))))
+            own = layer.op("Slice", value, ends[number], ends[number + 1], layer.ints(0), layer.ints(1))
+            weight = layer.weight(*((outputs, inputs) if turned else (inputs, outputs)))
             weight = layer.op("Transpose", weight, perm=[1, 0]) if turned else weight
             pieces.append(layer.op("MatMul", own, weight))
         made = layer.op("Concat", *pieces, axis=0)
-        return layer.op("Add", made, layer.weight(layer.drawn(outputs))) if bias else made
+        return layer.op("Add", made, layer.weight(outputs)) if bias else made
 
     result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
-    flat_weights = layer.op("Reshape", weights, layer.hold([-1]))
-    column = layer.op("Unsqueeze", layer.op("Gather", flat_weights, order, axis=0), layer.hold([1]))
+    flat_weights = layer.op("Reshape", weights, layer.ints(-1))
+    column = layer.op("Unsqueeze", layer.op("Gather", flat_weights, order, axis=0), layer.ints(1))
     weighted = layer.op("Mul", result, column)
-    index = layer.op("Expand", layer.op("Unsqueeze", token, layer.hold([1])), layer.op("Shape", weighted))
-    total = layer.op("ConstantOfShape", layer.op("Shape", rows), value=zero)
+    index = layer.op("Expand", layer.op("Unsqueeze", token, layer.ints(1)), layer.op("Shape", weighted))
+    total = layer.zeros(layer.op("Shape", rows))
     return layer.op("ScatterElements", total, index, weighted, axis=0, reduction="add")
 
 
@@ -224,44 +205,41 @@ def _dense(
 ) -> str:
     def product(value: str, inputs: int, outputs: int) -> str:
         shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
-        weight = layer.weight(layer.drawn(*shape))
+        weight = layer.weight(*shape)
         weight = layer.op("Transpose", weight, perm=[0, 2, 1]) if turned else weight
         made = layer.op("MatMul", value, weight)
-        return layer.op("Add", made, layer.weight(layer.drawn(layer.count, 1, outputs))) if bias else made
+        return layer.op("Add", made, layer.weight(layer.count, 1, outputs)) if bias else made
 
-    zero = numpy_helper.from_array(numpy.zeros(1, layer.given.get("dtype", numpy.float32)))
-    none = layer.op("ConstantOfShape", layer.op("Shape", "logits"), value=zero)
+    none = layer.zeros(layer.op("Shape", "logits"))
     gates = layer.op("ScatterElements", none, chosen, weights, axis=1, name="gates")
-    gates = layer.op("Unsqueeze", layer.op("Transpose", gates, perm=[1, 0]), layer.hold([2]))
-    copies = layer.op("Expand", layer.op("Unsqueeze", rows, layer.hold([0])), layer.hold([layer.count, 1, 1]))
+    gates = layer.op("Unsqueeze", layer.op("Transpose", gates, perm=[1, 0]), layer.ints(2))
+    copies = layer.op("Expand", layer.op("Unsqueeze", rows, layer.ints(0)), layer.ints(layer.count, 1, 1))
     result = _expert(layer, copies, product, columns, kind, 2)
-    return layer.op("ReduceSum", layer.op("Mul", result, gates), layer.hold([0]), keepdims=0)
+    return layer.op("ReduceSum", layer.op("Mul", result, gates), layer.ints(0), keepdims=0)
 
 
 def _gathered(
     layer: Layer, rows: str, weights: str, chosen: str, columns: str, kind: str, bias: bool, turned: bool
 ) -> str:
-    flat = layer.op("Reshape", chosen, layer.hold([-1]))
-    index = layer.op("Unsqueeze", flat, layer.hold([-1]))
+    flat = layer.op("Reshape", chosen, layer.ints(-1))
+    index = layer.op("Unsqueeze", flat, layer.ints(-1))
 
     def product(value: str, inputs: int, outputs: int) -> str:
         shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
-        own = layer.op("GatherND", layer.weight(layer.drawn(*shape)), index)
-        axis = layer.hold([-1 if turned else 1])
+        own = layer.op("GatherND", layer.weight(*shape), index)
+        axis = layer.ints(-1 if turned else 1)
         value = layer.op("Unsqueeze", value, axis)
         made = layer.op("Squeeze", layer.op("MatMul", *((own, value) if turned else (value, own))), axis)
-        table = layer.weight(layer.drawn(layer.count, outputs)) if bias else ""
+        table = layer.weight(layer.count, outputs) if bias else ""
         return layer.op("Add", made, layer.op("Gather", table, flat, axis=0)) if bias else made
 
-    pairs = layer.op("Unsqueeze", rows, layer.hold([1]))
-    pairs = layer.op(
-        "Reshape", layer.op("Expand", pairs, layer.hold([1, layer.chosen, 1])), layer.hold([-1, layer.hidden])
-    )
+    pairs = layer.op("Unsqueeze", rows, layer.ints(1))
+    pairs = layer.op("Reshape", layer.op("Expand", pairs, layer.ints(1, layer.chosen, 1)), layer.ints(-1, layer.hidden))
     result = _expert(layer, pairs, product, columns, kind, 1)
-    column = layer.op("Unsqueeze", layer.op("Reshape", weights, layer.hold([-1])), layer.hold([-1]))
+    column = layer.op("Unsqueeze", layer.op("Reshape", weights, layer.ints(-1)), layer.ints(-1))
     weighted = layer.op("Mul", result, column)
-    whole = layer.op("Reshape", weighted, layer.hold([-1, layer.chosen, layer.hidden]))
-    return layer.op("ReduceSum", whole, layer.hold([1]), keepdims=0)
+    whole = layer.op("Reshape", weighted, layer.ints(-1, layer.chosen, layer.hidden))
+    return layer.op("ReduceSum", whole, layer.ints(1), keepdims=0)
 
 
 def quantized(model: OnnxModel, stored: str, block: int, *, zeros: bool, turned: bool = False) -> OnnxModel:

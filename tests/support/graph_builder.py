@@ -1,4 +1,4 @@
-"""Small graphs with caches in forms that no exporter of the fixtures writes, built with ONNX."""
+"""Build small ONNX graphs, operator by operator, and run a step of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BATCH, HEADS, SIZE, PAST, NEW, ROOM, HIDDEN, VOCABULARY = 2, 3, 8, 5, 1, 9, 12, 
 SIZES = {"B": BATCH, "P": PAST, "N": NEW, "T": PAST + NEW, "C": ROOM}
 
 _TYPES = {"f32": TensorProto.FLOAT, "i64": TensorProto.INT64, "i32": TensorProto.INT32, "i8": TensorProto.INT8}
-_TYPES |= {"bool": TensorProto.BOOL}
+_TYPES |= {"bool": TensorProto.BOOL, "f16": TensorProto.FLOAT16, "f64": TensorProto.DOUBLE}
 
 Shape = list[Any]
 
 
-class Build:
+class GraphBuilder:
     """An ONNX graph in the making; values are called by their names."""
 
     #: What the names of operators begin with.
@@ -30,8 +30,9 @@ class Build:
     #: The prefix of the graph that holds the constants.
     holder = ""
 
-    def __init__(self, opset: int = 21, contrib: bool = False) -> None:
+    def __init__(self, opset: int = 21, contrib: bool = False, dtype: Any = numpy.float32) -> None:
         self._random = numpy.random.default_rng(3)
+        self.dtype = dtype
         self._opset, self._contrib = opset, contrib
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -55,9 +56,22 @@ class Build:
             node.input[:] = [name if read == value else read for read in node.input]
         self._outputs.append(helper.make_tensor_value_info(name, _TYPES[kind], shape))
 
+    def pasts(self, shape: Shape, kind: str = "f32") -> tuple[str, str]:
+        """Inputs ``past_key`` and ``past_value``."""
+        return self.input("past_key", shape, kind), self.input("past_value", shape, kind)
+
+    def presents(self, key: str, value: str, shape: Shape, kind: str = "f32") -> None:
+        """Outputs ``present_key`` and ``present_value``; see `present`."""
+        self.present(key, "present_key", shape, kind)
+        self.present(value, "present_value", shape, kind)
+
     def weight(self, *shape: int) -> str:
         """Random numbers."""
-        return self.constant(self._random.standard_normal(shape).astype(numpy.float32))
+        return self.constant(self._random.standard_normal(shape).astype(self.dtype))
+
+    def number(self, value: float) -> str:
+        """A number of the type of weights."""
+        return self.constant(numpy.array(value, self.dtype))
 
     def ints(self, *values: int) -> str:
         """A vector of integers."""
@@ -69,10 +83,11 @@ class Build:
         self._tensors.append(numpy_helper.from_array(numpy.asarray(value), name))
         return name
 
-    def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> Any:
-        """An operator; its only output, or all."""
-        name = f"{self.prefix}{kind}_{len(self._nodes)}"
-        made = [f"{name}_{port}" for port in range(outputs)]
+    def op(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", name: str = "", **attributes: Any) -> Any:
+        """An operator; its only output, which has the ``name`` of the operator if that is given, or all."""
+        made = [name] if name else []
+        name = name or f"{self.prefix}{kind}_{len(self._nodes)}"
+        made += [f"{name}_{port}" for port in range(len(made), outputs)]
         self._nodes.append(helper.make_node(kind, list(inputs), made, name, domain=domain, **attributes))
         return made[0] if outputs == 1 else made
 
@@ -98,12 +113,12 @@ class Build:
         total = self.op("Add", *values) if len(values) == 2 else values[0]
         self.output(total, "logits", ["B", HEADS, "N", SIZE])
 
-    def body(self, name: str) -> Build:
+    def body(self, name: str) -> GraphBuilder:
         """The body of an operator of this graph, whose values it knows.
 
         Its constants are the model's; but a body in a body has its own, as OpenVINO's frontend finds no others there.
         """
-        inside = Build()
+        inside = GraphBuilder()
         inside.prefix, inside._random = f"{self.prefix}{name}_", self._random
         if self.prefix:
             inside.holder = inside.prefix
@@ -131,9 +146,9 @@ class Build:
         return OnnxModel(proto)
 
 
-def started(tokens: str = "ids", **options: Any) -> Build:
+def builder_with_hidden_states(tokens: str = "ids", **options: Any) -> GraphBuilder:
     """A graph with the step's hidden states as input; an Identity keeps them from being weighed right at the input."""
-    build = Build(**options)
+    build = GraphBuilder(**options)
     build.input(tokens, ["B", "N"], "i64")
     table = build.weight(VOCABULARY, HIDDEN)
     lookup = build.op("Gather", table, tokens, axis=0)
@@ -142,7 +157,7 @@ def started(tokens: str = "ids", **options: Any) -> Build:
     return build
 
 
-def step(model: OnnxModel, **feeds: Any) -> dict[str, numpy.ndarray]:
+def random_step(model: OnnxModel, **feeds: Any) -> dict[str, numpy.ndarray]:
     """One step in ONNX Runtime over random caches: all outputs by name."""
     import onnxruntime
 

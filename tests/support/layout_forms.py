@@ -5,65 +5,56 @@ from __future__ import annotations
 import numpy
 
 from graphpass.dialects.onnx.model import OnnxModel
-from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build, started
+from support.graph_builder import HEADS, HIDDEN, ROOM, SIZE, GraphBuilder, builder_with_hidden_states
 
 LATENT, WINDOW, LAYERS = 5, 4, 2
 
 
-def _mask(build: Build, length: str | int) -> str:
-    return build.input("mask", ["B", 1, "N", length])
-
-
 def sequence_first() -> OnnxModel:
     """[batch, sequence, heads, size], transposed after it is read."""
-    build = started()
-    whole = []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", "P", HEADS, SIZE])
-        whole.append(build.op("Concat", past, build.new([0, 0, HEADS, SIZE]), axis=1))
+    build = builder_with_hidden_states()
+    whole = [
+        build.op("Concat", past, build.new([0, 0, HEADS, SIZE]), axis=1)
+        for past in build.pasts(["B", "P", HEADS, SIZE])
+    ]
     out = build.attend(*(build.op("Transpose", one, perm=[0, 2, 1, 3]) for one in whole))
-    for role, one in zip(("key", "value"), whole, strict=True):
-        build.present(one, f"present_{role}", ["B", "T", HEADS, SIZE])
+    build.presents(*whole, ["B", "T", HEADS, SIZE])
     build.result(out)
     return build.model()
 
 
 def merged_heads() -> OnnxModel:
     """[batch, sequence, heads * size]: split into heads after it is read."""
-    build = started()
+    build = builder_with_hidden_states()
     whole, read = [], []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", "P", HEADS * SIZE])
+    for past in build.pasts(["B", "P", HEADS * SIZE]):
         new = build.op("MatMul", "hidden", build.weight(HIDDEN, HEADS * SIZE))
         whole.append(build.op("Concat", past, new, axis=1))
         parted = build.op("Reshape", whole[-1], build.ints(0, -1, HEADS, SIZE))
         read.append(build.op("Transpose", parted, perm=[0, 2, 1, 3]))
     out = build.attend(*read)
-    for role, one in zip(("key", "value"), whole, strict=True):
-        build.present(one, f"present_{role}", ["B", "T", HEADS * SIZE])
+    build.presents(*whole, ["B", "T", HEADS * SIZE])
     build.result(out)
     return build.model()
 
 
 def one_head() -> OnnxModel:
     """[batch, sequence, size]: one head for all queries, without an axis of its own."""
-    build = started()
+    build = builder_with_hidden_states()
     whole, read = [], []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", "P", SIZE])
+    for past in build.pasts(["B", "P", SIZE]):
         new = build.op("MatMul", "hidden", build.weight(HIDDEN, SIZE))
         whole.append(build.op("Concat", past, new, axis=1))
         read.append(build.op("Unsqueeze", whole[-1], build.ints(1)))
     out = build.attend(*read)
-    for role, one in zip(("key", "value"), whole, strict=True):
-        build.present(one, f"present_{role}", ["B", "T", SIZE])
+    build.presents(*whole, ["B", "T", SIZE])
     build.result(out)
     return build.model()
 
 
 def latent() -> OnnxModel:
     """One latent vector a position, of which weights make keys and values after it is read; and a rotated key part."""
-    build = started()
+    build = builder_with_hidden_states()
     past, past_part = build.input("past_latent", ["B", "P", LATENT]), build.input("past_part", ["B", 1, "P", 2])
     whole = build.op("Concat", past, build.op("MatMul", "hidden", build.weight(HIDDEN, LATENT)), axis=1)
     new_part = build.op("Unsqueeze", build.op("MatMul", "hidden", build.weight(HIDDEN, 2)), build.ints(1))
@@ -83,7 +74,7 @@ def latent() -> OnnxModel:
 
 def latent_head(tokens: str = "ids") -> OnnxModel:
     """A latent laid out as one head, and keys into which both parts are written, as transformers 5 exports them."""
-    build = started(tokens)
+    build = builder_with_hidden_states(tokens)
     past, past_part = build.input("past_latent", ["B", 1, "P", LATENT]), build.input("past_part", ["B", 1, "P", 2])
     new = build.op("Unsqueeze", build.op("MatMul", "hidden", build.weight(HIDDEN, LATENT)), build.ints(1))
     whole = build.op("Concat", past, new, axis=2)
@@ -111,7 +102,7 @@ def latent_head(tokens: str = "ids") -> OnnxModel:
 
 def absorbed() -> OnnxModel:
     """A latent cache that attention reads as it is: weights are multiplied with the query and the result instead."""
-    build = started()
+    build = builder_with_hidden_states()
     past, past_part = build.input("past_latent", ["B", "P", LATENT]), build.input("past_part", ["B", "P", 2])
     whole = build.op("Concat", past, build.op("MatMul", "hidden", build.weight(HIDDEN, LATENT)), axis=1)
     part = build.op("Concat", past_part, build.op("MatMul", "hidden", build.weight(HIDDEN, 2)), axis=1)
@@ -130,7 +121,7 @@ def absorbed() -> OnnxModel:
 
 def packed_content() -> OnnxModel:
     """Key and value of a position side by side: [batch, heads, sequence, 2 * size]."""
-    build = started()
+    build = builder_with_hidden_states()
     past = build.input("past", ["B", HEADS, "P", 2 * SIZE])
     new = build.op("Concat", build.heads(), build.heads(), axis=3)
     whole = build.op("Concat", past, new, axis=2)
@@ -143,7 +134,7 @@ def packed_content() -> OnnxModel:
 
 def packed_pair(stacks: bool = True) -> OnnxModel:
     """An axis of 2 for key and value: appended whole, or taken apart, appended to and put together again."""
-    build = started()
+    build = builder_with_hidden_states()
     past = build.input("past", [2, "B", HEADS, "P", SIZE])
     news = [build.heads(), build.heads()]
     zero = build.ints(0)
@@ -164,8 +155,8 @@ def packed_pair(stacks: bool = True) -> OnnxModel:
 
 def all_layers() -> OnnxModel:
     """The keys of all layers in one tensor, and the values: [layers, batch, heads, sequence, size]."""
-    build = started()
-    pasts = [build.input(f"past_{role}", [LAYERS, "B", HEADS, "P", SIZE]) for role in ("key", "value")]
+    build = builder_with_hidden_states()
+    pasts = build.pasts([LAYERS, "B", HEADS, "P", SIZE])
     kept: list[list[str]] = [[], []]
     outs = []
     for layer in range(LAYERS):
@@ -183,24 +174,19 @@ def all_layers() -> OnnxModel:
 
 def shared() -> OnnxModel:
     """Two layers attend over the same positions."""
-    build = started()
-    whole = []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", HEADS, "P", SIZE])
-        whole.append(build.op("Concat", past, build.heads(), axis=2))
+    build = builder_with_hidden_states()
+    whole = [build.op("Concat", past, build.heads(), axis=2) for past in build.pasts(["B", HEADS, "P", SIZE])]
     outs = [build.attend(*whole), build.attend(*whole)]
-    for role, one in zip(("key", "value"), whole, strict=True):
-        build.present(one, f"present_{role}", ["B", HEADS, "T", SIZE])
+    build.presents(*whole, ["B", HEADS, "T", SIZE])
     build.result(*outs)
     return build.model()
 
 
 def window(cuts: str) -> OnnxModel:
     """A state of the last positions alone: cut ``"after"`` the new ones are appended, or ``"before"``."""
-    build = started()
+    build = builder_with_hidden_states()
     read, kept = [], []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", HEADS, WINDOW, SIZE])
+    for past in build.pasts(["B", HEADS, WINDOW, SIZE]):
         if cuts == "before":
             past = build.op("Slice", past, *map(build.ints, (1, 2**31, 2)))
         read.append(build.op("Concat", past, build.heads(), axis=2))
@@ -208,28 +194,23 @@ def window(cuts: str) -> OnnxModel:
         if cuts == "after":
             kept[-1] = build.op("Slice", read[-1], *map(build.ints, (-WINDOW, 2**31, 2)))
     out = build.attend(*read)
-    for role, one in zip(("key", "value"), kept, strict=True):
-        build.present(one, f"present_{role}", ["B", HEADS, WINDOW, SIZE])
+    build.presents(*kept, ["B", HEADS, WINDOW, SIZE])
     build.result(out)
     return build.model()
 
 
 def in_place(how: str) -> OnnxModel:
     """A capacity of positions, of which a step writes some: ``where`` says which."""
-    build = started()
-    where, mask = build.input("where", ["N"], "i64"), _mask(build, ROOM)
-    whole = []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", HEADS, ROOM, SIZE])
-        whole.append(_written(build, how, past, where))
+    build = builder_with_hidden_states()
+    where, mask = build.input("where", ["N"], "i64"), build.input("mask", ["B", 1, "N", ROOM])
+    whole = [_written(build, how, past, where) for past in build.pasts(["B", HEADS, ROOM, SIZE])]
     out = build.attend(*whole, mask=mask)
-    for role, one in zip(("key", "value"), whole, strict=True):
-        build.present(one, f"present_{role}", ["B", HEADS, ROOM, SIZE])
+    build.presents(*whole, ["B", HEADS, ROOM, SIZE])
     build.result(out)
     return build.model()
 
 
-def _written(build: Build, how: str, past: str, where: str) -> str:
+def _written(build: GraphBuilder, how: str, past: str, where: str) -> str:
     new = build.heads()
     if how == "ScatterElements":
         column = build.op("Unsqueeze", where, build.ints(0, 1, 3))
@@ -257,7 +238,7 @@ def _written(build: Build, how: str, past: str, where: str) -> str:
 
 def quantized(how: str) -> OnnxModel:
     """i8 caches with ``"constant"`` scales, with ``"carried"`` ones, or with zero points too: ``"arithmetic"``."""
-    build = started()
+    build = builder_with_hidden_states()
     read, kept = [], []
     for role in ("key", "value"):
         past = build.input(f"past_{role}", ["B", HEADS, "P", SIZE], "i8")
@@ -288,29 +269,27 @@ def quantized(how: str) -> OnnxModel:
     return build.model()
 
 
-def _peak(build: Build, value: str) -> str:
+def _peak(build: GraphBuilder, value: str) -> str:
     return str(build.op("ReduceMax", value, build.ints(3), keepdims=1))
 
 
 def requantized() -> OnnxModel:
     """The whole cache becomes numbers, is appended to, and is quantized again."""
-    build = started()
+    build = builder_with_hidden_states()
     read, kept = [], []
-    for role in ("key", "value"):
-        past = build.input(f"past_{role}", ["B", HEADS, "P", SIZE], "i8")
+    for past in build.pasts(["B", HEADS, "P", SIZE], "i8"):
         parameters = build.constant(numpy.float32(0.1)), build.constant(numpy.int8(0))
         read.append(build.op("Concat", build.op("DequantizeLinear", past, *parameters), build.heads(), axis=2))
         kept.append(build.op("QuantizeLinear", read[-1], *parameters))
     out = build.attend(*read)
-    for role, one in zip(("key", "value"), kept, strict=True):
-        build.present(one, f"present_{role}", ["B", HEADS, "T", SIZE], "i8")
+    build.presents(*kept, ["B", HEADS, "T", SIZE], "i8")
     build.result(out)
     return build.model()
 
 
 def unread() -> OnnxModel:
     """A history that grows and that no attention reads."""
-    build = started()
+    build = builder_with_hidden_states()
     past = build.input("past", ["P", "B", SIZE])
     new = build.op("Transpose", build.op("MatMul", "hidden", build.weight(HIDDEN, SIZE)), perm=[1, 0, 2])
     whole = build.op("Concat", past, new, axis=0)

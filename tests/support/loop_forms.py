@@ -12,7 +12,7 @@ from openvino.op.util import Variable, VariableInfo
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
-from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, VOCABULARY, Build, started
+from support.graph_builder import HEADS, HIDDEN, ROOM, SIZE, VOCABULARY, GraphBuilder, builder_with_hidden_states
 
 LAYERS, WIDTH = 2, 4
 
@@ -21,13 +21,13 @@ ROLES = ("key", "value")
 STATE = ["B", HEADS, SIZE, SIZE]
 
 
-def _logits(build: Build, rows: str, size: int) -> None:
+def _logits(build: GraphBuilder, rows: str, size: int) -> None:
     build.output(build.op("MatMul", rows, build.weight(size, VOCABULARY)), "logits", ["B", "N", VOCABULARY])
 
 
 def recurrent(loop: str = "Scan", shapes: bool = True) -> OnnxModel:
     """A matrix a head, decayed and added to at each token of a step."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     state = build.input("past", STATE)
     key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
     final, out = _over_tokens(build, loop, state, STATE if shapes else None, [key, value, query], _remember)
@@ -38,7 +38,7 @@ def recurrent(loop: str = "Scan", shapes: bool = True) -> OnnxModel:
 
 def deep(layers: int, loop: str = "Loop") -> OnnxModel:
     """Layers with a matrix a head each, kept up in a loop over the tokens, and products with weights between them."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     hidden = "hidden"
     presents = []
     for layer in range(layers):
@@ -59,7 +59,7 @@ def deep(layers: int, loop: str = "Loop") -> OnnxModel:
     return build.model()
 
 
-def _remember(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def _remember(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     """What one token leaves in ``state``, and what is read from it; the token's tensors are [batch, heads, size]."""
     key, value, query = token
     added = body.op("Mul", body.op("Unsqueeze", key, body.ints(3)), body.op("Unsqueeze", value, body.ints(2)))
@@ -70,7 +70,7 @@ def _remember(body: Build, state: str, token: list[str]) -> tuple[str, str]:
 
 def convolved(loop: str = "Scan") -> OnnxModel:
     """A window of the last columns, into which each token of a step shifts its own."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     window = build.input("past", ["B", HIDDEN, WIDTH])
     columns = build.op("MatMul", "hidden", build.weight(HIDDEN, HIDDEN))
     final, out = _over_tokens(build, loop, window, ["B", HIDDEN, WIDTH], [columns], _shift)
@@ -79,17 +79,19 @@ def convolved(loop: str = "Scan") -> OnnxModel:
     return build.model()
 
 
-def _shift(body: Build, window: str, token: list[str]) -> tuple[str, str]:
+def _shift(body: GraphBuilder, window: str, token: list[str]) -> tuple[str, str]:
     kept = body.op("Slice", window, body.ints(1), body.ints(WIDTH), body.ints(2))
     window = body.op("Concat", kept, body.op("Unsqueeze", token[0], body.ints(2)), axis=2)
     return window, body.op("ReduceSum", body.op("Mul", window, body.weight(HIDDEN, WIDTH)), body.ints(2), keepdims=0)
 
 
-def _over_tokens(build: Build, loop: str, state: str, shape: Any, tokens: list[str], work: Any, name: str = "") -> Any:
+def _over_tokens(
+    build: GraphBuilder, loop: str, state: str, shape: Any, tokens: list[str], work: Any, name: str = ""
+) -> Any:
     """``work`` over axis 1 of ``tokens``: what it leaves in ``state``, and what it gives, stacked on axis 1."""
     if loop == "Loop":
 
-        def turn(body: Build, number: str, held: list[str]) -> list[str]:
+        def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
             return list(work(body, held[0], [body.op("Gather", token, number, axis=1) for token in tokens]))
 
         final, stacked = looped(build, _length(build), [(state, shape)], turn, 1, name or "loop")
@@ -104,7 +106,7 @@ def _over_tokens(build: Build, loop: str, state: str, shape: Any, tokens: list[s
 
 
 def looped(
-    build: Build, count: str, states: list[tuple[str, Any]], turn: Any, stacked: int, name: str = "loop"
+    build: GraphBuilder, count: str, states: list[tuple[str, Any]], turn: Any, stacked: int, name: str = "loop"
 ) -> list[str]:
     """A Loop of ``count`` iterations that carries ``states`` (value, shape in the body) and stacks further results.
 
@@ -123,18 +125,18 @@ def looped(
     return [made] if isinstance(made, str) else made
 
 
-def _length(build: Build) -> str:
+def _length(build: GraphBuilder) -> str:
     """Return the number of tokens of a step."""
     return build.op("Gather", build.op("Shape", "input_ids"), build.constant(numpy.int64(1)), axis=0)
 
 
 def appended(shapes: bool = True) -> OnnxModel:
     """Keys and values to which each token of a step appends its own, and over which it attends."""
-    build = started("input_ids")
-    pasts = [build.input(f"past_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
+    build = builder_with_hidden_states("input_ids")
+    pasts = build.pasts(["B", HEADS, "P", SIZE])
     tokens = [build.heads() for _ in range(3)]
 
-    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
         first = body.op("Unsqueeze", number, body.ints(0))
         key, value, query = (body.op("Gather", token, first, axis=2) for token in tokens)
         whole = [body.op("Concat", past, new, axis=2) for past, new in zip(held, (key, value), strict=True)]
@@ -142,19 +144,18 @@ def appended(shapes: bool = True) -> OnnxModel:
 
     shape = ["B", HEADS, None, SIZE] if shapes else None
     *presents, rows = looped(build, _length(build), [(past, shape) for past in pasts], turn, 1)
-    for role, present in zip(ROLES, presents, strict=True):
-        build.present(present, f"present_{role}", ["B", HEADS, "T", SIZE])
+    build.presents(*presents, ["B", HEADS, "T", SIZE])
     rows = build.op("Transpose", rows, perm=[1, 0, 2, 3])
     _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
 
 
-def _parted(body: Build, hidden: str, weight: str) -> str:
+def _parted(body: GraphBuilder, hidden: str, weight: str) -> str:
     parted = body.op("Reshape", body.op("MatMul", hidden, weight), body.ints(0, 0, HEADS, SIZE))
     return body.op("Transpose", parted, perm=[0, 2, 1, 3])
 
 
-def _mixed(body: Build, hidden: str, out: str, weight: str) -> str:
+def _mixed(body: GraphBuilder, hidden: str, out: str, weight: str) -> str:
     """The residual stream behind a layer."""
     rows = body.op("Reshape", body.op("Transpose", out, perm=[0, 2, 1, 3]), body.ints(0, 0, HEADS * SIZE))
     return body.op("Add", hidden, body.op("MatMul", rows, weight))
@@ -162,8 +163,8 @@ def _mixed(body: Build, hidden: str, out: str, weight: str) -> str:
 
 def over_layers() -> OnnxModel:
     """All layers' keys and values in one tensor each, which a Scan over the layers takes apart with their weights."""
-    build = started("input_ids")
-    pasts = [build.input(f"past_{role}", [LAYERS, "B", HEADS, "P", SIZE]) for role in ROLES]
+    build = builder_with_hidden_states("input_ids")
+    pasts = build.pasts([LAYERS, "B", HEADS, "P", SIZE])
     weights = [build.weight(LAYERS, HIDDEN, HEADS * SIZE) for _ in range(3)]
     weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
     body = build.body("scan")
@@ -175,22 +176,21 @@ def over_layers() -> OnnxModel:
     whole = [body.op("Concat", past, new, axis=2) for past, new in zip(held, (key, value), strict=True)]
     body.gives(_mixed(body, hidden, body.attend(*whole, query=query), last), *whole)
     made = build.op("Scan", "hidden", *pasts, *weights, outputs=3, body=body.graph(), num_scan_inputs=6)
-    for role, present in zip(ROLES, made[1:], strict=True):
-        build.present(present, f"present_{role}", [LAYERS, "B", HEADS, "T", SIZE])
+    build.presents(*made[1:], [LAYERS, "B", HEADS, "T", SIZE])
     _logits(build, made[0], HIDDEN)
     return build.model()
 
 
 def layers_in_place() -> OnnxModel:
     """All layers' keys and values in buffers of a fixed capacity, which a Loop over the layers carries and writes."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     place = build.input("place", ["N"], "i64")
     whole = [LAYERS, "B", HEADS, ROOM, SIZE]
-    pasts = [build.input(f"past_{role}", whole) for role in ROLES]
+    pasts = build.pasts(whole)
     weights = [build.weight(LAYERS, HIDDEN, HEADS * SIZE) for _ in range(3)]
     weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
 
-    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
         hidden, *buffers = held
         *mine, last = (body.op("Gather", weight, number, axis=0) for weight in weights)
         new = [_parted(body, hidden, weight) for weight in mine]
@@ -210,20 +210,19 @@ def layers_in_place() -> OnnxModel:
     count = build.constant(numpy.int64(LAYERS))
     states = [("hidden", ["B", "N", HIDDEN]), *((past, whole) for past in pasts)]
     out, *presents = looped(build, count, states, turn, 0)
-    for role, present in zip(ROLES, presents, strict=True):
-        build.present(present, f"present_{role}", whole)
+    build.presents(*presents, whole)
     _logits(build, out, HIDDEN)
     return build.model()
 
 
 def states_of_layers(loop: str = "Scan") -> OnnxModel:
     """All layers' matrices in one tensor, taken apart by a loop over the layers; in it, a loop over the tokens."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     past = build.input("past", [LAYERS, *STATE])
     decays = build.weight(LAYERS, 1)
     tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
 
-    def layer(body: Build, state: str, decay: str) -> Any:
+    def layer(body: GraphBuilder, state: str, decay: str) -> Any:
         return _over_tokens(body, loop, state, STATE, [body.op("Mul", tokens[0], decay), *tokens[1:]], _remember)
 
     if loop == "Scan":
@@ -232,7 +231,7 @@ def states_of_layers(loop: str = "Scan") -> OnnxModel:
         present, outs = build.op("Scan", past, decays, outputs=2, body=body.graph(), num_scan_inputs=2)
     else:
 
-        def turn(body: Build, number: str, held: list[str]) -> list[str]:
+        def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
             del held
             return list(layer(body, *(body.op("Gather", whole, number, axis=0) for whole in (past, decays))))
 
@@ -243,7 +242,7 @@ def states_of_layers(loop: str = "Scan") -> OnnxModel:
     return build.model()
 
 
-def _branching(build: Build, flag: str, then: Any, otherwise: Any, outputs: int) -> list[str]:
+def _branching(build: GraphBuilder, flag: str, then: Any, otherwise: Any, outputs: int) -> list[str]:
     branches = {}
     for name, work in (("then_branch", then), ("else_branch", otherwise)):
         body = build.body(name)
@@ -253,7 +252,7 @@ def _branching(build: Build, flag: str, then: Any, otherwise: Any, outputs: int)
     return [made] if isinstance(made, str) else made
 
 
-def _attending(body: Build, pasts: list[str], tokens: list[str]) -> list[str]:
+def _attending(body: GraphBuilder, pasts: list[str], tokens: list[str]) -> list[str]:
     key, value, query = tokens
     whole = [body.op("Concat", past, new, axis=2) for past, new in zip(pasts, (key, value), strict=True)]
     return [*whole, body.attend(*whole, query=query)]
@@ -261,12 +260,12 @@ def _attending(body: Build, pasts: list[str], tokens: list[str]) -> list[str]:
 
 def if_in_loop() -> OnnxModel:
     """A decoder whose step is done in a Loop of one iteration, in a branch: with the past, or from the beginning."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     flag = build.input("flag", [], "bool")
-    pasts = [build.input(f"past_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
+    pasts = build.pasts(["B", HEADS, "P", SIZE])
     tokens = [build.heads() for _ in range(3)]
 
-    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
         return _branching(
             body,
             flag,
@@ -281,8 +280,7 @@ def if_in_loop() -> OnnxModel:
     shape = ["B", HEADS, None, SIZE]
     states = [(past, shape) for past in pasts]
     *presents, rows = looped(build, build.constant(numpy.int64(1)), states, turn, 1)
-    for role, present in zip(ROLES, presents, strict=True):
-        build.present(present, f"present_{role}", ["B", HEADS, "T", SIZE])
+    build.presents(*presents, ["B", HEADS, "T", SIZE])
     rows = build.op("Transpose", build.op("Squeeze", rows, build.ints(0)), perm=[0, 2, 1, 3])
     _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
@@ -290,15 +288,15 @@ def if_in_loop() -> OnnxModel:
 
 def loop_in_if() -> OnnxModel:
     """A matrix a head that is kept up by a Loop in a branch, and by the step's last token alone in the other."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     flag = build.input("flag", [], "bool")
     state = build.input("past", STATE)
     tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
 
-    def many(body: Build) -> list[str]:
+    def many(body: GraphBuilder) -> list[str]:
         return list(_over_tokens(body, "Loop", state, STATE, tokens, _remember))
 
-    def one(body: Build) -> list[str]:
+    def one(body: GraphBuilder) -> list[str]:
         last = [body.op("Gather", token, body.constant(numpy.int64(-1)), axis=1) for token in tokens]
         final, out = _remember(body, state, last)
         return [final, body.op("Unsqueeze", out, body.ints(1))]
@@ -311,13 +309,13 @@ def loop_in_if() -> OnnxModel:
 
 def no_caches() -> OnnxModel:
     """What a Loop over layers carries besides caches: the hidden states, a counter, a sum and rows from nothing."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     inputs = build.input("embeddings", ["B", "N", HIDDEN])
     weights = build.weight(LAYERS, HIDDEN, HIDDEN)
     zeros = build.op("Mul", inputs, build.constant(numpy.float32(0)))
     counter = build.constant(numpy.float32(0))
 
-    def turn(body: Build, number: str, held: list[str]) -> list[str]:
+    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
         hidden, total, rows, count = held
         made = body.op("MatMul", body.op("Tanh", hidden), body.op("Gather", weights, number, axis=0))
         hidden = body.op("Add", hidden, made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphpass.dialects.onnx.model import OnnxModel
-from support.cache_forms import Build
+from support.graph_builder import GraphBuilder
 
 VOCABULARY, SIZE = 7, 6
 
@@ -17,7 +17,7 @@ def memory(axis: int = 1, keep: str = "all", names: tuple[str, ...] = ("past",))
         names: Of the pasts, which all hold the same. The CPU plugin (2026.4.1) fails on a model with a single variable
             that no fused attention reads.
     """
-    build = Build()
+    build = GraphBuilder()
     build.input("input_ids", ["B", "N"], "i64")
     hidden = build.op("Gather", build.weight(VOCABULARY, SIZE), "input_ids", axis=0)
     new = build.op("Transpose", hidden, perm=[1, 0, 2]) if axis == 0 else hidden

@@ -5,46 +5,36 @@ from __future__ import annotations
 import numpy
 
 from graphpass.dialects.onnx.model import OnnxModel
-from support.cache_forms import HEADS, HIDDEN, NEW, PAST, ROOM, SIZE, Build, started
+from support.graph_builder import HEADS, HIDDEN, NEW, PAST, ROOM, SIZE, GraphBuilder, builder_with_hidden_states
 
 MS = "com.microsoft"
 WIDTH = HEADS * SIZE
 
 
-def _pasts(build: Build, length: str | int = "P") -> tuple[str, str]:
-    key, value = (build.input(f"past_{name}", ["B", HEADS, length, SIZE]) for name in ("key", "value"))
-    return key, value
-
-
-def _presents(build: Build, key: str, value: str, length: str | int = "T") -> None:
-    build.present(key, "present_key", ["B", HEADS, length, SIZE])
-    build.present(value, "present_value", ["B", HEADS, length, SIZE])
-
-
 def attention(opset: int) -> OnnxModel:
     """ONNX's own Attention with past and present."""
-    build = started(opset=opset)
-    past = _pasts(build)
+    build = builder_with_hidden_states(opset=opset)
+    past = build.pasts(["B", HEADS, "P", SIZE])
     out, key, value = build.op("Attention", build.heads(), build.heads(), build.heads(), "", *past, outputs=3)
-    _presents(build, key, value)
+    build.presents(key, value, ["B", HEADS, "T", SIZE])
     build.result(out)
     return build.model()
 
 
 def external(opset: int = 24) -> OnnxModel:
     """Attention over caches that TensorScatter writes in place."""
-    build = started(opset=opset)
+    build = builder_with_hidden_states(opset=opset)
     where, seen = build.input("where", ["B"], "i64"), build.input("seen", ["B"], "i64")
-    whole = [build.op("TensorScatter", past, build.heads(), where) for past in _pasts(build, ROOM)]
+    whole = [build.op("TensorScatter", past, build.heads(), where) for past in build.pasts(["B", HEADS, ROOM, SIZE])]
     out = build.op("Attention", build.heads(), *whole, "", "", "", seen)
-    _presents(build, *whole, length=ROOM)
+    build.presents(*whole, ["B", HEADS, ROOM, SIZE])
     build.result(out)
     return build.model()
 
 
 def packed_attention() -> OnnxModel:
     """com.microsoft Attention: another operator of the same name, with one past for both."""
-    build = started(contrib=True)
+    build = builder_with_hidden_states(contrib=True)
     past = build.input("past", [2, "B", HEADS, "P", SIZE])
     weights = build.weight(HIDDEN, 3 * WIDTH), build.weight(3 * WIDTH)
     out, present = build.op(
@@ -55,14 +45,14 @@ def packed_attention() -> OnnxModel:
     return build.model()
 
 
-def _flat(build: Build) -> str:
+def _flat(build: GraphBuilder) -> str:
     return str(build.op("MatMul", "hidden", build.weight(HIDDEN, WIDTH)))
 
 
 def grouped_query(window: int = -1) -> OnnxModel:
     """com.microsoft GroupQueryAttention."""
-    build = started(contrib=True)
-    past = _pasts(build)
+    build = builder_with_hidden_states(contrib=True)
+    past = build.pasts(["B", HEADS, "P", SIZE])
     lengths = build.constant(numpy.full(2, PAST + NEW - 1, numpy.int32)), build.constant(numpy.int32(PAST + NEW))
     out, key, value = build.op(
         "GroupQueryAttention",
@@ -75,15 +65,15 @@ def grouped_query(window: int = -1) -> OnnxModel:
         kv_num_heads=HEADS,
         local_window_size=window,
     )
-    _presents(build, key, value)
+    build.presents(key, value, ["B", HEADS, "T", SIZE])
     build.output(out, "logits", ["B", "N", WIDTH])
     return build.model()
 
 
 def multi_head() -> OnnxModel:
     """com.microsoft MultiHeadAttention with past, and over a cross-attention cache."""
-    build = started(contrib=True)
-    past = _pasts(build)
+    build = builder_with_hidden_states(contrib=True)
+    past = build.pasts(["B", HEADS, "P", SIZE])
     crossed = [build.input(f"cross_{name}", ["B", HEADS, 6, SIZE]) for name in ("key", "value")]
     out, key, value = build.op(
         "MultiHeadAttention",
@@ -96,15 +86,15 @@ def multi_head() -> OnnxModel:
     )
     query = build.op("MatMul", out, build.weight(WIDTH, WIDTH))
     out = build.op("MultiHeadAttention", query, *crossed, domain=MS, num_heads=HEADS)
-    _presents(build, key, value)
+    build.presents(key, value, ["B", HEADS, "T", SIZE])
     build.output(out, "logits", ["B", "N", WIDTH])
     return build.model()
 
 
 def masked_multi_head() -> OnnxModel:
     """com.microsoft DecoderMaskedMultiHeadAttention on one buffer for past and present."""
-    build = started(contrib=True)
-    past = _pasts(build, ROOM)
+    build = builder_with_hidden_states(contrib=True)
+    past = build.pasts(["B", HEADS, ROOM, SIZE])
     length = build.constant(numpy.array([PAST], numpy.int32))
     out, key, value = build.op(
         "DecoderMaskedMultiHeadAttention",
@@ -117,14 +107,14 @@ def masked_multi_head() -> OnnxModel:
         num_heads=HEADS,
         past_present_share_buffer=1,
     )
-    _presents(build, key, value, length=ROOM)
+    build.presents(key, value, ["B", HEADS, ROOM, SIZE])
     build.output(out, "logits", ["B", "N", WIDTH])
     return build.model()
 
 
 def linear(domain: str = MS, opset: int = 21, window: int = 0) -> OnnxModel:
     """LinearAttention and CausalConvWithState, of com.microsoft and of ONNX itself."""
-    build = started(opset=opset, contrib=domain == MS)
+    build = builder_with_hidden_states(opset=opset, contrib=domain == MS)
     lead = [window] if window else []
     kept = {"state_window": window} if window else {}
     conv = build.input("past_conv", [*lead, "B", WIDTH, 3])
@@ -155,7 +145,7 @@ def linear(domain: str = MS, opset: int = 21, window: int = 0) -> OnnxModel:
 
 def recurrent(kind: str, layers: int = 1) -> OnnxModel:
     """LSTM or GRU layers; the states of several stand in one tensor."""
-    build = started()
+    build = builder_with_hidden_states()
     gates = {"LSTM": 4, "GRU": 3}[kind]
     names = ("h", "c") if kind == "LSTM" else ("h",)
     pasts = [build.input(f"past_{name}", [layers, "B", SIZE]) for name in names]

@@ -9,7 +9,16 @@ import numpy
 import openvino
 import pytest
 from openvino import opset13 as ops
-from support.cache_forms import BATCH, HEADS, HIDDEN, PAST, SIZE, Build, started, step
+from support.graph_builder import (
+    BATCH,
+    HEADS,
+    HIDDEN,
+    PAST,
+    SIZE,
+    GraphBuilder,
+    builder_with_hidden_states,
+    random_step,
+)
 from support.operator_forms import MS, WIDTH, grouped_query
 
 import graphpass
@@ -23,7 +32,7 @@ def told(scale: float) -> float:
     return float(f"{scale:.6g}")
 
 
-def flat(build: Build, width: int = WIDTH) -> str:
+def flat(build: GraphBuilder, width: int = WIDTH) -> str:
     return str(build.op("MatMul", "hidden", build.weight(HIDDEN, width)))
 
 
@@ -50,7 +59,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = dict.fromkeys(PLAIN, NUMBERS) | {
 
 def block(kind: str, ports: dict[int, tuple[str, list[Any]]] | None = None, **attributes: Any) -> AttentionBlock:
     """What is said of one operator, with model inputs of these types and shapes at these ports."""
-    build = started(opset=25 if kind == "Attention" else 21, contrib=True)
+    build = builder_with_hidden_states(opset=25 if kind == "Attention" else 21, contrib=True)
     inputs = PLAIN[kind](build)
     for port, (element_type, shape) in sorted((ports or {}).items()):
         inputs += [""] * (port - len(inputs))
@@ -134,12 +143,12 @@ def test_how_many_positions_grouped_query_attention_sees():
     """ONNX Runtime's kernel, measured: the query's own position is one of `local_window_size`."""
     feeds = {f"past_{role}": numpy.zeros((BATCH, HEADS, PAST, SIZE), numpy.float32) for role in ("key", "value")}
     model = grouped_query(window=4)
-    without = step(model, **feeds)["logits"]
+    without = random_step(model, **feeds)["logits"]
     seen = []
     for position in range(PAST):
         values = feeds["past_value"].copy()
         values[:, :, position] = 1.0
-        if (step(model, **feeds | {"past_value": values})["logits"] != without).any():
+        if (random_step(model, **feeds | {"past_value": values})["logits"] != without).any():
             seen.append(position)
     assert seen == [PAST - 3, PAST - 2, PAST - 1]
 
@@ -153,7 +162,7 @@ def test_sinks_of_grouped_query_attention(ports, attributes, sinks):
 
 
 def test_query_keys_and_values_in_one_tensor():
-    build = started(contrib=True)
+    build = builder_with_hidden_states(contrib=True)
     packed = flat(build, (4 + 2 * 2) * SIZE)
     out = build.op("GroupQueryAttention", packed, domain=MS, num_heads=4, kv_num_heads=2)
     build.output(out, "logits", ["B", "N", 4 * SIZE])
@@ -162,7 +171,7 @@ def test_query_keys_and_values_in_one_tensor():
 
 
 def test_heads_beside_each_other():
-    build = started(opset=23)
+    build = builder_with_hidden_states(opset=23)
     query, key, value = flat(build, 4 * SIZE), flat(build, 2 * SIZE), flat(build, 2 * 5)
     out = build.op("Attention", query, key, value, q_num_heads=4, kv_num_heads=2)
     build.output(out, "logits", ["B", "N", 4 * 5])

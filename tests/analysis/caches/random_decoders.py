@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 from hypothesis import strategies as some
-from support.cache_forms import HEADS, HIDDEN, ROOM, SIZE, Build
+from support.graph_builder import HEADS, HIDDEN, ROOM, SIZE, GraphBuilder
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.cache import Axes
@@ -46,7 +46,7 @@ class Decoder:
 
 def decoder(layers: list[Layer]) -> Decoder:
     """A model of these layers, between an embedding and a head."""
-    build = Build()
+    build = GraphBuilder()
     build.input("ids", ["B", "N"], "i64")
     hidden = build.op("Gather", build.weight(7, HIDDEN), "ids", axis=0)
     rows: set[Row] = set()
@@ -81,12 +81,12 @@ def _sizes(shape: list[Any], layer: Layer) -> list[Any]:
     return shape if layer.declares else [None] * len(shape)
 
 
-def _heads(build: Build, hidden: str) -> str:
+def _heads(build: GraphBuilder, hidden: str) -> str:
     flat = build.op("MatMul", hidden, build.weight(HIDDEN, HEADS * SIZE))
     return build.op("Transpose", build.op("Reshape", flat, build.ints(0, 0, HEADS, SIZE)), perm=[0, 2, 1, 3])
 
 
-def _attend(build: Build, hidden: str, key: str, value: str) -> str:
+def _attend(build: GraphBuilder, hidden: str, key: str, value: str) -> str:
     made = build.attend(key, value, query=_heads(build, hidden))
     flat = build.op("Reshape", build.op("Transpose", made, perm=[0, 2, 1, 3]), build.ints(0, 0, HEADS * SIZE))
     return build.op("MatMul", flat, build.weight(HEADS * SIZE, HIDDEN))
@@ -100,7 +100,7 @@ def _ordered(order: str, length: str) -> list[Any]:
     return [{"B": "B", "H": HEADS, "L": length, "D": SIZE}[letter] for letter in order]
 
 
-def _appended(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _appended(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """Keys and values that grow, in any order of the axes."""
     there = [LETTERS.index(letter) for letter in layer.order]
     back = [layer.order.index(letter) for letter in LETTERS]
@@ -116,7 +116,7 @@ def _appended(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, 
     return _attend(build, hidden, *read), told
 
 
-def _in_place(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _in_place(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """Keys and values in buffers of a fixed capacity, written at a position that is an input."""
     place = build.input(f"place_{name}", [1, 1, "N", 1], "i64")
     read, told = [], []
@@ -131,7 +131,7 @@ def _in_place(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, 
     return _attend(build, hidden, *read), told
 
 
-def _cross(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _cross(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """Keys and values that grow, and behind them those of an encoder, only read."""
     made, told = _appended(build, hidden, layer, name)
     hidden = build.op("Add", hidden, made)
@@ -144,7 +144,7 @@ def _cross(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, lis
     return _attend(build, hidden, *pasts), told
 
 
-def _convolution(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _convolution(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """The last three columns, before a convolution over them and the new ones."""
     shape = _sizes(["B", HIDDEN, 3], layer)
     past = build.input(f"past_conv_{name}", shape)
@@ -158,7 +158,7 @@ def _convolution(build: Build, hidden: str, layer: Layer, name: str) -> tuple[st
     return made, [(past, f"present_conv_{name}", "linear", "conv", Axes(batch=0))]
 
 
-def _recurrent(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _recurrent(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """A state of any rank that decays and to which the step's mean is added."""
     more = [2] * (layer.rank - 3)
     shape = _sizes(["B", HIDDEN, *more, 2], layer)
@@ -174,7 +174,7 @@ def _recurrent(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str,
     return made, [(past, f"present_state_{name}", "linear", "recurrent", Axes(batch=0))]
 
 
-def _network(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _network(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """An ordinary GRU."""
     shape = _sizes([1, "B", HIDDEN], layer)
     past = build.input(f"past_gru_{name}", shape)
@@ -186,7 +186,7 @@ def _network(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, l
     return made, [(past, f"present_gru_{name}", "other", "recurrent", Axes(batch=1))]
 
 
-def _plain(build: Build, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
+def _plain(build: GraphBuilder, hidden: str, layer: Layer, name: str) -> tuple[str, list[Any]]:
     """A layer that keeps nothing."""
     inner = build.op("Tanh", build.op("MatMul", hidden, build.weight(HIDDEN, 5)))
     return build.op("Mul", build.op("MatMul", inner, build.weight(5, HIDDEN)), build.constant(numpy.float32(0.5))), []

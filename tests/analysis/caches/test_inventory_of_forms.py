@@ -7,8 +7,8 @@ import openvino
 import pytest
 from openvino._offline_transformations import apply_make_stateful_transformation
 from support import layout_forms as forms
-from support.cache_forms import NEW, PAST, ROOM, step
 from support.cache_graphs import Renaming, renamed, shuffled
+from support.graph_builder import NEW, PAST, ROOM, random_step
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -95,7 +95,7 @@ class TestForms:
 @pytest.mark.parametrize("form", GROWING)
 def test_the_sequence_axis_grows_in_a_real_step(form):
     model = GROWING[form][0]()
-    results = step(model)
+    results = random_step(model)
     for cache in graphpass.analyze_caches(model).caches:
         old, new = results[f"in:{cache.read}"], results[cache.write]
         axis = cache.axes.sequence
@@ -106,7 +106,7 @@ def test_the_sequence_axis_grows_in_a_real_step(form):
 @pytest.mark.parametrize("form", [form for form in FIXED if form.startswith("window")])
 def test_a_window_moves_in_a_real_step(form):
     model = FIXED[form][0]()
-    results = step(model)
+    results = random_step(model)
     for cache in graphpass.analyze_caches(model).caches:
         old, new = results[f"in:{cache.read}"], results[cache.write]
         assert (new[:, :, :-NEW] == old[:, :, NEW:]).all()
@@ -115,7 +115,7 @@ def test_a_window_moves_in_a_real_step(form):
 @pytest.mark.parametrize("form", [form for form in FIXED if form.startswith("Scatter")])
 def test_one_position_is_written_in_a_real_step(form):
     model = FIXED[form][0]()
-    results = step(model, where=numpy.array([4]))
+    results = random_step(model, where=numpy.array([4]))
     for cache in graphpass.analyze_caches(model).caches:
         changed = (results[f"in:{cache.read}"] != results[cache.write]).any((0, 1, 3))
         assert changed.tolist() == [position == 4 for position in range(ROOM)]
@@ -169,7 +169,7 @@ class TestQuantized:
     @pytest.mark.parametrize("how", ["carried", "arithmetic"])
     def test_scales_grow_in_a_real_step(self, how):
         model = forms.quantized(how)
-        results = step(model)
+        results = random_step(model)
         for cache in graphpass.analyze_caches(model).caches:
             assert results[cache.write].shape[cache.axes.sequence] == PAST + NEW
 

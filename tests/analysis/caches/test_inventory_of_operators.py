@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 from support import operator_forms as forms
-from support.cache_forms import BATCH, HEADS, NEW, PAST, ROOM, SIZE, step
+from support.graph_builder import BATCH, HEADS, NEW, PAST, ROOM, SIZE, random_step
 
 import graphpass
 from graphpass.ir.cache import Axes
@@ -43,7 +43,7 @@ def test_keys_and_values(form):
 
 @pytest.mark.parametrize("form", GROWING)
 def test_the_sequence_axis_grows_in_a_real_step(form):
-    results = step(GROWING[form]())
+    results = random_step(GROWING[form]())
     for role in ("key", "value"):
         assert results[f"present_{role}"].shape == (BATCH, HEADS, PAST + NEW, SIZE)
         assert (results[f"present_{role}"][:, :, :PAST] == results[f"in:past_{role}"]).all()
@@ -55,7 +55,7 @@ def test_attention_25_keeps_all_positions_of_its_window():
 
 
 def test_one_position_is_written_in_a_real_step():
-    results = step(forms.external(), where=numpy.full(BATCH, PAST), seen=numpy.full(BATCH, PAST + NEW))
+    results = random_step(forms.external(), where=numpy.full(BATCH, PAST), seen=numpy.full(BATCH, PAST + NEW))
     for role in ("key", "value"):
         changed = (results[f"present_{role}"] != results[f"in:past_{role}"]).any((0, 1, 3))
         assert changed.tolist() == [position == PAST for position in range(ROOM)]
@@ -89,7 +89,7 @@ def test_the_other_attention():
     model = forms.packed_attention()
     axes = Axes(batch=1, heads=2, sequence=3, head_dim=4)
     assert rows(model) == [("past", "kv", "unknown", 0, axes, "present")]
-    assert step(model)["present"].shape == (2, BATCH, HEADS, PAST + NEW, SIZE)
+    assert random_step(model)["present"].shape == (2, BATCH, HEADS, PAST + NEW, SIZE)
     (fact,) = graphpass.analyze_caches(model).caches[0].evidence
     assert fact.startswith("keys and values in one tensor, both appended inside com.microsoft.Attention ")
 
@@ -104,7 +104,7 @@ class TestLinear:
     def test_of_com_microsoft(self):
         model = forms.linear()
         assert rows(model) == self.expected(0)
-        results = step(model)
+        results = random_step(model)
         for name in ("conv", "state"):
             assert results[f"present_{name}"].shape == results[f"in:past_{name}"].shape
         assert (results["present_conv"][:, :, :-1] == results["in:past_conv"][:, :, 1:]).all()
@@ -126,6 +126,6 @@ def test_ordinary_recurrent_networks(kind, layers):
     assert {(*row[:3], *row[4:]) for row in rows(model)} == {
         (f"past_{name}", "other", "recurrent", Axes(batch=1), f"present_{name}") for name in names
     }
-    assert step(model)["present_h"].shape == (layers, BATCH, SIZE)
+    assert random_step(model)["present_h"].shape == (layers, BATCH, SIZE)
     evidence = graphpass.analyze_caches(model).cache("past_h").evidence[0]
     assert evidence.startswith(f"an ordinary recurrent network's state, replaced by {kind} ")

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 from openvino._offline_transformations import apply_make_stateful_transformation
 from support import loop_forms as forms
-from support.cache_forms import BATCH, NEW, PAST, ROOM, step
 from support.cache_graphs import Renaming, renamed, shuffled
+from support.graph_builder import BATCH, NEW, PAST, ROOM, random_step
 from support.models import export
 
 import graphpass
@@ -166,9 +166,9 @@ def test_a_state_goes_on_where_it_was_left(form):
     """Two tokens in one step leave the same as one token after the other."""
     model = FORMS[form][0]()
     tokens = numpy.array([[1, 5], [3, 2]])
-    at_once = step(model, input_ids=tokens, **_flag(model))
-    first = step(model, input_ids=tokens[:, :1], past=at_once["in:past"], **_flag(model))
-    second = step(model, input_ids=tokens[:, 1:], past=first["present"], **_flag(model))
+    at_once = random_step(model, input_ids=tokens, **_flag(model))
+    first = random_step(model, input_ids=tokens[:, :1], past=at_once["in:past"], **_flag(model))
+    second = random_step(model, input_ids=tokens[:, 1:], past=first["present"], **_flag(model))
     numpy.testing.assert_allclose(second["present"], at_once["present"], rtol=1e-4, atol=1e-4)
     numpy.testing.assert_allclose(second["logits"][:, 0], at_once["logits"][:, 1], rtol=1e-3, atol=1e-3)
 
@@ -181,7 +181,7 @@ def _flag(model):
 @pytest.mark.parametrize("form", ["appended in Loop", "Scan over layers", "If in Loop"])
 def test_the_sequence_axis_grows_in_a_real_step(form):
     model = FORMS[form][0]()
-    results = step(model, **_flag(model))
+    results = random_step(model, **_flag(model))
     for cache in graphpass.analyze_caches(model).caches:
         old, new = results[f"in:{cache.read}"], results[cache.write]
         axis = cache.axes.sequence
@@ -191,7 +191,7 @@ def test_the_sequence_axis_grows_in_a_real_step(form):
 
 def test_one_position_of_all_layers_is_written_in_a_real_step():
     model = forms.layers_in_place()
-    results = step(model, place=numpy.array([4]))
+    results = random_step(model, place=numpy.array([4]))
     for cache in graphpass.analyze_caches(model).caches:
         changed = (results[f"in:{cache.read}"] != results[cache.write]).any((2, 4))
         assert changed.tolist() == [[[position == 4 for position in range(ROOM)]] * BATCH] * forms.LAYERS

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings, strategies as some
 from onnx import TensorProto, helper
-from support.cache_forms import Build, started
+from support.graph_builder import GraphBuilder, builder_with_hidden_states
 
 import graphpass
 from graphpass.analysis.caches.growth import growth_of
@@ -83,7 +83,7 @@ class TestSizes:
 @some.composite
 def programs(draw):
     """A model of a few random operators that is legal in both meanings."""
-    build = Build()
+    build = GraphBuilder()
     seen = {
         build.input(name, ["B", symbol, 4]): tuple(
             numpy.empty((meaning["B"], meaning[symbol], 4)) for meaning in MEANINGS
@@ -239,7 +239,7 @@ def test_what_is_proven_holds_in_every_run(model):
 
 def carried(update, shape=("B", "S", "D")):
     """A model with one carried tensor of which nothing but the rank is known; ``update(build)`` names its present."""
-    build = started()
+    build = builder_with_hidden_states()
     build.input("past", [None] * len(shape))
     present = update(build)
     build.output(present, "present", [None] * len(shape))
@@ -365,7 +365,7 @@ def test_symbols_inside_are_not_trusted(position):
 @pytest.mark.parametrize("squares", [True, False], ids=["squares", "powers"])
 def test_products_of_sizes_are_bounded(squares):
     """A graph that multiplies its sizes thousands of times is read in linear time."""
-    build = started()
+    build = builder_with_hidden_states()
     build.input("t", ["A", "B"])
     first = last = build.op("Shape", "t")
     for _ in range(2000):

@@ -10,8 +10,8 @@ import numpy
 import pytest
 from hypothesis import given, settings
 from support import linear_attention
-from support.cache_forms import HEADS, SIZE, VOCABULARY, Build, started
 from support.cache_graphs import Renaming, renamed
+from support.graph_builder import HEADS, SIZE, VOCABULARY, GraphBuilder, builder_with_hidden_states
 from support.linear_attention import CHUNKS, FORMS, HEAD_COUNTS, build, compute_the_same
 from support.loop_forms import STATE, _over_tokens, recurrent
 from support.models import exporters, hybrids
@@ -52,7 +52,7 @@ def test_layers_of_real_sizes(monkeypatch):
 
 def step(work, loop: str = "Scan", state: str | None = None) -> OnnxModel:
     """A model with one recurrent layer; ``work(body, state, token)`` returns the new state and a result."""
-    build = started("input_ids")
+    build = builder_with_hidden_states("input_ids")
     past = build.input("past", STATE)
     key, value, query = (build.new([0, 0, HEADS, SIZE]) for _ in range(3))
     final, out = _over_tokens(build, loop, state or past, STATE, [key, value, query], work)
@@ -62,19 +62,19 @@ def step(work, loop: str = "Scan", state: str | None = None) -> OnnxModel:
     return build.model()
 
 
-def column(body: Build, vector: str) -> str:
+def column(body: GraphBuilder, vector: str) -> str:
     return body.op("Unsqueeze", vector, body.ints(3))
 
 
-def row(body: Build, vector: str) -> str:
+def row(body: GraphBuilder, vector: str) -> str:
     return body.op("Unsqueeze", vector, body.ints(2))
 
 
-def decay(body: Build, state: str, factor: Any = 0.9) -> str:
+def decay(body: GraphBuilder, state: str, factor: Any = 0.9) -> str:
     return body.op("Mul", state, body.constant(numpy.float32(factor)))
 
 
-def values_first(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def values_first(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     """As in Mamba-2: ``[batch, heads, values, keys]``."""
     key, value, query = token
     state = body.op("Add", body.op("MatMul", column(body, value), row(body, key)), decay(body, state))
@@ -82,7 +82,7 @@ def values_first(body: Build, state: str, token: list[str]) -> tuple[str, str]:
     return state, read
 
 
-def einsums(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def einsums(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     held = body.op("Einsum", key, state, equation="bhk,bhkv->bhv")
     delta = body.op("Mul", body.op("Sub", value, held), body.constant(numpy.float32([[[0.3], [0.2], [0.1]]])))
@@ -90,7 +90,7 @@ def einsums(body: Build, state: str, token: list[str]) -> tuple[str, str]:
     return state, body.op("Einsum", query, state, equation="bhk,bhkv->bhv")
 
 
-def scaled(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def scaled(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     value = body.op("Mul", value, body.constant(numpy.float32(0.7)))
     state = body.op("Add", state, body.op("Mul", column(body, key), row(body, value)))
@@ -117,19 +117,19 @@ def test_a_decay_that_is_constant(loop):
     assert compare(recurrent(loop), after, steps=4).passed
 
 
-def reads_old_state(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def reads_old_state(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     new = body.op("Add", decay(body, state), body.op("Mul", column(body, key), row(body, value)))
     return new, body.op("ReduceSum", body.op("Mul", state, column(body, query)), body.ints(2), keepdims=0)
 
 
-def decays_below_zero(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def decays_below_zero(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     new = body.op("Add", decay(body, state, -0.5), body.op("Mul", column(body, key), row(body, value)))
     return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
 
 
-def corrects_by_the_query(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def corrects_by_the_query(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     held = body.op("ReduceSum", body.op("Mul", state, column(body, query)), body.ints(2), keepdims=0)
     added = body.op("Mul", column(body, key), row(body, body.op("Sub", value, held)))
@@ -137,21 +137,21 @@ def corrects_by_the_query(body: Build, state: str, token: list[str]) -> tuple[st
     return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
 
 
-def corrects_by_a_part(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def corrects_by_a_part(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     held = body.op("Relu", body.op("ReduceSum", body.op("Mul", state, column(body, key)), body.ints(2), keepdims=0))
     new = body.op("Add", state, body.op("Mul", column(body, key), row(body, body.op("Sub", value, held))))
     return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
 
 
-def takes_the_root(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def takes_the_root(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     key, value, query = token
     added = body.op("Mul", column(body, body.op("Sqrt", body.op("Abs", key))), row(body, value))
     new = body.op("Add", state, added)
     return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)
 
 
-def multiplies_states(body: Build, state: str, token: list[str]) -> tuple[str, str]:
+def multiplies_states(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
     _, _, query = token
     new = body.op("Mul", state, body.op("Tanh", state))
     return new, body.op("ReduceSum", body.op("Mul", new, column(body, query)), body.ints(2), keepdims=0)

@@ -8,9 +8,9 @@ import openvino
 import pytest
 from openvino import opset6, opset8, opset13
 from openvino.op.util import Variable, VariableInfo
-from support.cache_forms import BATCH, started, step
 from support.decode import compiled
 from support.generated import generates
+from support.graph_builder import BATCH, builder_with_hidden_states, random_step
 from support.loaded import onnx_model, openvino_model
 from support.models import export
 from support.packed import packed_and_back
@@ -160,7 +160,7 @@ def test_targets_take_what_is_packed():
 
 def flat(cuts="Slice", reads="parts"):
     """Three states in one tensor, as another exporter might write it."""
-    build = started()
+    build = builder_with_hidden_states()
     past = build.input("past", ["B", 1, 20])
     bounds = [(0, 6), (6, 14), (14, 20)]
     if cuts == "Split":
@@ -196,12 +196,12 @@ def test_flat_models_that_others_made(cuts):
         ("past.1", "present.1", ("B", 2, 2, 2)),
         ("past.2", "present.2", ("B", 3, 2)),
     ]
-    before = step(model)
+    before = random_step(model)
     feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
     whole = feeds.pop("past")
     for place, (start, stop, sizes) in enumerate([(0, 6, (2, 3)), (6, 14, (2, 2, 2)), (14, 20, (3, 2))]):
         feeds[f"past.{place}"] = whole[:, :, start:stop].reshape(BATCH, *sizes)
-    after = step(unpacked, **feeds)
+    after = random_step(unpacked, **feeds)
     numpy.testing.assert_allclose(after["logits"], before["logits"], rtol=1e-6)
     flattened = [after[f"present.{place}"].reshape(BATCH, 1, -1) for place in range(3)]
     numpy.testing.assert_allclose(numpy.concatenate(flattened, 2), before["present"], rtol=1e-6)
@@ -215,7 +215,7 @@ def test_what_is_read_as_a_whole_stays():
 
 def two_states(*, beams=False, turned=False):
     """A layer with a window and a state: of which only one is reordered, or one has its batch in the middle."""
-    build = started()
+    build = builder_with_hidden_states()
     window = build.input("past_conv", ["B", 4, 3])
     shape = [4, "B", 3] if turned else ["B", 4, 3]
     state = build.input("past_ssm", shape)

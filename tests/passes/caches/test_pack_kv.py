@@ -6,10 +6,10 @@ import numpy
 import onnx
 import pytest
 from support import layout_forms as forms
-from support.cache_forms import HEADS, SIZE, started, step
 from support.commands import in_process
 from support.decode import compiled, fused_attention
 from support.generated import generates
+from support.graph_builder import HEADS, SIZE, builder_with_hidden_states, random_step
 from support.loaded import onnx_model, openvino_model
 from support.models import export, fixtures
 from support.packed import packed_and_back, ports
@@ -110,10 +110,10 @@ def test_packed_models_that_others_made(form):
         ("past.key", "key", "present.key"),
         ("past.value", "value", "present.value"),
     ]
-    before = step(model)
+    before = random_step(model)
     feeds = {name[3:]: value for name, value in before.items() if name.startswith("in:")}
     feeds["past.key"], feeds["past.value"] = halves(feeds.pop("past"))
-    after = step(unpacked, **feeds)
+    after = random_step(unpacked, **feeds)
     numpy.testing.assert_allclose(after["logits"], before["logits"], rtol=1e-5, atol=1e-6)
     for name, half in zip(("present.key", "present.value"), halves(before["present"]), strict=True):
         numpy.testing.assert_allclose(after[name], half, rtol=1e-6)
@@ -134,7 +134,7 @@ def test_what_holds_no_pair_stays(form):
 
 def two_values():
     """Two attentions over the same keys, each with values of its own."""
-    build = started()
+    build = builder_with_hidden_states()
     whole = []
     for role in ("key", "value", "other"):
         past = build.input(f"past_{role}", ["B", HEADS, "P", SIZE])
