@@ -63,9 +63,9 @@ def pytest_collection_finish(session):
 @pytest.fixture(scope="session", autouse=True)
 def _nobody_edits_what_all_share():
     yield
-    from support.loaded import edited_all_the_same
+    from support.loaded import edited_shared_models
 
-    assert not edited_all_the_same()
+    assert not edited_shared_models()
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy
 import onnxruntime_genai
 import pytest
 from support.commands import in_process
-from support.generated import greedy
 from support.models import exporters
+from support.reference_tokens import greedy_tokens
 
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
@@ -47,7 +47,7 @@ def test_converted_and_fused(exporter, family, target, tmp_path, capfd):
         return
     expected = json.loads((source / "reference.json").read_text())
     session = open_session(load(tmp_path / "out"))
-    found = greedy(session, session.prefill([expected["prompt_ids"]]), len(expected["greedy_ids"]))
+    found = greedy_tokens(session, session.prefill([expected["prompt_ids"]]), len(expected["greedy_ids"]))
     assert found == expected["greedy_ids"]
 
 
@@ -88,4 +88,4 @@ def test_norms_inside_attention_are_lowered(pipeline):
     session = open_session(PassManager(parse(pipeline)).run(load(source)).model)
     prefill = session.prefill([expected["prompt_ids"]])
     numpy.testing.assert_allclose(prefill[0, -1, :8], expected["logits_last_prompt_pos_first8"], atol=1e-4)
-    assert greedy(session, prefill, len(expected["greedy_ids"])) == expected["greedy_ids"]
+    assert greedy_tokens(session, prefill, len(expected["greedy_ids"])) == expected["greedy_ids"]

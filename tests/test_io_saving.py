@@ -11,8 +11,8 @@ import openvino
 import openvino.opset13 as ops
 import pytest
 from onnx import TensorProto, helper
-from support.files import each_of
 from support.models import export, fixtures
+from support.quick_cases import quick_files
 
 from graphpass import io as write
 from graphpass.dialects.onnx.model import OnnxModel
@@ -83,7 +83,7 @@ def test_everything_onnx_can_say_is_kept(tmp_path):
     assert load(tmp_path).digest() == model.digest()
 
 
-@pytest.mark.parametrize("file", each_of(IRS), ids=str)
+@pytest.mark.parametrize("file", quick_files(IRS), ids=str)
 def test_unedited_ir_is_the_same_bytes(tmp_path, file):
     source = fixtures() / file
     write_model(load(source).clone(), tmp_path / source.name)

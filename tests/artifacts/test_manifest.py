@@ -7,7 +7,7 @@ import shutil
 import openvino_genai
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export, reference
 
 from graphpass.engine.manager import PassManager
@@ -48,13 +48,13 @@ def test_what_is_in_it(made):
     assert told["pipeline"].startswith("change-precision,fuse-attention,")
     assert told["options"]["target"] == "cpu"
     assert {"pass": "make-stateful", "changed": True, "did": {"variables": 4, "kv": 4, "linear": 0}} in told["passes"]
-    assert set(told["output"]) == set(contents(made)) - {"graphpass.json"}
+    assert set(told["output"]) == set(folder_contents(made)) - {"graphpass.json"}
     assert find_model(made).name == "openvino_model.xml"
 
 
 def test_the_same_work_gives_the_same_bytes(capfd, tmp_path, source, made):
     assert convert(capfd, source, tmp_path / "out").code == 0
-    assert contents(tmp_path / "out") == contents(made)
+    assert folder_contents(tmp_path / "out") == folder_contents(made)
 
 
 def files(folder):

@@ -5,9 +5,9 @@ import shutil
 import onnx
 import pytest
 from support.commands import in_process, in_subprocess
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
-from support.thinned import crossed
+from support.quick_cases import quick_product
 
 
 def text_file(folder):
@@ -114,11 +114,11 @@ def test_an_unreadable_model(capfd, tmp_path, older, command, make, error_id):
         "run": ["-o", older, "-p", "fuse-attention"],
         "verify": [export("llama", "onnx")],
     }[command]
-    before = contents(tmp_path)
+    before = folder_contents(tmp_path)
     done = in_process(capfd, command, model, *options)
     check_refused(done, 3, error_id)
     assert str(model) in done.err or model.name in done.err
-    assert contents(tmp_path) == before
+    assert folder_contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -128,26 +128,28 @@ def test_an_unreadable_model_in_a_process_of_its_own(tmp_path, older, make, erro
     """What libraries print past Python shows here."""
     (tmp_path / "in").mkdir()
     before_in = make(tmp_path / "in")
-    before = contents(tmp_path)
+    before = folder_contents(tmp_path)
     check_refused(in_subprocess("convert", before_in, "-o", older, "--target", "cpu"), 3, error_id)
-    assert contents(tmp_path) == before
+    assert folder_contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
     ("pipeline", "error_id"), [("fuse-atention", "GP211"), ("make-stateful{beam=true}", "GP212"), ("a,{", "GP210")]
 )
 def test_an_unknown_pass_or_option(tmp_path, older, pipeline, error_id):
-    before = contents(tmp_path)
+    before = folder_contents(tmp_path)
     done = in_subprocess("run", export("llama", "onnx"), "-o", older, "-p", pipeline)
     assert done.code == 2
     assert done.err.startswith(f"error: {error_id}: ")
     assert "^" in done.err
     assert "Traceback" not in done.err
-    assert contents(tmp_path) == before
+    assert folder_contents(tmp_path) == before
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("below", "command"), crossed(["file", "file/deeper"], ["convert", "run", "run to file"]))
+@pytest.mark.parametrize(
+    ("below", "command"), quick_product(["file", "file/deeper"], ["convert", "run", "run to file"])
+)
 def test_an_output_that_cannot_be_written(tmp_path, below, command):
     (tmp_path / "file").write_text("a regular file")
     out = tmp_path / below
@@ -156,11 +158,11 @@ def test_an_output_that_cannot_be_written(tmp_path, below, command):
         "run": ["run", export("llama", "onnx"), "-p", "to-openvino", "-o", out],
         "run to file": ["run", export("llama", "onnx"), "-p", "to-openvino", "-o", out / "model.xml"],
     }[command]
-    before = contents(tmp_path)
+    before = folder_contents(tmp_path)
     done = in_subprocess(*options)
     check_refused(done, 6, "GP501")
     assert "cannot write" in done.err
-    assert contents(tmp_path) == before
+    assert folder_contents(tmp_path) == before
 
 
 def test_a_place_that_cannot_be_written_is_known_before_the_work(capfd, tmp_path, monkeypatch):
@@ -178,45 +180,45 @@ def stateless(tmp_path):
 def test_converting_a_model_onto_itself(capfd, tmp_path, stateless, monkeypatch):
     monkeypatch.setattr("graphpass.engine.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
     (tmp_path / "link").symlink_to(stateless, target_is_directory=True)
-    before = contents(stateless)
+    before = folder_contents(stateless)
     for source in (stateless, stateless / "openvino_model.xml"):
         for out in (stateless, tmp_path / "link", stateless / ".." / "model"):
             check_refused(in_process(capfd, "convert", source, "-o", out, "--target", "cpu"), 2, "GP203")
-    assert contents(stateless) == before
+    assert folder_contents(stateless) == before
 
 
 def test_running_a_pipeline_onto_the_model_itself(capfd, stateless):
-    before = contents(stateless)
+    before = folder_contents(stateless)
     for out in (stateless, stateless / "openvino_model.xml"):
         check_refused(in_process(capfd, "run", stateless, "-o", out, "-p", "fuse-attention"), 2, "GP203")
-    assert contents(stateless) == before
+    assert folder_contents(stateless) == before
 
 
 def test_weights_of_an_onnx_model_that_are_called_as_those_of_the_result(capfd, tmp_path):
     model = onnx.load(export("llama", "onnx") / "model.onnx")
     onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="model.bin", size_threshold=0)
-    before = contents(tmp_path)
+    before = folder_contents(tmp_path)
     arguments = ["run", tmp_path / "model.onnx", "-o", tmp_path / "model.xml", "-p", "to-openvino"]
     done = in_process(capfd, *arguments)
     check_refused(done, 2, "GP203")
     assert "model.bin, which belongs to the input" in done.err
-    assert contents(tmp_path) == before
+    assert folder_contents(tmp_path) == before
 
 
 def test_results_that_would_share_the_weights_of_the_input(capfd, stateless):
     """``model.xml`` reads ``model.bin``, and so does ``other/../model.xml``."""
-    before = contents(stateless)
+    before = folder_contents(stateless)
     out = stateless / "sub" / ".." / "openvino_model.xml"
     (stateless / "sub").mkdir()
     check_refused(in_process(capfd, "run", stateless, "-o", out, "-p", "fuse-attention"), 2, "GP203")
     (stateless / "sub").rmdir()
-    assert contents(stateless) == before
+    assert folder_contents(stateless) == before
 
 
 def test_a_path_that_a_variable_left_empty(capfd, tmp_path, monkeypatch):
     shutil.copy(export("llama", "onnx") / "model.onnx", tmp_path)
     monkeypatch.chdir(tmp_path)
-    before = contents(tmp_path)
+    before = folder_contents(tmp_path)
     for arguments in (
         ["inspect", ""],
         ["inspect", "model.onnx", "--html", ""],
@@ -228,14 +230,14 @@ def test_a_path_that_a_variable_left_empty(capfd, tmp_path, monkeypatch):
         done = in_process(capfd, *arguments)
         assert (done.code, done.out) == (2, "")
         assert "the path is empty" in done.err
-    assert contents(tmp_path) == before
+    assert folder_contents(tmp_path) == before
 
 
 def test_a_report_over_the_model(capfd, stateless):
-    before = contents(stateless)
+    before = folder_contents(stateless)
     for name in ("openvino_model.xml", "openvino_model.bin"):
         check_refused(in_process(capfd, "inspect", stateless, "--html", stateless / name), 2, "GP203")
-    assert contents(stateless) == before
+    assert folder_contents(stateless) == before
 
 
 @pytest.mark.parametrize("command", ["convert", "run"])
@@ -244,7 +246,7 @@ def test_names_that_are_too_long(capfd, tmp_path, command):
     long = tmp_path / ("x" * 300)
     check_refused(in_process(capfd, command, export("llama", "onnx"), "-o", long, *options), 6, "GP501")
     check_refused(in_process(capfd, command, long, "-o", tmp_path / "out", *options), 3, "GP101")
-    assert contents(tmp_path) == {}
+    assert folder_contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize("below", [".", "dump"])
@@ -252,7 +254,7 @@ def test_models_dumped_into_a_folder_that_appears_at_the_end(capfd, tmp_path, be
     out = tmp_path / "out"
     arguments = ["run", export("llama", "onnx"), "-o", out, "-p", "to-openvino", "--dump", out / below]
     check_refused(in_process(capfd, *arguments), 2, "GP204")
-    assert contents(tmp_path) == {}
+    assert folder_contents(tmp_path) == {}
     out.mkdir()
     assert in_process(capfd, *arguments).code == 0
     assert (out / below / "01-to-openvino.xml").is_file()

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 from support.plugins import plugin_paths
 from support.report_schemas import assert_valid_junit, assert_valid_report, assert_valid_sarif
@@ -118,11 +118,11 @@ def test_what_is_up_to_date_is_left_alone(capfd, project):
         os.utime(file, (1, 1))
     configure(model("llama", "ov-stateless", "targets = ['cpu']", path=path))
     assert run(capfd)[1]["llama:cpu"]["state"] == "converted"
-    before = contents(Path("converted"))
+    before = folder_contents(Path("converted"))
     done = in_process(capfd, "ci")
     assert (done.code, done.err) == (0, "[1/1] llama:cpu up to date\n")
     assert done.out.startswith("llama:cpu  up to date  converted/llama/cpu\n\n1 cell: 1 up to date, in ")
-    assert contents(Path("converted")) == before
+    assert folder_contents(Path("converted")) == before
     xml = path / "openvino_model.xml"
     xml.write_text(xml.read_text().replace('name="Model', 'name="Other'))
     assert run(capfd)[1]["llama:cpu"]["state"] == "converted"
@@ -132,13 +132,13 @@ def test_what_is_up_to_date_is_left_alone(capfd, project):
 def test_results_that_would_change_are_kept(capfd, project):
     configure(LLAMA)
     assert run(capfd)[0] == 0
-    before = contents(Path("converted"))
+    before = folder_contents(Path("converted"))
     configure(model("llama", "ov-stateless", "pipelines = [{name = 'cpu', pipeline = 'fuse-attention'}]"))
     for _ in range(2):
         code, cells, _ = run(capfd, "--fail-on", "changed")
         assert (code, cells["llama:cpu"]["problems"][0]["rule"]) == (1, "GP603")
         assert (cells["llama:cpu"]["changed"], "-4 ReadValue" in cells["llama:cpu"]["changes"]) == (True, True)
-        assert contents(Path("converted")) == before
+        assert folder_contents(Path("converted")) == before
     assert run(capfd)[0] == 0
     assert run(capfd, "--fail-on", "changed")[0] == 0
 
@@ -248,7 +248,7 @@ def test_a_run_that_is_ended_goes_on_from_there(capfd, project, ending):
     try:
         assert [line.split()[1:3] for line in ended_cells(process, 2)] == [["a:p", "converted"], ["b:p", "converted"]]
         assert Path("pipe").read_text().isdecimal()
-        before = contents(Path("converted"))
+        before = folder_contents(Path("converted"))
         {
             "kill": process.kill,
             "kill all": lambda: os.killpg(process.pid, signal.SIGKILL),
@@ -273,7 +273,7 @@ def test_a_run_that_is_ended_goes_on_from_there(capfd, project, ending):
     os.remove("pipe")
     code, cells, _ = run(capfd)
     assert (code, [one["state"] for one in cells.values()]) == (0, ["up to date", "up to date", "converted"])
-    assert {name: one for name, one in contents(Path("converted")).items() if not name.startswith("c/")} == {
+    assert {name: one for name, one in folder_contents(Path("converted")).items() if not name.startswith("c/")} == {
         name: one for name, one in before.items() if not name.startswith("c/")
     }
     assert not [path for path in Path().rglob(".*") if "graphpass" in path.name]

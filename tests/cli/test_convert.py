@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 from support.plugins import plugin_paths
 from support.scale import scaled
@@ -55,7 +55,7 @@ def test_convert_twice_gives_the_same_bytes(capfd, tmp_path):
     for name in ("a", "b"):
         options = ["-o", tmp_path / name, "--target", "cpu", "--no-verify"]
         assert in_process(capfd, "convert", export("llama", "onnx"), *options).code == 0
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert folder_contents(tmp_path / "a") == folder_contents(tmp_path / "b")
 
 
 def test_quiet_prints_the_file_alone(capfd, tmp_path):
@@ -67,7 +67,7 @@ def test_quiet_prints_the_file_alone(capfd, tmp_path):
 
 def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
     shutil.copytree(export("llama", "onnx"), tmp_path / "model")
-    before = contents(tmp_path / "model")
+    before = folder_contents(tmp_path / "model")
     arguments = [
         "convert",
         tmp_path / "model" / "model.onnx",
@@ -78,7 +78,7 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
         "--no-verify",
     ]
     assert in_process(capfd, *arguments).code == 0
-    after = contents(tmp_path / "model")
+    after = folder_contents(tmp_path / "model")
     assert after.keys() - before.keys() == {"openvino_model.xml", "openvino_model.bin", "graphpass.json"}
     assert {name: after[name] for name in before} == before
 
@@ -125,15 +125,15 @@ def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, m
     (tmp_path / "out" / "openvino_model.xml").write_text("an older result")
     monkeypatch.setattr(Sample, "pipeline", lambda self, model: (Scale(factor=3.0),))
     arguments = ["convert", export("llama", "ov-stateless"), "-o", tmp_path / "out", "--target", "sample"]
-    before = contents(tmp_path / "out")
+    before = folder_contents(tmp_path / "out")
     done = in_process(capfd, *arguments)
     assert done.code == 1
     assert done.out == ""
     assert done.err.startswith("error: GP601: the result does not compute the same as the input")
     assert "first at sequence 0, the prefill, output logits[0, 0, 0]" in done.err
-    assert contents(tmp_path / "out") == before
+    assert folder_contents(tmp_path / "out") == before
     assert in_process(capfd, *arguments, "--verify-each").code == 5
-    assert contents(tmp_path / "out") == before
+    assert folder_contents(tmp_path / "out") == before
     assert in_process(capfd, *arguments, "--no-verify").code == 0
 
 
@@ -196,12 +196,12 @@ def test_a_result_that_would_not_be_fused_is_not_written(capfd, tmp_path):
 
 def test_weights_are_copied_unless_asked(capfd, tmp_path):
     shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
-    before = contents(tmp_path / "in")
+    before = folder_contents(tmp_path / "in")
     arguments = ["convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
     done = in_process(capfd, *arguments)
     assert done.code == 0
     assert "WARNING" not in done.out
-    assert contents(tmp_path / "in") == before
+    assert folder_contents(tmp_path / "in") == before
     for _ in range(2):  # the second time over a result that shares them already
         done = in_process(capfd, *arguments, "--weights", "share")
         assert done.code == 0

@@ -13,7 +13,7 @@ import openvino_genai
 import pytest
 from support.commands import in_process
 from support.decode import EXACT, compiled, fused_attention
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export, reference
 from support.sequence_to_sequence import Generator, encoder_input, merged
 
@@ -151,7 +151,7 @@ def test_reports_both_parts(capfd, tmp_path):
     assert f"to-openvino,compute-cross-caches{{source={source}/decoder_model.onnx}},change-precision" in done.out
     assert "contract  holds; confirmed: compiled on the CPU plugin" in done.out
     assert "verified  same: 3 sequences, 36 greedy steps, last_hidden_state, logits compared" in done.out
-    assert {"openvino_encoder_model.xml", "openvino_decoder_model.bin", "config.json"} <= contents(out).keys()
+    assert {"openvino_encoder_model.xml", "openvino_decoder_model.bin", "config.json"} <= folder_contents(out).keys()
     assert (tmp_path / "dump" / "encoder" / "01-to-openvino.xml").is_file()
     assert (tmp_path / "dump" / "decoder" / "01-to-openvino.xml").is_file()
 
@@ -161,7 +161,7 @@ def test_twice_gives_the_same_bytes(capfd, tmp_path):
     for name in ("a", "b"):
         options = ["-o", tmp_path / name, "--target", "cpu", "--no-verify"]
         assert in_process(capfd, "convert", export("whisper", "onnx"), *options).code == 0
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert folder_contents(tmp_path / "a") == folder_contents(tmp_path / "b")
 
 
 def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, monkeypatch):
@@ -261,14 +261,14 @@ def test_the_same_work_is_skipped_and_other_work_is_done(capfd, tmp_path, change
     (source / "tokenizer.json").write_bytes(b"{} ")
     first = _convert_if_changed(capfd, source, out, "--no-tokenizer")
     assert (first.code, first.err) == (0, "not up to date: there is no earlier result\n")
-    before = contents(out)
+    before = folder_contents(out)
     done = _convert_if_changed(capfd, source, out, "--no-tokenizer", "-q")
     names = [f"{out}/openvino_{part}_model.xml" for part in ("encoder", "decoder")]
     assert done == (0, "".join(f"{name}\n" for name in names), "")
     said = "is up to date: the same input, pipeline, options and versions; nothing was done"
     done = _convert_if_changed(capfd, source, out, "--no-tokenizer")
     assert done == (0, "".join(f"{name} {said}\n" for name in names), "")
-    assert contents(out) == before
+    assert folder_contents(out) == before
     for file in list(reasons)[:changed]:
         _edit(source / file)
         done = _convert_if_changed(capfd, source, out, "--no-tokenizer")
@@ -302,11 +302,11 @@ def test_one_file_of_both_decoders_is_read_once(capfd, tmp_path):
 
 def test_the_input_is_not_overwritten(capfd, tmp_path):
     shutil.copytree(export("t5", "ov-stateless"), tmp_path / "in")
-    before = contents(tmp_path / "in")
+    before = folder_contents(tmp_path / "in")
     done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "in", "--target", "cpu")
     assert done.code == 2
     assert done.err.startswith("error: GP203: ")
-    assert contents(tmp_path / "in") == before
+    assert folder_contents(tmp_path / "in") == before
 
 
 #: What a part alone is to `convert`: an encoder is a model of its own.

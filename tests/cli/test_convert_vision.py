@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.commands import in_process
 from support.decode import EXACT
-from support.embedded import cut_off
-from support.folders import contents
+from support.folders import folder_contents
+from support.input_embeddings import with_input_embeddings
 from support.loaded import exported
 from support.models import vision
 
@@ -57,7 +57,7 @@ def test_openvino_genai_generates_the_same(capfd: Any, tmp_path: Path, name: str
     told = json.loads(done.out)
     assert told["verification"]["passed"]
     assert [folder.rpartition("/")[2] for folder in told["graphs"]] == [f"{LANGUAGE_MODEL}.xml"]
-    before, after = contents(source), contents(out)
+    before, after = folder_contents(source), folder_contents(out)
     assert set(after) == {*before, "graphpass.json"}
     others = set(before) - {f"{LANGUAGE_MODEL}.xml", f"{LANGUAGE_MODEL}.bin"}
     assert all(after[file] == before[file] for file in others)
@@ -95,7 +95,7 @@ def test_what_stays_behind(capfd: Any, tmp_path: Path, source: Path) -> None:
     (source / "notes").mkdir()
     done = convert(capfd, source, tmp_path / "out", "--no-verify")
     assert f"{source / 'notes'} is a folder, and is not copied" in done.out
-    assert not {".cache", ".gitattributes", "notes"} & set(contents(tmp_path / "out"))
+    assert not {".cache", ".gitattributes", "notes"} & set(folder_contents(tmp_path / "out"))
 
 
 def test_one_part_alone(capfd: Any, tmp_path: Path, source: Path) -> None:
@@ -116,9 +116,9 @@ def test_two_language_models_are_refused(capfd: Any, tmp_path: Path, source: Pat
 
 
 def test_the_input_is_not_overwritten(capfd: Any, source: Path) -> None:
-    before = contents(source)
+    before = folder_contents(source)
     assert "GP203" in convert(capfd, source, source).err
-    assert contents(source) == before
+    assert folder_contents(source) == before
 
 
 class TestOnnx:
@@ -126,7 +126,7 @@ class TestOnnx:
     def folder(self, tmp_path: Path) -> Path:
         """A folder as transformers.js reads it: a decoder of embeddings, and a table of them."""
         folder = tmp_path / "onnx"
-        decoder, table = cut_off(exported("llama/onnx"))
+        decoder, table = with_input_embeddings(exported("llama/onnx"))
         graphpass.save(decoder, folder / "decoder_model_merged.onnx")
         ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])
         rows = helper.make_tensor_value_info("inputs_embeds", TensorProto.FLOAT, ["batch", "length", table.shape[1]])

@@ -9,9 +9,9 @@ from importlib import resources
 import jsonschema
 import pytest
 from support.commands import in_process
-from support.files import each_of, model_files
 from support.loaded import exported
 from support.models import export
+from support.quick_cases import model_files, quick_files
 
 import graphpass
 
@@ -189,7 +189,7 @@ def validator():
     return jsonschema.Draft202012Validator(schema)
 
 
-@pytest.mark.parametrize("path", each_of(model_files()))
+@pytest.mark.parametrize("path", quick_files(model_files()))
 def test_json_is_as_the_schema_says(path):
     model = exported(path)
     printed = json.loads(json.dumps(graphpass.inspect(model).to_json()))

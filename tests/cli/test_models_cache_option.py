@@ -9,7 +9,7 @@ import numpy
 import onnx
 import openvino
 from support.commands import in_process
-from support.memories import SIZE, VOCABULARY, memory
+from support.unknown_caches import SIZE, VOCABULARY, decoder_with_unknown_cache
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -33,7 +33,7 @@ def expected_logits(ids: numpy.ndarray, model: OnnxModel) -> numpy.ndarray:
 
 
 def test_convert_refuses_what_is_unknown(capfd, tmp_path):
-    source = saved(tmp_path / "in", memory())
+    source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 4
     assert done.err.startswith("error: GP315: ")
@@ -48,7 +48,7 @@ SAID = [word for name in TWO for word in ("--cache", f"{name}=kv,sequence=1")]
 
 
 def test_convert_with_a_declaration(capfd, tmp_path):
-    model = memory(names=TWO)
+    model = decoder_with_unknown_cache(names=TWO)
     source = saved(tmp_path / "in", model)
     out = tmp_path / "out"
     done = in_process(capfd, "convert", source, "-o", out, "--target", "cpu", *SAID)
@@ -70,7 +70,7 @@ def test_convert_with_a_declaration(capfd, tmp_path):
 
 
 def test_what_was_said_outlives_both_ways(capfd, tmp_path):
-    source = saved(tmp_path / "in", memory(names=TWO))
+    source = saved(tmp_path / "in", decoder_with_unknown_cache(names=TWO))
     stateful, stateless = tmp_path / "stateful.xml", tmp_path / "stateless.xml"
     pipeline = "to-openvino,make-stateful{beam-index=true}"
     assert in_process(capfd, "run", source, "-o", stateful, "-p", pipeline, *SAID).code == 0
@@ -80,14 +80,14 @@ def test_what_was_said_outlives_both_ways(capfd, tmp_path):
 
 
 def test_what_the_graph_contradicts(capfd, tmp_path):
-    source = saved(tmp_path / "in", memory())
+    source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "inspect", source, "--cache", "past=linear")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: GP219: cache past is said to be linear, but it grows along axis 1")
 
 
 def test_what_cannot_be_read(capfd, tmp_path):
-    source = saved(tmp_path / "in", memory())
+    source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "inspect", source, "--cache", "past=kv")
     assert done.code == 2
     assert done.err.startswith("error: GP218: 'past=kv' does not say what a cache is")

@@ -2,7 +2,7 @@ import shutil
 
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 
 from graphpass.io import load
@@ -51,9 +51,9 @@ def test_run_again_replaces_the_older_result_beside_the_input(capfd, tmp_path):
     shutil.copytree(export("llama", "onnx"), model)
     arguments = ["run", model / "model.onnx", "-o", model / "model.xml", "-p"]
     assert in_process(capfd, *arguments, "to-openvino").code == 0
-    before = contents(model)
+    before = folder_contents(model)
     assert in_process(capfd, *arguments, "to-openvino,make-stateful").code == 0
-    changed = {name for name, data in contents(model).items() if data != before[name]}
+    changed = {name for name, data in folder_contents(model).items() if data != before[name]}
     assert changed == {"model.xml", "model.bin", "model.xml.graphpass.json"}
 
 
@@ -91,7 +91,7 @@ def test_errors(capfd, tmp_path, text, code, words):
     assert done.code == code
     assert done.out == ""
     assert done.err.startswith(f"error: {words}")
-    assert contents(tmp_path) == {"out": None}
+    assert folder_contents(tmp_path) == {"out": None}
 
 
 def test_an_operator_that_openvino_writes_and_cannot_read(capfd, tmp_path):
@@ -99,7 +99,7 @@ def test_an_operator_that_openvino_writes_and_cannot_read(capfd, tmp_path):
     assert done.code == 6
     assert done.err.startswith("error: GP502: ")
     assert "\nhint: put lower-operators before to-openvino, as graphpass convert --target does\n" in done.err
-    assert contents(tmp_path) == {}
+    assert folder_contents(tmp_path) == {}
     lowered = ["-o", tmp_path / "out", "-p", "lower-operators,to-openvino", "-q"]
     assert in_process(capfd, "run", export("llama", "onnx-genai"), *lowered).code == 0
 
@@ -108,4 +108,4 @@ def test_a_file_name_that_does_not_fit_the_result(capfd, tmp_path):
     done = in_process(capfd, "run", export("llama", "onnx"), "-o", tmp_path / "out.onnx", "-p", "to-openvino")
     assert done.code == 2
     assert done.err.startswith("error: GP202: ")
-    assert contents(tmp_path) == {}
+    assert folder_contents(tmp_path) == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from edits.machine import Subject
 from edits.oracle import Recomputation
-from support.loaded import converted, exported, ran
+from support.loaded import converted, exported, run_once
 from support.models import fixtures
 
 import graphpass
@@ -53,7 +53,7 @@ def forms() -> list[tuple[str, str]]:
 def model(name: str, variant: str, passes: str = "") -> graphpass.Model:
     """One form of a model, after some passes; ``converted`` is what graphpass makes of ONNX for the CPU."""
     if passes:
-        return ran(model(name, variant), passes).model
+        return run_once(model(name, variant), passes).model
     return converted(exported(f"{name}/onnx")).model if variant == "converted" else exported(f"{name}/{variant}")
 
 

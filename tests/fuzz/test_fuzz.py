@@ -13,8 +13,8 @@ import pytest
 from fuzz import read_files
 from fuzz.mutations import MUTATIONS, damaged_bytes
 from hypothesis import HealthCheck, given, settings, strategies as st
-from support.files import model_files
 from support.models import fixtures
+from support.quick_cases import model_files
 
 FILES = [file for file in model_files() if (fixtures() / file).stat().st_size < 1_500_000]
 EXAMPLES = int(os.environ.get("GRAPHPASS_FUZZ_EXAMPLES", "150"))

@@ -15,8 +15,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from support.files import model_files
 from support.models import fixtures
+from support.quick_cases import model_files
 
 import graphpass
 from graphpass.analysis.caches.masks import find_masks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, strategies as some
-from support.memories import memory
 from support.models import export
+from support.unknown_caches import decoder_with_unknown_cache
 
 import graphpass
 from graphpass.errors import ReadError, UsageError
@@ -81,7 +81,7 @@ def test_a_model_keeps_what_was_said(source, tmp_path):
 
 
 def test_what_is_said_twice_is_replaced():
-    model = memory()
+    model = decoder_with_unknown_cache()
     model.declare([Declaration("past", "linear")])
     model.declare([Declaration("past", "kv", axes=Axes(sequence=1))])
     assert [one.kind for one in model.declarations] == ["kv"]

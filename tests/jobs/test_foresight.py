@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 
 from graphpass.engine.manager import PassManager
@@ -81,19 +81,21 @@ def for_ort(tmp_path, capfd):
 
 
 def test_another_target_is_refused(capfd, for_ort, monkeypatch):
-    before = contents(for_ort)
+    before = folder_contents(for_ort)
     monkeypatch.setattr(PassManager, "run", lambda *_: pytest.fail("a pass ran"))
     done = convert(capfd, export("llama", "onnx"), for_ort)
     assert done.code == 2
     assert done.err.startswith(f"error: GP238: {for_ort} holds another result, model.onnx; ")
     assert "--replace" in done.err
-    assert contents(for_ort) == before
+    assert folder_contents(for_ort) == before
 
 
 def test_another_target_replaces_the_result(capfd, for_ort, tmp_path):
     assert convert(capfd, export("llama", "onnx"), for_ort, "--replace").code == 0
     assert convert(capfd, export("llama", "onnx"), tmp_path / "fresh").code == 0
-    assert contents(for_ort) == contents(tmp_path / "fresh") | {"notes.txt": contents(for_ort)["notes.txt"]}
+    assert folder_contents(for_ort) == folder_contents(tmp_path / "fresh") | {
+        "notes.txt": folder_contents(for_ort)["notes.txt"]
+    }
     assert in_process(capfd, "inspect", for_ort).code == 0
 
 
@@ -106,8 +108,8 @@ def test_files_that_the_same_target_no_longer_writes_go(capfd, tmp_path):
 
 
 def test_the_input_is_never_replaced(capfd, for_ort, monkeypatch):
-    before = contents(for_ort)
+    before = folder_contents(for_ort)
     monkeypatch.setattr(PassManager, "run", lambda *_: pytest.fail("a pass ran"))
     done = convert(capfd, for_ort, for_ort, "--replace")
     assert (done.code, done.err.split(":")[1]) == (2, " GP203")
-    assert contents(for_ort) == before
+    assert folder_contents(for_ort) == before

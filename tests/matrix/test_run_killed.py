@@ -24,7 +24,7 @@ import pytest
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 from support.report_schemas import assert_valid_report
 
@@ -78,7 +78,7 @@ class Project:
         """The files of each cell, without those that hold times."""
         place = self.folder / "project" / "converted" / "m"
         return {
-            cell.name: {name: text for name, text in contents(cell).items() if name not in TIMED}
+            cell.name: {name: text for name, text in folder_contents(cell).items() if name not in TIMED}
             for cell in (sorted(place.iterdir()) if place.exists() else ())
             if cell.is_dir() and not cell.name.startswith(".") and (cell / "graphpass.json").exists()
         }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 from support.scale import scaled
 
@@ -36,13 +36,13 @@ def test_a_cell_is_converted_once(tmp_path):
     manifest = json.loads((tmp_path / "out" / "graphpass.json").read_text())
     assert manifest["options"]["proof"]["allow"] == ["/guard/Equal"]
     assert json.loads((tmp_path / "out" / RESULT_FILE).read_text())["cell"]["id"] == "m:cpu"
-    before = contents(tmp_path / "out")
+    before = folder_contents(tmp_path / "out")
     (picture,) = pictures_of(cell)
     assert [group["layers"] for group in picture["groups"]] == [[], [0, 1], []]
     second = run_cell(cell)
     assert (second.state, second.changed, second.problems) == ("up to date", False, first.problems)
     assert second.outcome == json.loads(json.dumps(first.outcome))
-    assert contents(tmp_path / "out") == before
+    assert folder_contents(tmp_path / "out") == before
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from openvino import opset13 as ops
 from openvino.op.util import Variable, VariableInfo
 from support import layout_forms, operator_forms
 from support.cache_graphs import TinyDecoder
-from support.files import each_of, model_files
 from support.loaded import exported
+from support.quick_cases import model_files, quick_files
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -21,7 +21,7 @@ RULES = {
 RULES["other"] = ("no cache:", *RULES["linear"])
 
 
-@pytest.mark.parametrize("path", each_of(model_files()))
+@pytest.mark.parametrize("path", quick_files(model_files()))
 def test_the_rule_that_holds_is_that_of_the_inventory(path):
     model = exported(path)
     inventory = graphpass.analyze_caches(model)

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from support.files import each_of, model_files
 from support.loaded import exported
 from support.models import export, fixtures
+from support.quick_cases import model_files, quick_files
 
 import graphpass
 from graphpass.reports.diff import diff_models
@@ -23,7 +23,7 @@ def page(model, title="a model"):
     return render(model, graphpass.analyze_caches(model), title)
 
 
-@pytest.mark.parametrize("file", each_of(model_files()))
+@pytest.mark.parametrize("file", quick_files(model_files()))
 def test_tells_everything_of_every_export(file):
     model = exported(file)
     inventory = graphpass.analyze_caches(model)

@@ -6,9 +6,9 @@ import json
 from itertools import pairwise
 
 import pytest
-from support.files import each_of, model_files
 from support.loaded import exported
 from support.models import export
+from support.quick_cases import model_files, quick_files
 from support.scale import scaled
 
 import graphpass
@@ -43,7 +43,7 @@ def check(picture):
 
 
 @pytest.mark.sampled(20)
-@pytest.mark.parametrize("file", each_of(model_files()))
+@pytest.mark.parametrize("file", quick_files(model_files()))
 def test_a_picture_holds_every_operator_once(file):
     model = exported(file)
     picture = picture_of(["a model"], model)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from storage import killed_writers
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 
 from graphpass.errors import ReadError, WriteError
@@ -42,12 +42,12 @@ def attempts(
     shutil.copytree(export("llama", variant), tmp_path / "in")
     (tmp_path / "work").mkdir()
     program = [sys.executable, killed_writers.__file__, load(tmp_path / "in").path, tmp_path / "work"]
-    before = contents(tmp_path / "in")
+    before = folder_contents(tmp_path / "in")
     done = subprocess.run(
         [*program, policy, str(stride), str(error), links], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "in") == before
+    assert folder_contents(tmp_path / "in") == before
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
@@ -100,7 +100,7 @@ def test_one_of_two_writers_wins(tmp_path):
             (late / "model.bin").write_text("late")
             with staging(out) as early:
                 (early / "model.bin").write_text("early")
-        assert contents(out) == {"model.bin": b"early"}
+        assert folder_contents(out) == {"model.bin": b"early"}
     assert {path.name for path in tmp_path.iterdir()} == {"True", "False"}
 
 
@@ -109,7 +109,7 @@ def test_two_writers_of_other_files(tmp_path):
         (one / "one.xml").write_text("one")
         with staging(tmp_path) as two:
             (two / "two.xml").write_text("two")
-    assert contents(tmp_path) == {"one.xml": b"one", "two.xml": b"two"}
+    assert folder_contents(tmp_path) == {"one.xml": b"one", "two.xml": b"two"}
 
 
 def test_a_living_writer_s_files_are_left_alone(tmp_path):
@@ -117,7 +117,7 @@ def test_a_living_writer_s_files_are_left_alone(tmp_path):
         (one / "model.bin").write_text("one")
         with staging(tmp_path / "other") as two:
             (two / "model.bin").write_text("two")
-        assert contents(one) == {"model.bin": b"one"}
+        assert folder_contents(one) == {"model.bin": b"one"}
     assert (tmp_path / "out" / "model.bin").read_text() == "one"
 
 
@@ -190,7 +190,7 @@ def test_a_read_only_folder(variant):
             os._exit(10 if "GP501" in str(error) and "Permission denied" in str(error) else 11)
         os._exit(12)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
-    assert contents(out) == {}
+    assert folder_contents(out) == {}
     shutil.rmtree(folder)
 
 
@@ -210,9 +210,9 @@ def test_a_full_disk(tmp_path, variant, limit):
         (disk / graph).write_text("old")
         with pytest.raises(WriteError, match=r"GP501: "):
             write_model(model, disk / graph, limit)
-        assert contents(disk) == {graph: b"old"}
+        assert folder_contents(disk) == {graph: b"old"}
         with pytest.raises(WriteError, match=r"GP501: "):
             write_model(model, disk / "new" / graph, limit)
-        assert contents(disk) == {graph: b"old"}
+        assert folder_contents(disk) == {graph: b"old"}
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -24,7 +24,7 @@ OPERATOR_MASKS = {
 }
 
 
-def with_operator(masked: str) -> OnnxModel:
+def decoder_with_attention_operator(masked: str) -> OnnxModel:
     """One layer whose attention is ONNX's operator, with past and present."""
     inputs, nodes, mask = OPERATOR_MASKS[masked]
     numbers = numpy.random.default_rng(2)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def weighs_by_first_columns() -> OpenVINOModel:
+def hybrid_masked_by_first_columns() -> OpenVINOModel:
     """granitemoehybrid; several tokens take the mask's first columns, and one token none."""
     model = openvino_model("granitemoehybrid")
     rewriter, mask = model.rewriter(), model.graph.parameters["attention_mask"]

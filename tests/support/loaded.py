@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
-from graphpass.engine.pipeline import parse, parse_target
+from graphpass.engine.pipeline import parse_target
 from graphpass.io import find_model, load
 from support.models import fixtures
+from support.pipelines import sequence_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ def exported(place: str) -> Model:
 
 @functools.cache
 def _loaded(file: Path) -> Model:
-    return _noted(load(file), str(file))
+    return _shared_model(load(file), str(file))
 
 
 def onnx_model(name: str, variant: str = "onnx") -> OnnxModel:
@@ -48,27 +49,27 @@ def openvino_model(name: str, variant: str = "ov-stateful") -> OpenVINOModel:
     return model
 
 
-def ran(model: Model, *steps: Pass[Any] | str) -> PipelineResult:
-    """Run passes, some perhaps as the text of a pipeline; the same ones on the same shared model run once."""
-    return _ran(model, tuple(one for step in steps for one in (parse(step) if isinstance(step, str) else (step,))))
+def run_once(model: Model, *steps: Pass[Any] | str) -> PipelineResult:
+    """Run passes or the text of pipelines; the same ones on the same shared model run once."""
+    return _run_once(model, sequence_of(*steps))
 
 
-def made(model: Model, *steps: Pass[Any] | str) -> OpenVINOModel:
+def openvino_after(model: Model, *steps: Pass[Any] | str) -> OpenVINOModel:
     """Run passes that end with a model for OpenVINO."""
-    result = ran(model, *steps).model
+    result = run_once(model, *steps).model
     assert isinstance(result, OpenVINOModel)
     return result
 
 
 def converted(model: Model, target: str = "cpu") -> PipelineResult:
     """Run a target's pipeline; targets with equal pipelines share the result."""
-    return _ran(model, tuple(parse_target(target).pipeline(model)))
+    return _run_once(model, tuple(parse_target(target).pipeline(model)))
 
 
 @functools.lru_cache(256)
-def _ran(model: Model, passes: tuple[Pass[Any], ...]) -> PipelineResult:
+def _run_once(model: Model, passes: tuple[Pass[Any], ...]) -> PipelineResult:
     result = PassManager(passes).run(model)
-    _noted(result.model, f"{model.path} after {', '.join(step.name for step in passes)}")
+    _shared_model(result.model, f"{model.path} after {', '.join(step.name for step in passes)}")
     return result
 
 
@@ -76,7 +77,7 @@ def _ran(model: Model, passes: tuple[Pass[Any], ...]) -> PipelineResult:
 _shared: weakref.WeakKeyDictionary[Model, tuple[str, int]] = weakref.WeakKeyDictionary()
 
 
-def _noted(model: Model, what: str) -> Model:
+def _shared_model(model: Model, what: str) -> Model:
     _shared[model] = what, _size(model)
     return model
 
@@ -85,8 +86,8 @@ def _size(model: Model) -> int:
     return model.proto.ByteSize() if isinstance(model, OnnxModel) else len(model.ov_model.get_ops())
 
 
-def edited_all_the_same() -> list[str]:
-    """Name the shared models that are not as they were made."""
+def edited_shared_models() -> list[str]:
+    """Return the names of shared models that a test edited."""
     return [what for model, (what, size) in _shared.items() if _size(model) != size]
 
 

@@ -1,15 +1,57 @@
-"""Tests that compiled models generate what PyTorch does."""
+"""Generation by sessions and by compiled models, against the tokens that PyTorch chose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy
 import openvino
 
+from graphpass.runtime import open_session
 from support.decode import greedy
 from support.models import reference
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from graphpass.ir.model import Model
+
+
+class DecodesGreedily(Protocol):
+    """A session that takes one step after another."""
+
+    def step(self, ids: list[int]) -> NDArray[Any]:
+        """The logits of the next tokens, [1, 1, vocabulary]."""
+
+
+def generates_reference_tokens(model: Model, name: str, *, one_by_one: bool = False) -> bool:
+    """Return whether ``model`` continues the prompt of export ``name`` as PyTorch did; see `generates`."""
+    return generates(model, reference(name), one_by_one=one_by_one)
+
+
+def generates(model: Model, expected: Mapping[str, list[int]], *, one_by_one: bool = False) -> bool:
+    """Return whether ``model`` continues a prompt as PyTorch did.
+
+    Args:
+        model: What to run.
+        expected: PyTorch's ``prompt_ids`` and ``greedy_ids``.
+        one_by_one: Feed the prompt one token a step, too: OpenVINO's own prefill of mamba is inexact.
+    """
+    prompt = expected["prompt_ids"]
+    session = open_session(model)
+    logits = session.prefill(prompt[:1] if one_by_one else prompt)
+    for token in prompt[1:] if one_by_one else []:
+        logits = session.step([token])
+    return greedy_tokens(session, logits, len(expected["greedy_ids"])) == list(expected["greedy_ids"])
+
+
+def greedy_tokens(session: DecodesGreedily, logits: NDArray[Any], count: int) -> list[int]:
+    """``count`` tokens, each the likeliest, from those of the prompt's ``logits`` on."""
+    chosen = [int(logits[0, -1].argmax())]
+    while len(chosen) < count:
+        chosen.append(int(session.step([chosen[-1]])[0, -1].argmax()))
+    return chosen
 
 
 class GeneratesAsPyTorch:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.files import model_files
 from support.loaded import converted, exported
-from support.thinned import thinned
+from support.quick_cases import model_files, quick_subset
 
 import graphpass
 from graphpass.errors import UnsupportedError
@@ -24,7 +23,9 @@ TARGETS = ("cpu", "paged")
 def crossed(files: list[str]) -> list[object]:
     """All files with both targets; quick are each model with one of the two, and each variant with both."""
     cases = [(file, target) for file in files for target in TARGETS]
-    return thinned(cases, lambda file, target: file.split("/")[0], lambda file, target: (file.split("/")[1], target))
+    return quick_subset(
+        cases, lambda file, target: file.split("/")[0], lambda file, target: (file.split("/")[1], target)
+    )
 
 
 def converted_model(file: str, target: str) -> graphpass.Model:

@@ -6,8 +6,8 @@ import numpy
 import openvino
 import openvino_genai
 import pytest
-from support.files import model_files
 from support.models import export, fixtures, reference
+from support.quick_cases import model_files
 
 import graphpass
 from graphpass.targets.consumers import view_caches

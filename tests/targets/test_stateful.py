@@ -1,6 +1,6 @@
 import numpy
 import pytest
-from support.loaded import exported, made
+from support.loaded import exported, openvino_after
 from support.models import export, reference
 
 from graphpass.analysis.lengths.past_order import past_order
@@ -47,7 +47,7 @@ def test_reorder_comes_behind_the_variables_and_only_when_asked_for():
 def test_windows_leave_hidden_positions_alone(name, target):
     """So a session takes no entries out of the caches when drafts are rejected."""
     model = exported(f"{name}/onnx")
-    result = made(model, *target.pipeline(model))
+    result = openvino_after(model, *target.pipeline(model))
     assert past_order(result) == "order"
     session = open_session(result)
     session.prefill(reference(name)["prompt_ids"])
@@ -111,8 +111,8 @@ def test_positions_are_exposed_where_padding_is_masked():
 
 def test_a_gpu_can_reorder_slots():
     model = load(export("llama", "onnx"))
-    made = PassManager(GPU(cache="reorder").pipeline(model)).run(model).model
-    names = {port.name for port in made.inputs}
+    result = PassManager(GPU(cache="reorder").pipeline(model)).run(model).model
+    names = {port.name for port in result.inputs}
     assert {"src_idx", "dst_idx"} <= names
     assert "beam_idx" not in names
 
@@ -156,7 +156,7 @@ def test_an_npu_takes_no_inputs_that_edit_caches(name, step, added):
 
 class TestOptions:
     @pytest.mark.parametrize(
-        ("text", "made"),
+        ("text", "target"),
         [
             ("gpu", GPU()),
             ("gpu{cache=reorder}", GPU(cache="reorder")),
@@ -165,9 +165,9 @@ class TestOptions:
             ("ort{cache=reorder}", ORT(cache="reorder")),
         ],
     )
-    def test_as_of_a_pass(self, text, made):
-        assert parse_target(text) == made
-        assert parse_target(format_target(made)) == made
+    def test_as_of_a_pass(self, text, target):
+        assert parse_target(text) == target
+        assert parse_target(format_target(target)) == target
 
     @pytest.mark.parametrize(
         ("text", "error"),

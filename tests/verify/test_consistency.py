@@ -8,7 +8,7 @@ import openvino
 import pytest
 from openvino import opset13 as ops
 from support.commands import in_process
-from support.first_columns import weighs_by_first_columns
+from support.first_columns import hybrid_masked_by_first_columns
 from support.loaded import exported
 from support.models import steps
 
@@ -45,7 +45,7 @@ def test_references_that_contradict_themselves_are_named(place, warned):
 
 @pytest.mark.slow
 def test_a_reference_that_misreads_padded_pasts_is_named():
-    model = weighs_by_first_columns()
+    model = hybrid_masked_by_first_columns()
     found = compare(model, model, steps=1, examine=True)
     assert found.passed
     (warning,) = found.warnings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.embedded import cut_off
+from support.input_embeddings import with_input_embeddings
 from support.loaded import exported
 from support.models import vision
 
@@ -60,7 +60,7 @@ def test_embeddings_are_the_folders_own_if_it_has_them() -> None:
 
 @pytest.mark.slow
 def test_embeddings_come_from_a_seed_otherwise() -> None:
-    model, _ = cut_off(exported("llama/onnx"))
+    model, _ = with_input_embeddings(exported("llama/onnx"))
     assert find_text_embeddings(model) is None
     assert compare(model, model.clone(), steps=2, edits=True).passed
     embed = seeded_embeddings(8)

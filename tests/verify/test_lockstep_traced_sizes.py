@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import onnx
 from onnx import helper
-from support.loaded import onnx_model, ran
+from support.loaded import onnx_model, run_once
 
 from graphpass.engine.split import Split
 from graphpass.verify import compare
@@ -78,7 +78,8 @@ def test_few_tokens_are_proven_and_longer_prompts_reported():
 def test_a_pair_is_compared_with_a_model_of_few_tokens_in_chunks():
     split = Split(24, 8, 40)
     prefill, decode = (
-        ran(onnx_model("llama"), f"make-static{{{sizes}}}").model for sizes in ("length=8,past=24", "length=1,past=40")
+        run_once(onnx_model("llama"), f"make-static{{{sizes}}}").model
+        for sizes in ("length=8,past=24", "length=1,past=40")
     )
     found = compare_pair(traced_with_eight_tokens(), prefill, decode, split)
     assert found.passed

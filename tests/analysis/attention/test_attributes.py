@@ -12,10 +12,10 @@ from analysis.attention.plain_attention import F32, PlainAttention, number
 from openvino import opset13 as ops
 from support import layout_forms
 from support.cache_graphs import Renaming, TinyDecoder, renamed, shuffled
-from support.files import each_of, model_files
 from support.layout_forms import WINDOW
 from support.loaded import converted, exported
 from support.models import fixtures
+from support.quick_cases import model_files, quick_files
 
 import graphpass
 from graphpass.analysis.attention.attributes import attention_details
@@ -110,7 +110,7 @@ def test_config_says_the_same(path):
         assert block.window_in == ("mask" if block.window else None)
 
 
-@pytest.mark.parametrize("path", each_of(path for path, found in GOLDEN["models"].items() if found))
+@pytest.mark.parametrize("path", quick_files(path for path, found in GOLDEN["models"].items() if found))
 def test_under_random_names_in_random_order(path):
     changed = shuffled(renamed(exported(path), Renaming(seed=len(path))), seed=3)
     found = graphpass.analyze_caches(changed).attention

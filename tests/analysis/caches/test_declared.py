@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.memories import memory
 from support.models import export
+from support.unknown_caches import decoder_with_unknown_cache
 
 import graphpass
 from graphpass.errors import UsageError
@@ -19,7 +19,7 @@ def declared(model, *texts):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_history_that_no_attention_reads(axis):
-    model = memory(axis)
+    model = decoder_with_unknown_cache(axis)
     (cache,) = graphpass.analyze_caches(model).caches
     assert (cache.kind, cache.layer) == ("unknown", None)
     inventory = declared(model, f"past=kv,sequence={axis}")
@@ -30,12 +30,12 @@ def test_a_history_that_no_attention_reads(axis):
 
 
 def test_roles_and_axes_are_taken_over():
-    (cache,) = declared(memory(), "past=kv,sequence=1,batch=0,head_dim=2,role=key").caches
+    (cache,) = declared(decoder_with_unknown_cache(), "past=kv,sequence=1,batch=0,head_dim=2,role=key").caches
     assert (cache.role, cache.axes) == ("key", Axes(batch=0, sequence=1, head_dim=2))
 
 
 def test_of_a_size_that_an_input_chooses():
-    model = memory(keep="chosen")
+    model = decoder_with_unknown_cache(keep="chosen")
     assert graphpass.analyze_caches(model).caches[0].kind == "unknown"
     (cache,) = declared(model, "past=kv,sequence=1").caches
     assert cache.kind == "kv"
@@ -53,7 +53,7 @@ def test_of_a_size_that_an_input_chooses():
 )
 def test_what_the_graph_contradicts(keep, text, against):
     with pytest.raises(UsageError, match="GP219") as error:
-        declared(memory(keep=keep), text)
+        declared(decoder_with_unknown_cache(keep=keep), text)
     assert error.value.message.endswith(against)
 
 
@@ -70,11 +70,11 @@ def test_what_the_graph_knows_otherwise():
 
 def test_a_tensor_that_nothing_carries():
     with pytest.raises(UsageError, match="GP217") as error:
-        declared(memory(), "passed=kv,sequence=1")
+        declared(decoder_with_unknown_cache(), "passed=kv,sequence=1")
     assert "the model carries past" in str(error.value)
 
 
 def test_a_state_that_keeps_its_size_is_no_kv_cache():
     """Its kind is known, so that it needs no declaration, and takes no wrong one."""
     with pytest.raises(UsageError, match="it is linear"):
-        declared(memory(keep="same"), "past=kv,sequence=1")
+        declared(decoder_with_unknown_cache(keep="same"), "past=kv,sequence=1")

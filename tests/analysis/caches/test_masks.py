@@ -8,9 +8,9 @@ import numpy
 import onnx
 import pytest
 from golden import masks
-from support.files import model_files
 from support.loaded import exported
 from support.models import dynamo, fixtures, hybrids, steps, vision
+from support.quick_cases import model_files
 
 import graphpass
 from graphpass.analysis.caches.masks import find_masks

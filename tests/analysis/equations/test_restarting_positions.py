@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 
 import graphpass
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
@@ -30,23 +30,23 @@ def restarting() -> graphpass.Model:
 def test_rotation_stays_outside_of_attention() -> None:
     read = list(restarting().analysis(find_grouped_queries).values())
     assert all(isinstance(group, GroupedQuery) and group.rotations is None for group in read)
-    result = ran(restarting(), "fuse-functions,fuse-group-query-attention").model
+    result = run_once(restarting(), "fuse-functions,fuse-group-query-attention").model
     assert any(result.graph.of_op("GroupQueryAttention"))
     assert compare(restarting(), result, steps=3).passed
 
 
 def test_angles_stay_computed() -> None:
-    record = ran(restarting(), "tabulate-angles{positions=41}").records[-1].result
+    record = run_once(restarting(), "tabulate-angles{positions=41}").records[-1].result
     assert not record.changed
 
 
 def test_prompts_in_chunks_are_refused() -> None:
     passes = "make-static{length=8,past=32}"
     with pytest.raises(graphpass.UnsupportedError, match="count from the first token of each step") as caught:
-        ran(restarting(), passes)
+        run_once(restarting(), passes)
     assert caught.value.id == "GP392"
-    assert ran(restarting(), "make-static{length=1,past=32}").records[-1].result.changed
-    assert ran(exported("llama/onnx"), passes).records[-1].result.changed
+    assert run_once(restarting(), "make-static{length=1,past=32}").records[-1].result.changed
+    assert run_once(exported("llama/onnx"), passes).records[-1].result.changed
 
 
 def test_positions_of_the_cache_are_not_proven_equal() -> None:

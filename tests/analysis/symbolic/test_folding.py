@@ -8,7 +8,7 @@ import openvino
 import pytest
 from hypothesis import given, settings, strategies as st
 from openvino import opset13 as ops, opset15
-from support.folded import fold, upstream
+from support.constant_outputs import constant_of, graph_upstream
 
 from graphpass.analysis.symbolic import folding
 from graphpass.analysis.symbolic.folding import LIMIT, fold_cuts, fold_elements, fold_scalar
@@ -34,7 +34,7 @@ def one(value: int) -> openvino.Node:
 def test_head_size():
     size = ops.gather(ops.shape_of(tensor(-1, 4, -1, 16)), one(-1), one(0))
     scale = ops.divide(ops.constant(1.0, dtype=F32), ops.sqrt(ops.convert(size, "f32")))
-    value = fold(scale.output(0))
+    value = constant_of(scale.output(0))
     assert value is not None
     assert value.shape == ()
     assert value.item() == 0.25
@@ -43,7 +43,7 @@ def test_head_size():
 def test_scalars_keep_their_shape():
     picked = ops.gather(ops.shape_of(tensor(3, 5)), one(1), one(0))
     for node, shape in ((picked, ()), (ops.unsqueeze(picked, ints(0)), (1,)), (ops.unsqueeze(picked, one(0)), (1,))):
-        value = fold(node.output(0))
+        value = constant_of(node.output(0))
         assert value is not None
         assert value.shape == shape
         assert value.reshape(-1)[0] == 5
@@ -62,7 +62,7 @@ def test_quotients_of_torch():
     for number, quotient in ((-7, -2), (-8, -2), (0, 0), (7, 1)):
         dividend = ops.add(divisor, one(number - 4))
         signs = ops.not_equal(ops.sign(dividend), ops.sign(divisor))
-        value = fold(ops.select(signs, one(-2 if number < 0 else 0), one(quotient)).output(0))
+        value = constant_of(ops.select(signs, one(-2 if number < 0 else 0), one(quotient)).output(0))
         assert value is not None
         assert value.item() == quotient
 
@@ -81,7 +81,7 @@ def test_quotients_of_torch():
     ],
 )
 def test_unknown_dimensions_may_be_dropped(build, value):
-    found = fold(build(ops.shape_of(tensor(-1, 4, -1, 16))).output(0))
+    found = constant_of(build(ops.shape_of(tensor(-1, 4, -1, 16))).output(0))
     assert found is not None
     assert found.tolist() == value
 
@@ -101,12 +101,12 @@ def test_unknown_dimensions_may_be_dropped(build, value):
     ],
 )
 def test_unknown_dimensions_are_never_computed_with(build):
-    assert fold(build(ops.shape_of(tensor(-1, 4, -1, 16))).output(0)) is None
+    assert constant_of(build(ops.shape_of(tensor(-1, 4, -1, 16))).output(0)) is None
 
 
 def test_bounded_dimensions_are_unknown():
     parameter = ops.parameter(openvino.PartialShape([openvino.Dimension(2, 9), 4]), numpy.float32)
-    assert fold(ops.gather(ops.shape_of(parameter), ints(0), one(0)).output(0)) is None
+    assert constant_of(ops.gather(ops.shape_of(parameter), ints(0), one(0)).output(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ def test_bounded_dimensions_are_unknown():
     ids=lambda node: node.get_type_name(),
 )
 def test_not_folded(node):
-    assert fold(node.output(0)) is None
+    assert constant_of(node.output(0)) is None
 
 
 def test_split():
     split = ops.variadic_split(ints(1, 2, 3), one(0), ints(1, 2))
-    assert [fold(output).tolist() for output in split.outputs()] == [[1], [2, 3]]
+    assert [constant_of(output).tolist() for output in split.outputs()] == [[1], [2, 3]]
 
 
 def test_a_long_chain_is_folded_without_recursion_and_once():
     node = ints(1)
     for _ in range(2000):
         node = ops.maximum(node, node)
-    assert fold(ops.minimum(node, ints(7)).output(0)) is not None
+    assert constant_of(ops.minimum(node, ints(7)).output(0)) is not None
 
 
 def test_bf16_is_read_as_what_it_is():
@@ -146,7 +146,7 @@ def test_bf16_is_read_as_what_it_is():
         (lambda: ops.convert(ops.constant(1.5, dtype=F32), "bf16"), 1.5),
         (lambda: ops.divide(*(ops.constant(number, dtype=openvino.Type.bf16) for number in (1.0, 4.0))), 0.25),
     ):
-        found = fold(make().output(0))
+        found = constant_of(make().output(0))
         assert found is not None
         assert found.item() == value
 
@@ -155,29 +155,29 @@ def test_bf16_is_read_as_what_it_is():
 def test_numbers_are_rounded_to_their_own_type(kind):
     third = ops.divide(*(ops.constant(number, dtype=getattr(openvino.Type, kind)) for number in (1.0, 3.0)))
     rounded = numpy.float16(1 / 3) if kind == "f16" else 0.333984375
-    assert fold(third.output(0)).item() == rounded
+    assert constant_of(third.output(0)).item() == rounded
 
 
 def test_a_broadcast_is_a_view_with_which_nothing_is_computed():
     whole = ops.broadcast(ops.constant(numpy.float32(2)), ints(1000, 1000, 1000))
-    found = fold(whole.output(0))
+    found = constant_of(whole.output(0))
     assert found.shape == (1000, 1000, 1000)
     assert found.base is not None
-    assert fold(ops.add(whole, whole).output(0)) is None
+    assert constant_of(ops.add(whole, whole).output(0)) is None
     numbers = ops.constant(numpy.ones(LIMIT, numpy.float32))
     square = [ops.reshape(numbers, ints(*shape), False) for shape in ((1, -1), (-1, 1))]
-    assert fold(ops.multiply(*square).output(0)) is None
+    assert constant_of(ops.multiply(*square).output(0)) is None
 
 
 def test_elements_of_copies_to_an_unknown_shape():
     copies = ops.broadcast(ops.constant(numpy.float32([3])), ops.shape_of(tensor(-1, 4)))
-    graph, value = upstream(ops.convert(copies, "f16").output(0))
+    graph, value = graph_upstream(ops.convert(copies, "f16").output(0))
     assert (folding.fold(graph, value), fold_elements(graph, value).tolist()) == (None, [3])
 
 
 def test_whole_numbers_are_divided_as_the_dialect_does():
     for first, second, found in ((7, 2, 3), (6, 3, 2), (-7, 2, -4), (7, 0, None)):
-        quotient = fold(ops.divide(ints(first), ints(second)).output(0))
+        quotient = constant_of(ops.divide(ints(first), ints(second)).output(0))
         assert (None if quotient is None else quotient.tolist()) == (None if found is None else [found])
 
 
@@ -185,12 +185,12 @@ def test_a_constant_beside_what_is_not_known_is_not_read():
     def read(node):
         raise AssertionError(node.name)
 
-    graph, value = upstream(ops.multiply(ints(2), ops.convert(tensor(1), "i64")).output(0))
+    graph, value = graph_upstream(ops.multiply(ints(2), ops.convert(tensor(1), "i64")).output(0))
     assert fold_scalar(Graph(graph.nodes, read, graph.spelling), value) is None
 
 
 def _cuts(node: openvino.Node) -> list[tuple[object, ...]]:
-    graph, value = upstream(node.output(0))
+    graph, value = graph_upstream(node.output(0))
     return [
         (cut.axis, cut.start, cut.stop, cut.step, cut.keeps_axis) for cut in fold_cuts(graph, graph.producer(value))
     ]
@@ -292,7 +292,7 @@ def _program(dims: list[int], steps) -> tuple[openvino.Node, openvino.Node]:
 def test_folds_to_what_inference_gives_for_any_shape(program, sizes):
     dims, steps = program
     parameter, result = _program(dims, steps)
-    folded = fold(result.output(0))
+    folded = constant_of(result.output(0))
     model = openvino.Model([ops.result(result)], [parameter])
     compiled = openvino.compile_model(model, "CPU")
     found = []
@@ -308,13 +308,13 @@ def test_folds_to_what_inference_gives_for_any_shape(program, sizes):
 
 @pytest.mark.parametrize(("bounds", "found"), [((2, 9, 3), [2, 5, 8]), ((3, 0, -1), [3, 2, 1]), ((4, 4, 1), [])])
 def test_ranges(bounds, found):
-    made = fold(ops.range(*[one(bound) for bound in bounds], "i32").output(0))
+    made = constant_of(ops.range(*[one(bound) for bound in bounds], "i32").output(0))
     assert made is not None
     assert (made.tolist(), made.dtype) == (found, numpy.int32)
 
 
 def test_a_long_range_is_not_folded():
-    assert fold(ops.range(one(0), one(LIMIT + 1), one(1), "i64").output(0)) is None
+    assert constant_of(ops.range(one(0), one(LIMIT + 1), one(1), "i64").output(0)) is None
 
 
 @pytest.mark.parametrize(("filled", "found"), [(None, [[0.0, 0.0]]), (7, [[7, 7]])])

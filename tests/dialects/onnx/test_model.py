@@ -9,8 +9,8 @@ import onnxruntime
 import openvino
 import pytest
 from onnx import TensorProto, helper
-from support.files import each_of
 from support.models import export, fixtures
+from support.quick_cases import quick_files
 
 from graphpass.dialects.onnx.model import OnnxModel, element_type
 from graphpass.dialects.onnx.tensors import is_external, tensors
@@ -35,7 +35,7 @@ def external_model(folder: Path, data: bytes = bytes(4096), **reference: str) ->
     return folder / "model.onnx"
 
 
-@pytest.mark.parametrize("file", each_of(EXPORTS), ids=str)
+@pytest.mark.parametrize("file", quick_files(EXPORTS), ids=str)
 def test_reads_every_export(file):
     model = OnnxModel.load(fixtures() / file)
     session = onnxruntime.InferenceSession(str(fixtures() / file), providers=["CPUExecutionProvider"])

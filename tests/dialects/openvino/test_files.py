@@ -6,7 +6,7 @@ import numpy
 import openvino
 import openvino.opset13 as ops
 import pytest
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export
 
 from graphpass.dialects.onnx import files as onnx_files, model as onnx_model
@@ -61,7 +61,7 @@ def test_every_element_type(tmp_path):
     write_model(load(fast), again)
     assert held(fast) == held(slow)
     assert len(held(slow)) == len(TYPES)
-    assert contents(again.parent) == contents(fast.parent)
+    assert folder_contents(again.parent) == folder_contents(fast.parent)
     write_model(load(slow), tmp_path / "m.xml")
     openvino.serialize(load(slow).ov_model, str(tmp_path / "slow.xml"))
     assert (tmp_path / "m.xml").read_bytes() == (tmp_path / "slow.xml").read_bytes()
@@ -78,14 +78,14 @@ def test_strings_empty_and_equal_constants(tmp_path):
     openvino.serialize(model, str(tmp_path / "slow.xml"))
     assert held(tmp_path / "1" / "m.xml") == held(tmp_path / "slow.xml") == held(tmp_path / "2" / "m.xml")
     assert (tmp_path / "1" / "m.bin").stat().st_size < 2 * 64 * 64 * 4 + 12_000
-    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert folder_contents(tmp_path / "1") == folder_contents(tmp_path / "2")
 
 
 @pytest.mark.parametrize("weights", ["copy", "share"])
 def test_only_what_changed_is_new(tmp_path, weights):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
     model = load(tmp_path / "in" / "openvino_model.xml")
-    before = contents(tmp_path / "in")
+    before = folder_contents(tmp_path / "in")
     old = next(op for op in model.ov_model.get_ops() if op.get_type_name() == "Constant" and op.get_byte_size() > 9999)
     made = openvino.op.Constant(old.data * 2)
     made.set_friendly_name(old.get_friendly_name())
@@ -103,8 +103,8 @@ def test_only_what_changed_is_new(tmp_path, weights):
         grown = (tmp_path / "in" / "openvino_model.bin").read_bytes()
         assert grown.startswith(before["openvino_model.bin"])
     else:
-        assert contents(tmp_path / "in") == before
-        assert contents(tmp_path / "1") == contents(tmp_path / "2")
+        assert folder_contents(tmp_path / "in") == before
+        assert folder_contents(tmp_path / "1") == folder_contents(tmp_path / "2")
     again = write_model(load(tmp_path / "2" / "m.xml"), tmp_path / "3" / "m.xml")
     assert again.appended == 0
     assert load(tmp_path / "3" / "m.xml").digest() == model.digest()
@@ -267,4 +267,4 @@ def test_an_onnx_input_replaced_while_it_is_copied(tmp_path, monkeypatch, weight
 def test_weights_in_memory_cannot_be_shared(tmp_path):
     with pytest.raises(UsageError, match=r"GP230: .* these lie in no file"):
         write_model(OpenVINOModel(of_constants(constant("f32", 1))), tmp_path / "out" / "m.xml", weights="share")
-    assert contents(tmp_path) == {}
+    assert folder_contents(tmp_path) == {}

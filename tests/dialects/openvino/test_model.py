@@ -6,8 +6,8 @@ import openvino.opset13 as ops
 import pytest
 from onnx import numpy_helper
 from support import loop_forms
-from support.files import each_of
 from support.models import export, fixtures
+from support.quick_cases import quick_files
 
 from graphpass import PassManager, load, parse
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -32,7 +32,7 @@ def relu(*names: str) -> openvino.Model:
     return openvino.Model([ops.result(ops.relu(x))], [x])
 
 
-@pytest.mark.parametrize("file", each_of(EXPORTS), ids=str)
+@pytest.mark.parametrize("file", quick_files(EXPORTS), ids=str)
 def test_reads_every_export(file):
     model = OpenVINOModel.load(fixtures() / file)
     digest = model.digest()

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy
 import pytest
-from support.attention_operator import OPERATOR_MASKS, with_operator
+from support.attention_operator import OPERATOR_MASKS, decoder_with_attention_operator
 from support.decode import Decoder, compiled, fused_attention, greedy
-from support.loaded import exported, onnx_model, openvino_model, ran
+from support.loaded import exported, onnx_model, openvino_model, run_once
 from support.models import reference
 from support.onnx_request import OnnxRequest
 
@@ -45,7 +45,7 @@ def source(name: str, variant: str) -> Model:
 
 
 def treed(name: str, variant: str) -> Model:
-    return ran(source(name, variant), AddTreeMask()).model
+    return run_once(source(name, variant), AddTreeMask()).model
 
 
 def request(model: Model) -> Any:
@@ -110,7 +110,7 @@ def test_branches_equal_those_decoded_alone(name, variant):
 def test_windows_that_count_positions(pipeline, seeds):
     """Longer than the window of 8; windows that count places in the cache refuse."""
     steps = f"{pipeline},window-from-positions".lstrip(",")
-    plain = ran(source("gemma3_text", "onnx" if "to-" in pipeline else "ov-stateful"), steps).model
+    plain = run_once(source("gemma3_text", "onnx" if "to-" in pipeline else "ov-stateful"), steps).model
     model = PassManager([AddTreeMask()]).run(plain).model
     for seed in range(seeds):
         check_branches(request(model), request(plain), [[5, 6, 7, 8, 9, 10]], random_tree(seed, 9))
@@ -178,7 +178,7 @@ def test_the_cpu_plugin_goes_on_fusing(name):
 
 @pytest.mark.parametrize("masked", OPERATOR_MASKS)
 def test_the_operator_of_onnx(masked):
-    plain = with_operator(masked)
+    plain = decoder_with_attention_operator(masked)
     model = PassManager([AddTreeMask()]).run(plain).model
     model.validate()
     for seed in range(3):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy
 import onnx_graphsurgeon as gs
 import pytest
-from support.generated import generates
-from support.loaded import converted, exported, onnx_model, ran
+from support.loaded import converted, exported, onnx_model, run_once
+from support.reference_tokens import generates_reference_tokens
 
 import graphpass
 from graphpass.analysis.caches.step_tokens import find_step_tokens
@@ -56,7 +56,7 @@ def test_layers_share_the_numbers():
     attention = list(result.model.graph.of_op("GroupQueryAttention"))
     assert len({node.input(NEW_TOKENS) for node in attention}) == 1
     assert result.records[-1].result.statistics == {"attention counted": 4}
-    again = ran(result.model, "count-new-tokens")
+    again = run_once(result.model, "count-new-tokens")
     assert not again.records[-1].result.changed
 
 
@@ -64,14 +64,14 @@ def test_layers_share_the_numbers():
 @pytest.mark.parametrize("padding", ["any", "right"])
 def test_decoders_compute_the_same(name, padding):
     result = counted(name, f"padding={padding}").model
-    assert generates(result, name)
+    assert generates_reference_tokens(result, name)
     side = "left" if padding == "any" else "right"
     assert compare(exported(f"{name}/onnx"), result, steps=4, edits=True, padding=side).passed
 
 
 def test_models_of_the_builder_take_several_tokens_too():
     model = exported("llama/onnx-genai")
-    result = ran(model, "count-new-tokens").model
+    result = run_once(model, "count-new-tokens").model
     assert takes_several(result)
     assert not takes_several(model)
     mask = numpy.array([[1] * 7, [1, 1, 1, 0, 1, 1, 0]])
@@ -115,23 +115,23 @@ def test_providers_without_a_kernel_stay(device, taken):
 
 
 def test_lengths_that_are_no_counts_stay():
-    model = ran(exported("llama/onnx"), "fuse-group-query-attention{context=64}").model.clone()
+    model = run_once(exported("llama/onnx"), "fuse-group-query-attention{context=64}").model.clone()
     with model.graphsurgeon() as graph:
         given = gs.Variable("lengths", numpy.int32, ["batch_size"])
         graph.inputs.append(given)
         for node in [node for node in graph.nodes if node.op == "GroupQueryAttention"]:
             node.inputs[5] = given
-    result = ran(model, "count-new-tokens")
+    result = run_once(model, "count-new-tokens")
     assert not result.records[-1].result.changed
     assert "lengths counts its positions, and no attention mask" in result.records[-1].result.notes[0]
 
 
 def test_without_tokens_it_is_refused():
-    model = ran(onnx_model("llama"), "fuse-group-query-attention{context=64}").model.clone()
+    model = run_once(onnx_model("llama"), "fuse-group-query-attention{context=64}").model.clone()
     with model.graphsurgeon() as graph:
         graph.inputs[0].name = "words"
     with pytest.raises(UnsupportedError, match="no input is called input_ids or inputs_embeds"):
-        ran(model, "count-new-tokens")
+        run_once(model, "count-new-tokens")
 
 
 @pytest.mark.parametrize("padding", ["any", "right"])

@@ -9,7 +9,7 @@ import openvino
 import pytest
 from openvino import opset13
 from support.models import export
-from support.piped import piped
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.analysis.attention.alibi import is_exposed
@@ -33,7 +33,7 @@ def before(name: str) -> OpenVINOModel:
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    return piped(model, ExposeAlibi())
+    return run_passes(model, ExposeAlibi())
 
 
 def masks(model: OpenVINOModel):

@@ -8,10 +8,10 @@ import pytest
 from openvino import opset13 as ops
 from support.attention_graphs import infer, infer_each, integers
 from support.decode import compiled, greedy
-from support.fed import inputs_of
-from support.loaded import exported, made, onnx_model, ran
+from support.loaded import exported, onnx_model, openvino_after, run_once
 from support.models import exporters, reference
-from support.piped import piped
+from support.pipelines import run_passes
+from support.random_inputs import random_inputs
 
 import graphpass
 from graphpass.analysis.equations.activations import computed_by_positions
@@ -35,23 +35,23 @@ COUNTING = [
 
 def before(name: str, variant: str) -> OpenVINOModel:
     model = exported(f"{name}/{variant}")
-    return made(model, ToOpenVINO(), FuseAttention()) if variant == "onnx" else model
+    return openvino_after(model, ToOpenVINO(), FuseAttention()) if variant == "onnx" else model
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    return piped(model, ExposePositionIds())
+    return run_passes(model, ExposePositionIds())
 
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)
 def test_counted_positions_give_the_same(name, variant):
     model = before(name, variant)
-    after, result = made(model, ExposePositionIds()), ran(model, ExposePositionIds()).records[0].result
+    after, result = (openvino_after(model, ExposePositionIds()), run_once(model, ExposePositionIds()).records[0].result)
     assert result.changed
     assert [port.name for port in after.inputs] == [*(port.name for port in model.inputs), "position_ids"]
     assert after.inputs[-1].element_type == "i64"
     assert after.inputs[-1].shape == (None, None)
     sizes = [(4, 3), (1, 9), (5, 0)]
-    given = [inputs_of(after, length=length, past=past) for length, past in sizes]
+    given = [random_inputs(after, length=length, past=past) for length, past in sizes]
     without = [{key: value for key, value in each.items() if key != "position_ids"} for each in given]
     outputs = infer_each(model.ov_model, without), infer_each(after.ov_model, given)
     for (length, past), expected, found in zip(sizes, *outputs, strict=True):
@@ -106,7 +106,7 @@ def test_an_input_that_nothing_reads_is_taken(variant):
 def test_the_mask_counts_on():
     """Moving all positions leaves rotary attention unchanged; a mask that read them would see less."""
     after, _ = exposed(before("gemma3_text", "onnx"))
-    given = inputs_of(after, length=6, past=0, batch=1)
+    given = random_inputs(after, length=6, past=0, batch=1)
     given["attention_mask"][:] = 1
     positions = given["position_ids"]
     moved = [positions, positions + 100, numpy.full_like(positions, 7)]
@@ -118,7 +118,7 @@ def test_the_mask_counts_on():
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)
 def test_twice(name, variant):
-    after = made(before(name, variant), ExposePositionIds())
+    after = openvino_after(before(name, variant), ExposePositionIds())
     again, result = exposed(after)
     assert isinstance(result, Skipped)
     assert again.digest() == after.digest()
@@ -260,7 +260,7 @@ def test_kinds_of_embedding(embedding, counted):
     model = Counting(embedding, counted).build()
     after, result = exposed(model)
     assert result.changed
-    given = inputs_of(after, length=4, past=3)
+    given = random_inputs(after, length=4, past=3)
     given["input_ids"] %= 9
     if counted == "sum of the mask":
         given["attention_mask"][:] = 1
@@ -303,12 +303,12 @@ def test_positions_that_are_counted_from_the_mask():
 
 def without_positions(name):
     model = onnx_model(name)
-    return made(model, *graphpass.get_target("cpu").pipeline(model))
+    return openvino_after(model, *graphpass.get_target("cpu").pipeline(model))
 
 
 @pytest.mark.parametrize("name", ["bloom", "falcon_alibi"])
 def test_an_input_that_nothing_needs(name, tmp_path):
-    after, result = piped(without_positions(name), ExposePositionIds(always=True))
+    after, result = run_passes(without_positions(name), ExposePositionIds(always=True))
     assert result.changed
     port = next(port for port in after.inputs if port.name == "position_ids")
     assert (port.shape, port.element_type) == ((None, None), "i64")
@@ -317,12 +317,12 @@ def test_an_input_that_nothing_needs(name, tmp_path):
     model = compiled(graphpass.load(tmp_path / "model.xml").ov_model)
     assert any("position_ids" in port.get_names() for port in model.inputs)
     assert greedy(model.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
-    assert not piped(after, ExposePositionIds(always=True))[1].changed
+    assert not run_passes(after, ExposePositionIds(always=True))[1].changed
 
 
 def test_no_input_hides_that_a_model_counts_positions():
     model = Counting("unknown").build()
-    after, result = piped(model, ExposePositionIds(always=True))
+    after, result = run_passes(model, ExposePositionIds(always=True))
     assert isinstance(result, Skipped)
     assert after.digest() == model.digest()
 
@@ -330,14 +330,14 @@ def test_no_input_hides_that_a_model_counts_positions():
 def test_gathers_of_onnx_are_read():
     """Rows of GatherND, which counts no batches there."""
     model = load(exporters("transformers-onnx", "olmo3"))
-    result = ran(model, "expose-position-ids").model
+    result = run_once(model, "expose-position-ids").model
     assert "position_ids" in result.graph.parameters
     assert compare(model, result, steps=2).passed
 
 
 def test_declared_shapes_of_one_row_go():
     """Angles of counted positions are declared for one row, those of the input have a row for each sequence."""
-    model = ran(load(exporters("transformers-onnx", "llama")), "expose-position-ids").model
+    model = run_once(load(exporters("transformers-onnx", "llama")), "expose-position-ids").model
     angles = computed_by_positions(model)
     assert angles
     assert all(value.shape is not None and value.shape[0] != 1 for value in angles)

@@ -24,9 +24,9 @@ from support.attention_graphs import (
     infer,
     infer_each,
 )
-from support.fed import inputs_of
-from support.loaded import exported, made, ran
-from support.thinned import crossed
+from support.loaded import exported, openvino_after, run_once
+from support.quick_cases import quick_product
+from support.random_inputs import random_inputs
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
@@ -49,7 +49,7 @@ EXPORTS = {(name, "onnx", "model"): count for name, count in TEXT.items()} | OTH
 
 def converted(name: str, variant: str = "onnx", file: str = "model") -> OpenVINOModel:
     place = f"{name}/{variant}" if file == "model" else f"{name}/{variant}/{file}.onnx"
-    return made(exported(place), ToOpenVINO())
+    return openvino_after(exported(place), ToOpenVINO())
 
 
 def operators(model: openvino.Model) -> Counter[str]:
@@ -60,7 +60,7 @@ def operators(model: openvino.Model) -> Counter[str]:
 def test_exports(place, count):
     before = converted(*place)
     softmaxes = operators(before.ov_model)["Softmax"]
-    result = ran(before, FuseAttention())
+    result = run_once(before, FuseAttention())
     after = result.model
     assert result.records[0].result.statistics == {"attention fused": count, "attention left": 0}
     assert result.records[0].result.notes == ()
@@ -79,11 +79,11 @@ def test_exports(place, count):
 @pytest.mark.parametrize("place", EXPORTS, ids="-".join)
 def test_exports_compute_the_same(place):
     before = converted(*place)
-    after = made(before, FuseAttention())
+    after = openvino_after(before, FuseAttention())
     tolerance = 5e-3 if "fp16" in place[1] else 1e-4
     has_past = any("past" in port.name for port in before.inputs)
     sizes = ((4, 3), (1, 6)) if has_past else ((7, 0),)
-    given = [inputs_of(before, length=length, past=past, padding=2) for length, past in sizes]
+    given = [random_inputs(before, length=length, past=past, padding=2) for length, past in sizes]
     for expected, found in zip(*(infer_each(model.ov_model, given) for model in (before, after)), strict=True):
         assert expected.keys() == found.keys()
         for name, value in expected.items():
@@ -98,8 +98,8 @@ def test_exports_compute_the_same(place):
 
 def test_padding_at_the_start_of_a_batch():
     before = converted("llama")
-    after = made(before, FuseAttention())
-    given = inputs_of(before, length=5, past=0, padding=2)
+    after = openvino_after(before, FuseAttention())
+    given = random_inputs(before, length=5, past=0, padding=2)
     expected, found = infer(before.ov_model, given)["logits"], infer(after.ov_model, given)["logits"]
     assert numpy.isfinite(found).all()
     numpy.testing.assert_allclose(found[1], expected[1], atol=1e-5)
@@ -160,7 +160,7 @@ def test_any_of_many_forms(form, sizes, seed):
     check(form, sizes, seed)
 
 
-@pytest.mark.parametrize(("shape", "how"), crossed(MASK_SHAPES, ["add", "keep", "hide", "subtract"]))
+@pytest.mark.parametrize(("shape", "how"), quick_product(MASK_SHAPES, ["add", "keep", "hide", "subtract"]))
 def test_masks(shape, how):
     check(Form(masks=(Mask(shape, how),)), Sizes())
 
@@ -221,7 +221,7 @@ def test_one_block_directly_on_top_of_another():
 
 
 def test_layers_share_a_mask():
-    after = made(converted("gpt2"), FuseAttention())
+    after = openvino_after(converted("gpt2"), FuseAttention())
     blocks = [op for op in after.ov_model.get_ops() if op.get_type_name() == "ScaledDotProductAttention"]
     sources = {block.input_value(3).get_node().get_name() for block in blocks}
     before = converted("gpt2")

@@ -10,8 +10,8 @@ import onnx_graphsurgeon as gs
 import pytest
 from onnx import numpy_helper
 from support.cache_graphs import Renaming, renamed
-from support.generated import generates
-from support.loaded import exported, onnx_model, ran
+from support.loaded import exported, onnx_model, run_once
+from support.reference_tokens import generates_reference_tokens
 
 import graphpass
 from graphpass.analysis.attention.find import find_attention
@@ -39,7 +39,7 @@ QUICK = {("gpt_oss", "any"), ("llama", "right")}
 
 def fused(name: str, padding: str, variant: str = "onnx"):
     options = f"padding={padding},context={DECODERS[name]}"
-    return ran(exported(f"{name}/{variant}"), f"fuse-group-query-attention{{{options}}}")
+    return run_once(exported(f"{name}/{variant}"), f"fuse-group-query-attention{{{options}}}")
 
 
 def operators(model) -> Counter[str]:
@@ -62,7 +62,7 @@ def test_decoders_compute_the_same(name, padding):
     assert any("takes its mask as a bias" in note for note in done.notes) == (name in BIASED)
     found = operators(result.model)
     assert (found["GroupQueryAttention"], found["Softmax"]) == (layers, operators(onnx_model(name))["Softmax"] - layers)
-    assert generates(result.model, name)
+    assert generates_reference_tokens(result.model, name)
     # ALiBi counts padding out by itself, so that both forms read it in front.
     side = "left" if padding == "any" or name in BIASED else "right"
     assert compare(exported(f"{name}/onnx"), result.model, steps=4, edits=True, padding=side).passed
@@ -80,7 +80,7 @@ def test_padding_in_front_is_found_misread_with_right():
 
 
 def test_what_stays_says_why():
-    result = ran(exported("deepseek_v3/onnx"), "fuse-group-query-attention{context=64}")
+    result = run_once(exported("deepseek_v3/onnx"), "fuse-group-query-attention{context=64}")
     assert not result.records[-1].result.changed
     reason = "GroupQueryAttention requires keys and values of one size, not 24 and 16"
     assert all(reason in note for note in result.records[-1].result.notes)
@@ -90,21 +90,21 @@ def test_what_stays_says_why():
 @pytest.mark.parametrize("padding", ["any", pytest.param("right", marks=pytest.mark.slow)])
 def test_smaller_values_are_padded_on_demand(padding):
     model = exported("deepseek_v3/onnx")
-    result = ran(model, f"fuse-group-query-attention{{padding={padding},context=128,pad-values=true}}").model
+    result = run_once(model, f"fuse-group-query-attention{{padding={padding},context=128,pad-values=true}}").model
     assert operators(result)["GroupQueryAttention"] == 2
     assert {cache.shape[3] for cache in graphpass.analyze_caches(result).caches} == {24}
-    assert generates(result, "deepseek_v3")
+    assert generates_reference_tokens(result, "deepseek_v3")
     side = "left" if padding == "any" else "right"
     assert compare(model, result, steps=4, edits=True, padding=side).passed
 
 
 def test_without_a_cache_nothing_is_fused():
-    result = ran(exported("llama/onnx-nocache"), "fuse-group-query-attention")
+    result = run_once(exported("llama/onnx-nocache"), "fuse-group-query-attention")
     assert "is not a past with new entries appended" in result.records[-1].result.notes[0]
 
 
 def test_it_runs_once():
-    again = ran(fused("llama", "any").model, "fuse-group-query-attention{context=512}")
+    again = run_once(fused("llama", "any").model, "fuse-group-query-attention{context=512}")
     assert not again.records[-1].result.changed
 
 
@@ -121,7 +121,7 @@ def test_names_do_not_matter(name):
     kept = {"input_ids", "attention_mask", "position_ids", "logits"}
     rename = Renaming(seed=4)
     model = renamed(onnx_model(name), lambda word: word if word in kept else rename(word))
-    result = ran(model, "fuse-group-query-attention{context=128}").model
+    result = run_once(model, "fuse-group-query-attention{context=128}").model
     assert operators(result) == operators(fused(name, "any").model)
     assert compare(model, result, steps=4).passed
 
@@ -131,7 +131,7 @@ def test_names_do_not_matter(name):
 def test_heads_that_are_normed_change_places_once(padding):
     """gemma3 norms heads after they changed places with positions; GroupQueryAttention wants them as they were."""
     source = exported("gemma3_text/onnx")
-    result = ran(source, f"fuse-functions,fuse-group-query-attention{{padding={padding},context=128}}").model
+    result = run_once(source, f"fuse-functions,fuse-group-query-attention{{padding={padding},context=128}}").model
     assert not any(result.graph.of_op("Transpose"))
     side = "left" if padding == "any" else "right"
     assert compare(source, result, steps=4, padding=side).passed
@@ -164,7 +164,7 @@ def test_a_mask_that_shows_later_positions_somewhere_becomes_a_bias():
         graph.nodes.append(gs.Node("Min", inputs=inputs, outputs=[least]))
         causal.inputs[0] = least
         graph.toposort()
-    result = ran(model, "fuse-group-query-attention{context=128}")
+    result = run_once(model, "fuse-group-query-attention{context=128}")
     assert "hides other positions, unless" in result.records[-1].result.notes[0]
     assert compare(model, result.model, prompt_ids=tuple(range(3, 40)), steps=2).passed
 
@@ -185,7 +185,7 @@ def test_a_mask_that_reads_the_keys_stays():
         graph.nodes.append(gs.Node("Add", inputs=[added.inputs[1], nothing], outputs=[mask]))
         added.inputs[1] = mask
         graph.toposort()
-    result = ran(model, "fuse-group-query-attention{context=128}")
+    result = run_once(model, "fuse-group-query-attention{context=128}")
     assert result.records[-1].result.statistics == {"attention fused": 1, "attention left": 1}
     assert "its mask reads the keys" in result.records[-1].result.notes[0]
     assert compare(model, result.model, steps=2).passed
@@ -201,7 +201,7 @@ def test_a_factor_of_keys_that_enter_the_cache_is_no_scale_of_scores():
             factor = gs.Constant(f"{node.name}_factor", numpy.array(0.8, numpy.float32))
             graph.nodes.append(gs.Node("Mul", inputs=[scaled, factor], outputs=[key]))
         graph.toposort()
-    result = ran(model, "fuse-group-query-attention{padding=right,context=128}")
+    result = run_once(model, "fuse-group-query-attention{padding=right,context=128}")
     assert result.records[-1].result.statistics["attention fused"] == 2
     assert compare(model, result.model, steps=2, padding="right").passed
 
@@ -240,7 +240,7 @@ def scaled_by_a_size(axis: int) -> OnnxModel:
 
 def test_a_scale_may_be_computed_from_the_size_of_a_head():
     model = scaled_by_a_size(3)
-    result = ran(model, "fuse-group-query-attention{context=512}")
+    result = run_once(model, "fuse-group-query-attention{context=512}")
     assert result.records[-1].result.statistics["attention fused"] == 2
     assert compare(exported("llama/onnx"), result.model, steps=3).passed
 
@@ -248,23 +248,23 @@ def test_a_scale_may_be_computed_from_the_size_of_a_head():
 def test_positions_outside_count_tokens_if_padding_follows_them(monkeypatch):
     """Stand in for nemotron: no kernel takes its rotation of a quarter, and its graph counts places."""
     monkeypatch.setattr("graphpass.analysis.equations.grouped_query._ROTATED_HEADS_OF", 32)
-    result = ran(onnx_model("gemma2"), "fuse-group-query-attention{padding=right,context=128}").model
+    result = run_once(onnx_model("gemma2"), "fuse-group-query-attention{padding=right,context=128}").model
     assert operators(result)["RotaryEmbedding"] == 8
     assert compare(exported("gemma2/onnx"), result, steps=4, padding="right").passed
 
 
 def test_a_scale_that_depends_on_a_length_stays():
-    result = ran(scaled_by_a_size(2), "fuse-group-query-attention{context=512}").records[-1].result
+    result = run_once(scaled_by_a_size(2), "fuse-group-query-attention{context=512}").records[-1].result
     assert result.statistics["attention fused"] == 1
     assert "its scale computed_8 is computed" in result.notes[0]
 
 
 def test_a_context_of_nothing_is_refused():
     with pytest.raises(UsageError, match="GP266"):
-        ran(exported("llama/onnx"), "fuse-group-query-attention{context=0}")
+        run_once(exported("llama/onnx"), "fuse-group-query-attention{context=0}")
 
 
 def test_tables_beyond_what_the_model_knows_are_left_alone():
-    result = ran(exported("gptj/onnx"), "fuse-group-query-attention{context=129}")
+    result = run_once(exported("gptj/onnx"), "fuse-group-query-attention{context=129}")
     assert any("rotary embedding stays unchanged" in note for note in result.records[-1].result.notes)
     assert operators(result.model)["RotaryEmbedding"] == 0

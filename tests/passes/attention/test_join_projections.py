@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.generated import generates
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
+from support.reference_tokens import generates_reference_tokens
 
 from graphpass.verify import compare
 
@@ -31,21 +31,21 @@ def operators(model) -> Counter[str]:
 
 @pytest.mark.parametrize("name", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in [*JOINED][1:])])
 def test_joined_products_compute_the_same(name):
-    fused = ran(exported(f"{name}/onnx"), FUSE).model
-    result = ran(fused, "join-projections")
+    fused = run_once(exported(f"{name}/onnx"), FUSE).model
+    result = run_once(fused, "join-projections")
     assert result.records[-1].result.statistics == JOINED[name]
     joined = JOINED[name].get("products joined", 0)
     assert operators(fused)["MatMul"] - operators(result.model)["MatMul"] == joined * 2 // 3
     assert not any(node.input(1) or node.input(2) for node in result.model.graph.of_op("GroupQueryAttention"))
     assert compare(exported(f"{name}/onnx"), result.model, steps=4, edits=True, padding="right").passed
-    assert generates(result.model, name)
-    again = ran(result.model, "join-projections")
+    assert generates_reference_tokens(result.model, name)
+    again = run_once(result.model, "join-projections")
     assert not again.records[-1].result.changed
 
 
 def test_weights_stay_in_their_places():
-    fused = ran(exported("llama/onnx"), FUSE).model
-    result = ran(fused, "join-projections").model
+    fused = run_once(exported("llama/onnx"), FUSE).model
+    result = run_once(fused, "join-projections").model
     held = [
         {tensor.name: tensor.SerializeToString() for tensor in one.proto.graph.initializer} for one in (fused, result)
     ]
@@ -55,7 +55,7 @@ def test_weights_stay_in_their_places():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
 def test_what_stays_apart_says_why(name):
-    result = ran(exported(f"{name}/onnx"), f"{FUSE},join-projections")
+    result = run_once(exported(f"{name}/onnx"), f"{FUSE},join-projections")
     done = result.records[-1].result
     assert not done.changed
     (note,) = done.notes

@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from support.loaded import ran
+from support.loaded import run_once
 from support.models import exporters
 
 import graphpass
@@ -47,7 +47,7 @@ def test_results_are_equal(mask, attributes):
         shown = numpy.tri(3, 5, 2, dtype=bool)
         feeds["mask"] = shown if mask == TensorProto.BOOL else random.standard_normal((3, 5), numpy.float32)
     model = attention(mask, **attributes)
-    lowered = ran(model, "lower-attention").model
+    lowered = run_once(model, "lower-attention").model
     assert "Attention" not in {node.op for node in lowered.graph.nodes}
     numpy.testing.assert_allclose(result_of(lowered, feeds), result_of(model, feeds), atol=1e-5)
 

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from onnx import helper, numpy_helper
 from support.models import exporters
-from support.piped import piped
+from support.pipelines import run_passes
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.io import load
@@ -33,12 +33,12 @@ def given(mask: str) -> OnnxModel:
 @pytest.mark.parametrize("mask", ["booleans", "numbers", "none"])
 def test_pasts_are_separated(mask):
     model = given(mask)
-    after, result = piped(model, SeparatePast())
+    after, result = run_passes(model, SeparatePast())
     assert result.statistics == {"pasts separated": 2}
     assert not any(with_past(after.graph))
     assert compare(model, after, steps=3).passed
     if mask == "booleans":
-        fused = piped(after, "fuse-group-query-attention")[1]
+        fused = run_passes(after, "fuse-group-query-attention")[1]
         assert fused.statistics == {"attention fused": 2, "attention left": 0}
 
 
@@ -65,6 +65,6 @@ def test_operands_with_heads_as_an_axis():
         graph.node.insert(place + 1, rows)
         graph.node.insert(place + 2, helper.make_node("Reshape", [f"{node.name}/rows", shape.name], [output]))
     model.mark_edited()
-    after, result = piped(model, SeparatePast())
+    after, result = run_passes(model, SeparatePast())
     assert result.statistics == {"pasts separated": 2}
     assert compare(load(exporters("mobius", "llama")), after, steps=3).passed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 
 import graphpass
 from graphpass.engine.passes import Skipped
@@ -28,18 +28,18 @@ def computed(model) -> int:
     ],
 )
 def test_every_row_is_proven(place, tables):
-    result = ran(exported(place), PIPELINE)
+    result = run_once(exported(place), PIPELINE)
     assert result.records[-1].result.statistics == {"tables": tables}
     assert (computed(exported(place)) > 0, computed(result.model)) == (True, 0)
     found = compare_structures(exported(place), result.model)
     assert found is not None
     assert found.equal == found.operators > 0
     assert compare(exported(place), result.model, steps=3).passed
-    assert not ran(result.model, PIPELINE).records[-1].result.changed
+    assert not run_once(result.model, PIPELINE).records[-1].result.changed
 
 
 def test_a_wrong_row_is_found():
-    model = ran(exported("llama/onnx"), PIPELINE).model.clone()
+    model = run_once(exported("llama/onnx"), PIPELINE).model.clone()
     rewriter = model.rewriter()
     rows = next(node for node in model.graph.of_op("Gather") if node.name.startswith("angles/"))
     write = rewriter.under("moved")
@@ -52,7 +52,7 @@ def test_a_wrong_row_is_found():
 
 @pytest.mark.parametrize("place", ["gptj/onnx", "gpt2/onnx"])
 def test_rows_of_tables_stay(place):
-    result = ran(exported(place), f"lower-operators,{PIPELINE}").records[-1].result
+    result = run_once(exported(place), f"lower-operators,{PIPELINE}").records[-1].result
     assert (result.changed, result.notes) == (False, ())
 
 
@@ -80,4 +80,4 @@ def test_numbers_of_the_longest_position_stay():
 
 
 def test_a_model_that_counts_positions():
-    assert isinstance(ran(exported("gpt_oss/onnx"), PIPELINE).records[-1].result, Skipped)
+    assert isinstance(run_once(exported("gpt_oss/onnx"), PIPELINE).records[-1].result, Skipped)

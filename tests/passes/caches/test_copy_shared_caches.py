@@ -2,7 +2,7 @@
 
 from support.decode import compiled, fused_attention
 from support.loaded import openvino_model
-from support.piped import piped
+from support.pipelines import run_passes
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -26,7 +26,7 @@ def shared(variant: str) -> OpenVINOModel:
 def test_fused_by_the_cpu_plugin():
     model = shared("ov-stateful")
     assert fused_attention(compiled(model.ov_model.clone())) == 0
-    after, result = piped(model, CopySharedCaches())
+    after, result = run_passes(model, CopySharedCaches())
     assert result.statistics == {"caches copied": 2}
     assert [cache.name for cache in analyze_caches(after).caches] == [
         "past_key_values.0.keypresent.0.key",
@@ -39,4 +39,4 @@ def test_fused_by_the_cpu_plugin():
 
 
 def test_models_that_share_nothing_stay():
-    assert not piped(openvino_model("llama"), CopySharedCaches())[1].changed
+    assert not run_passes(openvino_model("llama"), CopySharedCaches())[1].changed

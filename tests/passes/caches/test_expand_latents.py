@@ -6,8 +6,8 @@ import numpy
 import onnxruntime
 import pytest
 from support.layout_forms import HEADS, LATENT, SIZE, latent, latent_head
-from support.loaded import ran
-from support.piped import piped
+from support.loaded import run_once
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -38,7 +38,7 @@ def logits(model: OnnxModel, steps: list[list[int]]) -> list[numpy.ndarray]:
 
 
 def test_keys_and_values_are_kept():
-    after, result = piped(original(), ExpandLatents())
+    after, result = run_passes(original(), ExpandLatents())
     sizes = {cache.role: cache.shape for cache in graphpass.analyze_caches(after).caches}
     assert sizes == {"key": ("B", HEADS, "P", SIZE + 2), "value": ("B", HEADS, "P", SIZE)}
     before, bytes_after = 4 * (LATENT + 2), 4 * HEADS * (2 * SIZE + 2)
@@ -47,21 +47,21 @@ def test_keys_and_values_are_kept():
 
 def test_steps_compute_the_same():
     steps = [[1, 2, 0], [3], [2, 2]]
-    after = piped(original(), ExpandLatents())[0]
+    after = run_passes(original(), ExpandLatents())[0]
     for expected, found in zip(logits(original(), steps), logits(after, steps), strict=True):
         numpy.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_it_is_proven_for_all_steps():
     model = original()
-    found = compare_structures(model, piped(model, ExpandLatents())[0])
+    found = compare_structures(model, run_passes(model, ExpandLatents())[0])
     assert found is not None
     assert found.equal == found.operators > 0
 
 
 def test_it_is_proven_in_openvino():
     model = original()
-    found = compare_structures(model, ran(model, "to-openvino,expand-latents,make-stateful").model)
+    found = compare_structures(model, run_once(model, "to-openvino,expand-latents,make-stateful").model)
     assert found is not None
     assert found.equal == found.operators > 0
 
@@ -79,21 +79,21 @@ def doubled(model: Model, name: str) -> Model:
 @pytest.mark.parametrize("kind", ["MatMul", "Reshape", "Concat"])
 def test_another_result_is_not_proven(kind):
     model = original()
-    found = compare_structures(model, doubled(piped(model, ExpandLatents())[0], kind))
+    found = compare_structures(model, doubled(run_passes(model, ExpandLatents())[0], kind))
     assert found is not None
     assert found.unpadded < found.operators
 
 
 def test_twice():
-    after = piped(original(), ExpandLatents())[0]
-    again, result = piped(after, ExpandLatents())
+    after = run_passes(original(), ExpandLatents())[0]
+    again, result = run_passes(after, ExpandLatents())
     assert not result.changed
     assert again.digest() == after.digest()
 
 
 def test_latents_of_another_layout_stay():
     model = latent()
-    after, result = piped(model, ExpandLatents())
+    after, result = run_passes(model, ExpandLatents())
     assert isinstance(result, Skipped)
     assert "is not an input that a Concat appends to" in result.reason
     assert after.digest() == model.digest()
@@ -114,7 +114,7 @@ def scaled_by_a_size(kind: str, axis: int) -> OnnxModel:
 @pytest.mark.parametrize(("kind", "axis"), [("Squeeze", 1), ("Gather", 1)], ids=["all positions", "new ones"])
 def test_keys_that_depend_on_lengths_stay(kind, axis):
     model = scaled_by_a_size(kind, axis)
-    after, result = piped(model, ExpandLatents())
+    after, result = run_passes(model, ExpandLatents())
     assert isinstance(result, Skipped)
     assert "Convert reads a length of the step" in result.reason
     assert after.digest() == model.digest()

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 from support.models import exporters
-from support.piped import piped
+from support.pipelines import run_passes
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.passes import Skipped
@@ -15,7 +15,7 @@ from graphpass.verify import compare
 
 def test_caches_grow():
     model = load(exporters("mobius-static", "llama"))
-    after, result = piped(model, GrowCaches())
+    after, result = run_passes(model, GrowCaches())
     assert result.statistics == {"caches grown": 4}
     assert [port.name for port in after.inputs if "cache" not in port.name] == [
         "input_ids",
@@ -27,11 +27,11 @@ def test_caches_grow():
 
 
 def test_padding_is_hidden():
-    session = open_session(piped(load(exporters("mobius-static", "llama")), GrowCaches())[0])
+    session = open_session(run_passes(load(exporters("mobius-static", "llama")), GrowCaches())[0])
     padded = session.prefill([[0, 0, 5, 9, 14], [1, 5, 9, 14, 20]], [[0, 0, 1, 1, 1], [1] * 5])[0, -1]
     numpy.testing.assert_allclose(padded, session.prefill([5, 9, 14])[0, -1], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["mobius", "transformers-onnx"])
 def test_growing_caches_stay(name):
-    assert isinstance(piped(load(exporters(name, "llama")), GrowCaches())[1], Skipped)
+    assert isinstance(run_passes(load(exporters(name, "llama")), GrowCaches())[1], Skipped)

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import numpy
 import openvino
 import pytest
-from support.attention_operator import with_operator
+from support.attention_operator import decoder_with_attention_operator
 from support.cache_graphs import TinyDecoder
 from support.decode import Decoder, compiled, greedy
-from support.loaded import exported, made, onnx_model, openvino_model
+from support.loaded import exported, onnx_model, openvino_after, openvino_model
 from support.models import fixtures, reference
 from support.onnx_request import OnnxRequest
-from support.thinned import crossed, thinned
+from support.quick_cases import quick_product, quick_subset
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -45,7 +45,7 @@ MOVES = [
 def moved(names: list[str]) -> list[Any]:
     """All moves in all these models; quick is each in one of them."""
     cases = [(name, src, dst) for name in names for src, dst in MOVES]
-    return thinned(cases, lambda name, src, dst: name, lambda name, src, dst: str((src, dst)))
+    return quick_subset(cases, lambda name, src, dst: name, lambda name, src, dst: str((src, dst)))
 
 
 def source(name: str) -> OpenVINOModel:
@@ -53,7 +53,7 @@ def source(name: str) -> OpenVINOModel:
 
 
 def reordered(name: str) -> OpenVINOModel:
-    return made(source(name), InsertReorder())
+    return openvino_after(source(name), InsertReorder())
 
 
 @functools.cache
@@ -102,7 +102,7 @@ def prompts(name: str, batch: int) -> numpy.ndarray:
     return numpy.array([prompt, prompt[::-1]][:batch])
 
 
-@pytest.mark.parametrize(("name", "batch"), crossed(DENSE + HYBRID, [1, 2]))
+@pytest.mark.parametrize(("name", "batch"), quick_product(DENSE + HYBRID, [1, 2]))
 def test_empty_indices_change_nothing(name, batch):
     expected = reference(name)
     found = greedy(request(name, with_reorder=True), [expected["prompt_ids"]] * batch, 12)
@@ -294,19 +294,16 @@ class TestCompact:
     """``dst_idx`` [n], for runtimes that look for no form; beams stay."""
 
     @staticmethod
-    @functools.cache
-    def made(name: str) -> OpenVINOModel:
-        model = PassManager([InsertReorder("compact")]).run(source(name)).model
-        assert isinstance(model, OpenVINOModel)
-        return model
+    def compacted(name: str) -> OpenVINOModel:
+        return openvino_after(source(name), InsertReorder("compact"))
 
     def decoder(self, name):
-        return Decoder(compiled(self.made(name).ov_model).create_infer_request())
+        return Decoder(compiled(self.compacted(name).ov_model).create_infer_request())
 
     @pytest.mark.parametrize("name", ["gpt2", "gemma3_text", "deepseek_v3", "lfm2"])
     def test_empty_indices_change_nothing(self, name):
         expected = reference(name)
-        found = greedy(compiled(self.made(name).ov_model).create_infer_request(), [expected["prompt_ids"]] * 2, 12)
+        found = greedy(compiled(self.compacted(name).ov_model).create_infer_request(), [expected["prompt_ids"]] * 2, 12)
         assert found == [expected["greedy_ids"]] * 2
 
     @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "deepseek_v3"]), ids=str)
@@ -333,14 +330,14 @@ class TestCompact:
 
     @pytest.mark.parametrize("name", ["llama", "lfm2", "deepseek_v3"])
     def test_the_inventory_stays(self, name):
-        before, after = (graphpass.analyze_caches(model).caches for model in (source(name), self.made(name)))
+        before, after = (graphpass.analyze_caches(model).caches for model in (source(name), self.compacted(name)))
         assert [(c.name, c.kind, c.role, c.layer, c.axes) for c in after] == [
             (c.name, c.kind, c.role, c.layer, c.axes) for c in before
         ]
 
     def test_sessions_feed_empty_indices(self):
         expected = reference("llama")
-        session = open_session(self.made("llama"))
+        session = open_session(self.compacted("llama"))
         assert session.prefill(expected["prompt_ids"])[0, -1].argmax() == expected["greedy_ids"][0]
 
 
@@ -424,7 +421,7 @@ class TestPastLength:
 
     @pytest.mark.parametrize("form", PIPELINES)
     def test_cuts(self, form):
-        model = PassManager(graphpass.parse(self.PIPELINES[form])).run(with_operator("none")).model
+        model = PassManager(graphpass.parse(self.PIPELINES[form])).run(decoder_with_attention_operator("none")).model
         ports = {port.name: port for port in model.inputs}
         assert (ports["past_len"].shape, ports["past_len"].element_type) == ((1,), "i64")
         ids = numpy.array([[5, 9, 2, 7]])
@@ -443,7 +440,7 @@ class TestPastLength:
         return OnnxRequest(model) if isinstance(model, OnnxModel) else compiled(model.ov_model).create_infer_request()
 
     def test_sessions_feed_it(self):
-        plain = with_operator("none")
+        plain = decoder_with_attention_operator("none")
         model = PassManager([InsertReorder("onnx")]).run(plain).model
         logits = []
         for session in (open_session(plain), open_session(model)):

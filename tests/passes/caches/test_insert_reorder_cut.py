@@ -6,7 +6,7 @@ import functools
 
 import numpy
 import pytest
-from support.attention_operator import with_operator
+from support.attention_operator import decoder_with_attention_operator
 from support.decode import Decoder, compiled, greedy
 from support.loaded import onnx_model, openvino_model
 from support.models import reference
@@ -67,7 +67,7 @@ def test_beams_stay():
 
 
 def test_a_model_that_does_not_tell_the_length_gets_an_input():
-    model = PassManager([CUT]).run(with_operator("none")).model
+    model = PassManager([CUT]).run(decoder_with_attention_operator("none")).model
     assert "past_len" in {port.name for port in model.inputs}
     decoder, fresh = Decoder(request(model)), Decoder(request(model))
     decoder.step(numpy.array([[5, 9, 2, 7]]))

@@ -7,7 +7,7 @@ import random
 import numpy
 import pytest
 from support.decode import Decoder, compiled, greedy
-from support.loaded import exported, made, openvino_model
+from support.loaded import exported, openvino_after, openvino_model
 from support.models import reference
 
 import graphpass
@@ -25,11 +25,11 @@ SLOTS = 3
 def source(name):
     """Hybrids with positions from outside, so that their KV caches can be gone back in by masking out."""
     model = exported(f"{name}/ov-stateful")
-    return model if name == "mamba" else made(model, "expose-position-ids")
+    return model if name == "mamba" else openvino_after(model, "expose-position-ids")
 
 
 def kept(name):
-    return made(source(name), InsertSnapshot(slots=SLOTS))
+    return openvino_after(source(name), InsertSnapshot(slots=SLOTS))
 
 
 def decoder(model):

@@ -9,10 +9,10 @@ from openvino import opset13 as ops
 from support import layout_forms
 from support.cache_graphs import HEADS, Renaming, TinyDecoder, renamed, shuffled
 from support.decode import Decoder, compiled, fused_attention, greedy
-from support.loaded import exported, made, onnx_model, openvino_model, reshaped
-from support.memories import memory
+from support.loaded import exported, onnx_model, openvino_after, openvino_model, reshaped
 from support.models import fixtures, reference
-from support.thinned import thinned
+from support.quick_cases import quick_subset
+from support.unknown_caches import decoder_with_unknown_cache
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -33,7 +33,7 @@ def stateful(model: graphpass.Model, **options: bool) -> OpenVINOModel:
 
 
 def converted(name: str) -> OpenVINOModel:
-    return made(exported(f"{name}/ov-stateless"), MakeStateful())
+    return openvino_after(exported(f"{name}/ov-stateless"), MakeStateful())
 
 
 def of_type(native: openvino.Model, kind: str) -> list[openvino.Node]:
@@ -167,7 +167,7 @@ class TestLayouts:
     @pytest.mark.sampled(3)
     @pytest.mark.parametrize(
         ("decoder", "beam_index"),
-        thinned(
+        quick_subset(
             [(decoder, beam_index) for decoder in DECODERS for beam_index in (True, False)],
             lambda decoder, beam_index: str(decoder),
             lambda decoder, beam_index: (decoder.layout, beam_index),
@@ -372,7 +372,9 @@ class TestRefusals:
         assert "dimension 1" in error.message
 
     def test_a_cache_of_unknown_kind(self):
-        model = graphpass.PassManager(graphpass.parse("to-openvino")).run(memory(keep="chosen")).model
+        model = (
+            graphpass.PassManager(graphpass.parse("to-openvino")).run(decoder_with_unknown_cache(keep="chosen")).model
+        )
         self.refuse(model, UnsupportedError, "GP315")
 
     def test_ids_that_would_be_equal(self):

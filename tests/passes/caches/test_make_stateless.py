@@ -6,7 +6,7 @@ import openvino
 import pytest
 from support.cache_graphs import Renaming, TinyDecoder, renamed
 from support.decode import compiled, greedy
-from support.loaded import exported, made, openvino_model, reshaped
+from support.loaded import exported, openvino_after, openvino_model, reshaped
 from support.models import fixtures, reference
 
 import graphpass
@@ -37,7 +37,7 @@ def names_of(ports: list[openvino.Output]) -> set[frozenset[str]]:
 class TestInverse:
     def test_ports_come_back(self, name):
         before = exported(f"{name}/ov-stateless")
-        after = made(before, MakeStateful(), MakeStateless())
+        after = openvino_after(before, MakeStateful(), MakeStateless())
         assert by_name(after.inputs) == by_name(before.inputs)
         assert by_name(after.outputs) == by_name(before.outputs)
         assert names_of(after.ov_model.inputs) == names_of(before.ov_model.inputs)
@@ -46,7 +46,7 @@ class TestInverse:
         assert not after.ov_model.get_sinks()
 
     def test_caches_follow_the_other_ports_by_layer(self, name):
-        after = made(exported(f"{name}/ov-stateless"), MakeStateful(), MakeStateless())
+        after = openvino_after(exported(f"{name}/ov-stateless"), MakeStateful(), MakeStateless())
         caches = graphpass.analyze_caches(after).caches
         assert [port.name for port in after.inputs][-len(caches) :] == [cache.read for cache in caches]
         assert [port.name for port in after.outputs] == ["logits", *(cache.write for cache in caches)]
@@ -54,13 +54,13 @@ class TestInverse:
 
     def test_tokens(self, name):
         expected = reference(name)
-        after = made(exported(f"{name}/ov-stateless"), MakeStateful(), MakeStateless())
+        after = openvino_after(exported(f"{name}/ov-stateless"), MakeStateful(), MakeStateless())
         request = compiled(after.ov_model).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
     def test_of_what_optimum_made_stateful(self, name):
         theirs = openvino_model(name, "ov-stateless")
-        after = made(exported(f"{name}/ov-stateful"), MakeStateless())
+        after = openvino_after(exported(f"{name}/ov-stateful"), MakeStateless())
         assert by_name(after.inputs) == by_name(theirs.inputs)
         assert by_name(after.outputs) == by_name(theirs.outputs)
         expected = reference(name)
@@ -68,8 +68,8 @@ class TestInverse:
         assert greedy(request, [expected["prompt_ids"]], 4) == [expected["greedy_ids"][:4]]
 
     def test_there_and_back_and_there_again(self, name):
-        once = made(exported(f"{name}/ov-stateless"), MakeStateful())
-        again = made(once, MakeStateless(), MakeStateful())
+        once = openvino_after(exported(f"{name}/ov-stateless"), MakeStateful())
+        again = openvino_after(once, MakeStateless(), MakeStateful())
         ids = [variable.info.variable_id for variable in once.ov_model.get_variables()]
         assert [variable.info.variable_id for variable in again.ov_model.get_variables()] == ids
         assert graphpass.analyze_caches(again).caches[0].shape == graphpass.analyze_caches(once).caches[0].shape

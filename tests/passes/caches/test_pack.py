@@ -9,12 +9,12 @@ import pytest
 from openvino import opset6, opset8, opset13
 from openvino.op.util import Variable, VariableInfo
 from support.decode import compiled
-from support.generated import generates
 from support.graph_builder import BATCH, builder_with_hidden_states, random_step
 from support.loaded import onnx_model, openvino_model
 from support.models import export
-from support.packed import packed_and_back
-from support.piped import piped
+from support.pack_round_trip import pack_and_unpack
+from support.pipelines import run_passes
+from support.reference_tokens import generates_reference_tokens
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -44,15 +44,15 @@ def elements(cache):
 def there_and_back(name, variant):
     model = graphpass.load(export(name, variant))
     one_by_one = name == "mamba" and variant.startswith("ov")
-    packed, back = packed_and_back(model, "linear")
+    packed, back = pack_and_unpack(model, "linear")
     before = linear(model)
     for number, cache in enumerate(linear(packed)):
         states = before[2 * number : 2 * number + 2]
         assert (cache.role, cache.layer, cache.axes) == ("unknown", states[0].layer, states[0].axes)
         assert cache.shape[1:] == (1, sum(elements(state) for state in states))
         assert any(fact.startswith("2 states in one tensor: ") for fact in cache.evidence)
-    assert generates(packed, name, one_by_one=one_by_one)
-    assert generates(back, name, one_by_one=one_by_one)
+    assert generates_reference_tokens(packed, name, one_by_one=one_by_one)
+    assert generates_reference_tokens(back, name, one_by_one=one_by_one)
 
 
 @pytest.mark.parametrize(("name", "variant"), QUICK)
@@ -70,7 +70,7 @@ def test_there_and_back_in_other_forms(name, variant):
     ("name", "variant"), [("lfm2", "onnx-genai"), ("lfm2", "ov-stateful"), ("llama", "ov-stateless")]
 )
 def test_a_layer_with_one_state_keeps_it(name, variant):
-    result = piped(graphpass.load(export(name, variant)), "pack{only=linear}")[1]
+    result = run_passes(graphpass.load(export(name, variant)), "pack{only=linear}")[1]
     assert result == Skipped("no layer has two linear caches")
 
 
@@ -78,7 +78,7 @@ def test_beams_move_the_whole():
     """Rows of a batch change places in the middle of a sequence."""
     model = openvino_model("qwen3_next")
     found = []
-    for one in (model, piped(model, "pack{only=linear}")[0]):
+    for one in (model, run_passes(model, "pack{only=linear}")[0]):
         session = open_session(one)
         session.prefill([[3, 1, 4, 1], [2, 7, 1, 8]])
         session.select([1, 0])
@@ -127,22 +127,22 @@ def delayed(start):
 def test_states_that_start_apart_and_are_written_as_others_were(start):
     model = delayed(start)
     wanted = steps(model)
-    packed, result = piped(model, "pack{only=linear}")
+    packed, result = run_passes(model, "pack{only=linear}")
     assert result.statistics == {"caches packed": 2, "caches made": 1}
     numpy.testing.assert_allclose(steps(packed), wanted, rtol=1e-6)
-    back, _ = piped(packed, "unpack{only=linear}")
+    back, _ = run_passes(packed, "unpack{only=linear}")
     assert len(linear(back)) == 2
     numpy.testing.assert_allclose(steps(back), wanted, rtol=1e-6)
 
 
 def test_the_cpu_plugin_takes_no_parts_of_one_start():
-    packed, _ = piped(delayed("numbers"), "pack{only=linear}")
+    packed, _ = run_passes(delayed("numbers"), "pack{only=linear}")
     (read,) = [op for op in packed.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
     start = opset13.add(read.input_value(0), opset13.constant(numpy.float32(1)))
     read.input(0).replace_source_output(start.output(0))
     packed.mark_edited()
     steps(packed, 1)
-    back, _ = piped(packed, "unpack{only=linear}")
+    back, _ = run_passes(packed, "unpack{only=linear}")
     assert len(linear(back)) == 2
     reads = [op for op in back.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
     (parts,) = {read.input_value(0).get_node().input_value(0).get_node().get_type_name() for read in reads}
@@ -153,7 +153,7 @@ def test_the_cpu_plugin_takes_no_parts_of_one_start():
 
 def test_targets_take_what_is_packed():
     """The pipelines of targets know states by themselves."""
-    packed, _ = piped(onnx_model("mamba", "onnx-raw"), "pack{only=linear}")
+    packed, _ = run_passes(onnx_model("mamba", "onnx-raw"), "pack{only=linear}")
     assert "Unpack(" in str(get_target("cpu").pipeline(packed))
     assert "Unpack(" not in str(get_target("cpu").pipeline(onnx_model("mamba", "onnx-raw")))
 
@@ -188,7 +188,7 @@ def flat(cuts="Slice", reads="parts"):
 @pytest.mark.parametrize("cuts", ["Slice", "Split"])
 def test_flat_models_that_others_made(cuts):
     model = flat(cuts)
-    unpacked, result = piped(model, "unpack{only=linear}")
+    unpacked, result = run_passes(model, "unpack{only=linear}")
     assert result.statistics == {"caches unpacked": 1, "caches made": 3}
     onnx.checker.check_model(unpacked.proto, full_check=True)
     assert sorted((cache.read, cache.write, cache.shape) for cache in linear(unpacked)) == [
@@ -210,7 +210,7 @@ def test_flat_models_that_others_made(cuts):
 
 
 def test_what_is_read_as_a_whole_stays():
-    assert isinstance(piped(flat(reads="whole"), "unpack{only=linear}")[1], Skipped)
+    assert isinstance(run_passes(flat(reads="whole"), "unpack{only=linear}")[1], Skipped)
 
 
 def two_states(*, beams=False, turned=False):
@@ -248,18 +248,18 @@ def two_states(*, beams=False, turned=False):
 )
 def test_what_cannot_be_packed(form, says):
     with pytest.raises(UnsupportedError, match="GP387") as caught:
-        piped(two_states(**form), "pack{only=linear}")
+        run_passes(two_states(**form), "pack{only=linear}")
     assert says in caught.value.message
 
 
 def test_what_differs_in_neither_is_packed():
     model = two_states()
-    packed, _ = piped(model, "pack{only=linear}")
+    packed, _ = run_passes(model, "pack{only=linear}")
     onnx.checker.check_model(packed.proto, full_check=True)
     assert [cache.read for cache in linear(packed)] == ["past_conv+past_ssm"]
 
 
 def test_earlier_states_that_are_kept():
     with pytest.raises(UnsupportedError, match="GP387") as caught:
-        piped(openvino_model("qwen3_next"), "insert-snapshot,pack")
+        run_passes(openvino_model("qwen3_next"), "insert-snapshot,pack")
     assert "its earlier states are kept, too" in caught.value.message

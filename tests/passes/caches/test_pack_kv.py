@@ -8,12 +8,12 @@ import pytest
 from support import layout_forms as forms
 from support.commands import in_process
 from support.decode import compiled, fused_attention
-from support.generated import generates
 from support.graph_builder import HEADS, SIZE, builder_with_hidden_states, random_step
 from support.loaded import onnx_model, openvino_model
 from support.models import export, fixtures
-from support.packed import packed_and_back, ports
-from support.piped import piped
+from support.pack_round_trip import pack_and_unpack, ports
+from support.pipelines import run_passes
+from support.reference_tokens import generates_reference_tokens
 
 import graphpass
 from graphpass.engine.manager import PassManager
@@ -52,7 +52,7 @@ def kv(model):
 
 def there_and_back(name, variant):
     model = graphpass.load(export(name, variant))
-    packed, back = packed_and_back(model, "kv")
+    packed, back = pack_and_unpack(model, "kv")
     before = kv(model)
     for number, cache in enumerate(kv(packed)):
         key, value = before[2 * number : 2 * number + 2]
@@ -61,10 +61,10 @@ def there_and_back(name, variant):
         assert any(fact.startswith("keys and values in one tensor: ") for fact in cache.evidence)
     if (name, variant) in NOT_RUN:
         with pytest.raises(UnsupportedError, match="GP322"):
-            generates(packed, name)
+            generates_reference_tokens(packed, name)
     else:
-        assert generates(packed, name)
-    assert generates(back, name)
+        assert generates_reference_tokens(packed, name)
+    assert generates_reference_tokens(back, name)
 
 
 @pytest.mark.parametrize(("name", "variant"), QUICK)
@@ -80,17 +80,17 @@ def test_there_and_back_on_every_decoder(name, variant):
 
 def test_both_kinds_at_once():
     model = openvino_model("granitemoehybrid", "ov-stateless")
-    packed, result = piped(model, "pack")
+    packed, result = run_passes(model, "pack")
     assert result.statistics == {"caches packed": 8, "caches made": 4}
     assert {cache.kind for cache in graphpass.analyze_caches(packed).caches} == {"kv", "linear"}
-    assert generates(packed, "granitemoehybrid")
-    back, result = piped(packed, "unpack")
+    assert generates_reference_tokens(packed, "granitemoehybrid")
+    back, result = run_passes(packed, "unpack")
     assert result.statistics == {"caches unpacked": 4, "caches made": 8}
     assert ports(back) == ports(model)
 
 
 def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
-    back, _ = piped(openvino_model("llama"), "pack,unpack")
+    back, _ = run_passes(openvino_model("llama"), "pack,unpack")
     assert fused_attention(compiled(back.ov_model)) == 2
 
 
@@ -102,7 +102,7 @@ def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
 def test_packed_models_that_others_made(form):
     """What each step computes of a cache, it computes of its parts."""
     model = form()
-    unpacked, result = piped(model, "unpack")
+    unpacked, result = run_passes(model, "unpack")
     assert result.statistics == {"caches unpacked": 1, "caches made": 2}
     onnx.checker.check_model(unpacked.proto, full_check=True)
     caches = kv(unpacked)
@@ -128,7 +128,7 @@ def halves(packed):
 
 @pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
 def test_what_holds_no_pair_stays(form):
-    result = piped(form(), Unpack())[1]
+    result = run_passes(form(), Unpack())[1]
     assert isinstance(result, Skipped) or not result.changed
 
 
@@ -153,22 +153,25 @@ def two_values():
         (lambda: forms.window("after"), "cache past_key cannot be packed: what is written back"),
         (two_values, "cache past_key cannot be packed: it has several partners"),
         (lambda: onnx_model("qwen3", "onnx-genai"), "cannot be packed: an operator besides the Concat"),
-        (lambda: piped(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0], "in different orders"),
+        (
+            lambda: run_passes(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0],
+            "in different orders",
+        ),
     ],
 )
 def test_what_cannot_be_packed(form, says):
     with pytest.raises(UnsupportedError, match="GP386") as caught:
-        piped(form(), "pack")
+        run_passes(form(), "pack")
     assert says in caught.value.message
 
 
 @pytest.mark.parametrize("before", ["standardize-layout{to=BSHD}", "standardize-layout{to=SBDH}"])
 def test_caches_are_packed_in_any_layout(before):
-    packed, _ = piped(onnx_model("llama"), f"{before},pack")
-    assert generates(packed, "llama")
-    back, _ = piped(packed, "unpack,standardize-layout")
+    packed, _ = run_passes(onnx_model("llama"), f"{before},pack")
+    assert generates_reference_tokens(packed, "llama")
+    back, _ = run_passes(packed, "unpack,standardize-layout")
     assert ports(back) == ports(onnx_model("llama"))
-    assert generates(back, "llama")
+    assert generates_reference_tokens(back, "llama")
 
 
 @pytest.mark.parametrize(
@@ -181,12 +184,12 @@ def test_caches_are_packed_in_any_layout(before):
 )
 def test_targets_take_every_layout(variant, made):
     """The CPU plugin fuses both layers, NPUW finds the layout and the names that it knows."""
-    model, _ = piped(graphpass.load(export("llama", variant)), made)
+    model, _ = run_passes(graphpass.load(export("llama", variant)), made)
     after = PassManager(get_target("cpu").pipeline(model)).run(model).model
     assert fused_attention(compiled(after.ov_model)) == 2
     assert {cache.axes for cache in kv(after)} == {Axes(batch=0, heads=1, sequence=2, head_dim=3)}
     assert kv(after)[0].name == "past_key_values.0.keypresent.0.key"
-    assert generates(after, "llama")
+    assert generates_reference_tokens(after, "llama")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_targets_take_every_layout(variant, made):
     ],
 )
 def test_inspect_names_the_layout(capfd, tmp_path, made, layout):
-    model, _ = piped(onnx_model("llama"), made)
+    model, _ = run_passes(onnx_model("llama"), made)
     graphpass.save(model, tmp_path / "model.onnx")
     out = in_process(capfd, "inspect", tmp_path / "model.onnx").out
     assert f"] {layout}  " in out
@@ -213,7 +216,7 @@ def test_inspect_names_a_pair(capfd, tmp_path):
 def test_what_was_declared_holds_for_the_parts():
     model = forms.packed_pair()
     model.declare([Declaration("past", "kv", "unknown", Axes(batch=1, heads=2, sequence=3, head_dim=4))])
-    unpacked, _ = piped(model, "unpack")
+    unpacked, _ = run_passes(model, "unpack")
     axes = Axes(batch=0, heads=1, sequence=2, head_dim=3)
     assert unpacked.declarations == (
         Declaration("past.key", "kv", "key", axes),

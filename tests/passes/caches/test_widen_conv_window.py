@@ -13,7 +13,7 @@ from support.attention_graphs import integers
 from support.decode import Decoder, compiled, greedy
 from support.loaded import onnx_model, openvino_model
 from support.models import reference
-from support.piped import piped
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -35,7 +35,7 @@ def narrow() -> OpenVINOModel:
 
 
 def run(model: graphpass.Model, *others: graphpass.Pass) -> tuple[OpenVINOModel, object]:
-    return piped(model, *others, WidenConvWindow())
+    return run_passes(model, *others, WidenConvWindow())
 
 
 def test_windows_are_as_wide_as_the_kernel():

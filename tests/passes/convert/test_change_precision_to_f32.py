@@ -16,9 +16,9 @@ from onnx import numpy_helper
 from openvino import Op, opset8, opset9, opset13 as ops
 from support.cache_graphs import TinyDecoder
 from support.decode import EXACT, compiled, fused_attention, greedy
-from support.loaded import converted, exported, made, onnx_model
+from support.loaded import converted, exported, onnx_model, openvino_after
 from support.models import export, reference
-from support.piped import piped
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -36,9 +36,9 @@ HALF = {"f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
 
 def widened(model: openvino.Model) -> tuple[openvino.Model, dict[str, int]]:
     """``model`` after the pass, which finds nothing more to do there, and its statistics."""
-    after, result = piped(OpenVINOModel(model), ChangePrecision())
+    after, result = run_passes(OpenVINOModel(model), ChangePrecision())
     assert result.changed
-    again, told = piped(after, ChangePrecision())
+    again, told = run_passes(after, ChangePrecision())
     assert not told.changed
     assert again.digest() == after.digest()
     return after.ov_model, dict(result.statistics)
@@ -98,8 +98,8 @@ class TestLlama:
         assert {variable.info.data_type for variable in model.ov_model.get_variables()} == {openvino.Type.f32}
 
     def test_names_and_shapes_stay(self, kind):
-        before, _ = piped(llama(kind), ToOpenVINO())
-        after, _ = piped(before, ChangePrecision())
+        before, _ = run_passes(llama(kind), ToOpenVINO())
+        after, _ = run_passes(before, ChangePrecision())
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
             assert [(port.name, port.shape) for port in new] == [(port.name, port.shape) for port in old]
             assert kind not in {port.element_type for port in new}
@@ -166,21 +166,21 @@ def test_openvino_genai_generates_the_reference_tokens(tmp_path, backend):
 )
 def test_models_in_f32_are_unchanged(name, variant):
     model = exported(f"{name}/{variant}")
-    model = made(model, ToOpenVINO()) if variant == "onnx" else model
-    after, result = piped(model, ChangePrecision())
+    model = openvino_after(model, ToOpenVINO()) if variant == "onnx" else model
+    after, result = run_passes(model, ChangePrecision())
     assert not result.changed
     assert after.digest() == model.digest()
 
 
 class TestVariables:
     def test_of_llama(self):
-        before, _ = piped(llama("f16"), ToOpenVINO(), MakeStateful())
-        after, result = piped(before, ChangePrecision())
+        before, _ = run_passes(llama("f16"), ToOpenVINO(), MakeStateful())
+        after, result = run_passes(before, ChangePrecision())
         assert result.statistics["variables"] == 4
         ids = [{variable.info.variable_id for variable in model.ov_model.get_variables()} for model in (before, after)]
         assert ids[0] == ids[1]
         expected = reference("llama")
-        for model, fused in ((after, 0), (piped(after, FuseAttention())[0], 2)):
+        for model, fused in ((after, 0), (run_passes(after, FuseAttention())[0], 2)):
             native = compiled(model.ov_model)
             assert fused_attention(native) == fused
             assert greedy(native.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
@@ -190,8 +190,8 @@ class TestVariables:
         """Caches of f16 in a model that computes in f32."""
         before = TinyDecoder(cache_type=openvino.Type.f16).build()
         if stateful:
-            before, _ = piped(before, MakeStateful())
-        after, result = piped(before, ChangePrecision())
+            before, _ = run_passes(before, MakeStateful())
+        after, result = run_passes(before, ChangePrecision())
         assert result.changed
         assert "Convert" not in {op.get_type_name() for op in conversions(after.ov_model)}
         prompts = [[1, 5, 9, 2, 7], [3, 3, 8, 1, 4]]
@@ -349,13 +349,13 @@ class TestOperators:
     def test_whose_type_is_an_attribute(self, kind):
         size = ops.parameter([], openvino.Type.i64)
         zero, one = ops.constant(0.0, dtype=HALF[kind]), ops.constant(1.0, dtype=HALF[kind])
-        made = [
+        outputs = [
             ops.range(0, size, 1, kind),
             opset9.eye(size, size, ops.constant(0), kind),
             ops.random_uniform([3], zero, one, kind),
             ops.convert(size, kind),
         ]
-        after, _ = widened(with_outputs([size], *made))
+        after, _ = widened(with_outputs([size], *outputs))
         assert ports(after) == dict.fromkeys(("y0", "y1", "y2", "y3"), "f32")
         assert infer(after, numpy.array(3))[0].tolist() == [0, 1, 2]
 
@@ -392,7 +392,7 @@ class TestOperators:
         model = OpenVINOModel(with_outputs([x], Half(x.output(0))))
         before = model.digest()
         with pytest.raises(UnsupportedError, match=r"GP327: pass change-precision: Half .* whatever its inputs are"):
-            piped(model, ChangePrecision())
+            run_passes(model, ChangePrecision())
         assert model.digest() == before
 
 
@@ -457,7 +457,7 @@ class TestBodies:
 
 def test_the_same_file_twice(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        model, _ = piped(llama("f16"), ToOpenVINO(), ChangePrecision())
+        model, _ = run_passes(llama("f16"), ToOpenVINO(), ChangePrecision())
         graphpass.save(model, tmp_path / f"{name}.xml")
     for ending in ("xml", "bin"):
         assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()

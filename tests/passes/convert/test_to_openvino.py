@@ -11,9 +11,9 @@ import onnxruntime
 import openvino
 import pytest
 from onnx import TensorProto, helper
-from support.files import each_of
-from support.loaded import exported, made
+from support.loaded import exported, openvino_after
 from support.models import export, fixtures
+from support.quick_cases import quick_files
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -43,10 +43,10 @@ def model_of(*nodes: onnx.NodeProto, weights=(), domains=()) -> OnnxModel:
     return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
 
-@pytest.mark.parametrize("file", each_of(CONVERTIBLE), ids=str)
+@pytest.mark.parametrize("file", quick_files(CONVERTIBLE), ids=str)
 def test_ports_stay(file):
     before = exported(str(file))
-    after = made(before, ToOpenVINO())
+    after = openvino_after(before, ToOpenVINO())
     for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs)):
         assert [port.name for port in old] == [port.name for port in new]
         assert [port.element_type for port in old] == [port.element_type for port in new]

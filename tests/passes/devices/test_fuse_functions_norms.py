@@ -6,7 +6,7 @@ from collections import Counter
 
 import onnx
 import pytest
-from support.loaded import exported, onnx_model, ran
+from support.loaded import exported, onnx_model, run_once
 
 from graphpass.verify import compare
 
@@ -22,22 +22,22 @@ from graphpass.verify import compare
     ],
 )
 def test_they_compute_the_same(place, norms):
-    result = ran(exported(place), "fuse-functions")
+    result = run_once(exported(place), "fuse-functions")
     assert result.records[-1].result.statistics["norms fused"] == norms
     found = Counter(node.op_type for node in result.model.proto.graph.node)
     assert found["SimplifiedLayerNormalization"] == norms
     assert compare(exported(place), result.model, steps=3).passed
-    assert not ran(result.model, "fuse-functions").records[-1].result.changed
+    assert not run_once(result.model, "fuse-functions").records[-1].result.changed
 
 
 def test_residuals_read_the_sum_itself():
-    result = ran(exported("llama/onnx"), "fuse-functions").model
+    result = run_once(exported("llama/onnx"), "fuse-functions").model
     assert not any(node.op_type in {"Cast", "Pow", "Sqrt"} and "norm" in node.name for node in result.proto.graph.node)
 
 
 def test_opset_23_has_the_norm():
     model = onnx_model("llama")
     model.proto.opset_import[0].version = 23
-    found = Counter(node.op_type for node in ran(model, "fuse-functions").model.proto.graph.node)
+    found = Counter(node.op_type for node in run_once(model, "fuse-functions").model.proto.graph.node)
     assert (found["RMSNormalization"], found["SimplifiedLayerNormalization"]) == (5, 0)
     assert onnx.defs.has("RMSNormalization", 23, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 
 from graphpass.verify import compare
 
@@ -27,15 +27,15 @@ def operators(model):
     ],
 )
 def test_they_compute_the_same(place, kind, sums):
-    result = ran(exported(place), "fuse-functions,fuse-skip-norms")
+    result = run_once(exported(place), "fuse-functions,fuse-skip-norms")
     assert result.records[-1].result.statistics == ({"sums joined": sums} if sums else {})
     found = operators(result.model)
     assert found[kind] == sums
     assert compare(exported(place), result.model, steps=3).passed
-    assert not ran(result.model, "fuse-skip-norms").records[-1].result.changed
+    assert not run_once(result.model, "fuse-skip-norms").records[-1].result.changed
 
 
 def test_outputs_for_training_are_left_out():
-    result = ran(exported("llama/onnx"), "fuse-functions,fuse-skip-norms").model
+    result = run_once(exported("llama/onnx"), "fuse-functions,fuse-skip-norms").model
     joined = [node for node in result.proto.graph.node if node.op_type == SKIP]
     assert all(list(map(bool, node.output)) == [True, False, False, True] for node in joined[:-1])

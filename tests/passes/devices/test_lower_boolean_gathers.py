@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.loaded import ran
+from support.loaded import run_once
 from support.models import exporters
 
 from graphpass.io import load
@@ -28,7 +28,7 @@ def test_the_prediction_follows_the_pass():
 @pytest.mark.parametrize("family", ["llama", pytest.param("olmo3", marks=pytest.mark.slow)])
 def test_all_elements_in_order_are_taken_without_it(family):
     model = load(exporters("transformers-onnx", family))
-    after = ran(model, "lower-boolean-gathers").model
+    after = run_once(model, "lower-boolean-gathers").model
     assert next(model.graph.of_op("GatherND")).outputs[0].element_type == "boolean"
     assert not list(after.graph.of_op("GatherND"))
     found = compare_structures(model, after)

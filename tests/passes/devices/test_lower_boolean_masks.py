@@ -8,7 +8,7 @@ from openvino import opset13 as ops
 from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
-from support.piped import piped
+from support.pipelines import run_passes
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.passes.attention.fuse_attention import FuseAttention
@@ -17,7 +17,7 @@ from graphpass.passes.devices.lower_boolean_masks import LowerBooleanMasks
 
 
 def run(model: OpenVINOModel, *others: object) -> tuple[OpenVINOModel, object]:
-    return piped(model, *others, LowerBooleanMasks())
+    return run_passes(model, *others, LowerBooleanMasks())
 
 
 def masked_attention(element_type: str = "f32") -> OpenVINOModel:

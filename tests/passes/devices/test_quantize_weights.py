@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 from support.commands import in_process
-from support.loaded import converted, exported, ran
+from support.loaded import converted, exported, run_once
 from support.models import export, exporters
 
 import graphpass
@@ -54,7 +54,7 @@ def test_other_numbers_are_a_difference(port):
 
 def test_products_of_computed_tensors_and_gemm_stay():
     with pytest.raises(UnsupportedError, match="GP385"):
-        ran(rounded(exported("llama/onnx")), "quantize-weights")
+        run_once(rounded(exported("llama/onnx")), "quantize-weights")
 
 
 @pytest.mark.slow

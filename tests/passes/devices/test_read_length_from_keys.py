@@ -7,7 +7,7 @@ from openvino import opset13 as ops
 from support.decode import compiled, fused_attention, greedy
 from support.loaded import openvino_model
 from support.models import reference
-from support.piped import piped
+from support.pipelines import run_passes
 from targets.state_mutants import with_length_of_value
 
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -15,7 +15,7 @@ from graphpass.passes.devices.read_length_from_keys import ReadLengthFromKeys
 
 
 def run(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    return piped(model, ReadLengthFromKeys())
+    return run_passes(model, ReadLengthFromKeys())
 
 
 def measured(model: OpenVINOModel) -> set[str]:

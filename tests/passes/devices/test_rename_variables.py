@@ -9,9 +9,9 @@ from support.cache_graphs import Renaming, TinyDecoder, renamed
 from support.decode import compiled, greedy
 from support.layout_forms import latent_head
 from support.loaded import onnx_model, openvino_model
-from support.memories import memory
 from support.models import export, reference
-from support.piped import piped
+from support.pipelines import run_passes
+from support.unknown_caches import decoder_with_unknown_cache
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -42,7 +42,7 @@ def keeping_ports(rename: Renaming):
 @pytest.mark.parametrize("name", ["llama_12l", "lfm2", "qwen3_next"])
 def test_names_that_say_nothing_become_those_of_optimum(name):
     model = renamed(openvino_model(name), keeping_ports(Renaming(seed=3)))
-    after, result = piped(model, RenameVariables())
+    after, result = run_passes(model, RenameVariables())
     assert result.changed
     assert variables(after) == variables(openvino_model(name))
     expected = {cache.name: cache.layer for cache in graphpass.analyze_caches(openvino_model(name)).caches}
@@ -51,7 +51,7 @@ def test_names_that_say_nothing_become_those_of_optimum(name):
 
 def test_layers_are_counted_within_their_kind():
     model = onnx_model("lfm2", "onnx-genai")
-    after, result = piped(model, *graphpass.get_target("cpu").pipeline(model), RenameVariables())
+    after, result = run_passes(model, *graphpass.get_target("cpu").pipeline(model), RenameVariables())
     assert result.changed
     assert variables(after) == variables(openvino_model("lfm2"))
     expected = reference("lfm2")
@@ -63,28 +63,28 @@ def test_layers_are_counted_within_their_kind():
 @pytest.mark.parametrize("name", ["llama", "granitemoehybrid"])
 def test_names_that_are_known_stay(name):
     model = openvino_model(name)
-    after, result = piped(model, RenameVariables())
+    after, result = run_passes(model, RenameVariables())
     assert not result.changed
     assert after.digest() == model.digest()
 
 
 def test_twice():
-    once, _ = piped(OTHERS.build(), MakeStateful(), RenameVariables())
-    assert not piped(once, RenameVariables())[1].changed
+    once, _ = run_passes(OTHERS.build(), MakeStateful(), RenameVariables())
+    assert not run_passes(once, RenameVariables())[1].changed
 
 
 def test_stateless_again_has_the_new_names(tmp_path):
     decoder = OTHERS.build()
-    after, _ = piped(decoder, MakeStateful(), RenameVariables())
+    after, _ = run_passes(decoder, MakeStateful(), RenameVariables())
     graphpass.save(after, tmp_path / "model.xml")
-    stateless, _ = piped(graphpass.load(tmp_path / "model.xml"), MakeStateless())
+    stateless, _ = run_passes(graphpass.load(tmp_path / "model.xml"), MakeStateless())
     assert {"past_key_values.1.value", "past_key_values.0.key"} <= {port.name for port in stateless.inputs}
     assert "present.1.key" in {port.name for port in stateless.outputs}
 
 
 def test_models_that_read_an_encoder_are_left_alone():
     model = graphpass.load(export("t5", "ov-stateful") / "openvino_decoder_model.xml")
-    after, result = piped(model, RenameVariables())
+    after, result = run_passes(model, RenameVariables())
     assert isinstance(result, Skipped)
     assert after.digest() == model.digest()
 
@@ -92,21 +92,21 @@ def test_models_that_read_an_encoder_are_left_alone():
 def test_what_was_said_of_a_cache_goes_with_it():
     decoder = OTHERS.build()
     decoder.declare([parse_declaration("in_0_key=kv,sequence=2,role=key")])
-    after, _ = piped(decoder, MakeStateful(), RenameVariables())
+    after, _ = run_passes(decoder, MakeStateful(), RenameVariables())
     assert [said.name for said in after.declarations] == ["past_key_values.0.keypresent.0.key"]
 
 
 def test_a_role_that_is_not_known_is_refused():
-    model = memory()
+    model = decoder_with_unknown_cache()
     model.declare([parse_declaration("past=kv,sequence=1,batch=0")])
     with pytest.raises(UnsupportedError, match=r"role of cache past\w+ is unknown") as caught:
-        piped(model, ToOpenVINO(), MakeStateful(), RenameVariables())
+        run_passes(model, ToOpenVINO(), MakeStateful(), RenameVariables())
     assert caught.value.id == "GP342"
     assert "role=key or value" in str(caught.value.hint)
 
 
 def test_a_latent_takes_the_role_that_its_layer_lacks():
-    after, _ = piped(latent_head(), ToOpenVINO(), MakeStateful(), RenameVariables())
+    after, _ = run_passes(latent_head(), ToOpenVINO(), MakeStateful(), RenameVariables())
     assert variables(after) == {f"past_key_values.0.{role}present.0.{role}" for role in ("key", "value")}
 
 
@@ -114,13 +114,13 @@ def test_a_latent_takes_the_role_that_its_layer_lacks():
 def test_caches_that_hold_several_are_to_be_unpacked_first(name, kind):
     packed = PassManager(parse(f"pack{{only={kind}}}")).run(load(export(name, "ov-stateful"))).model
     with pytest.raises(UnsupportedError, match="holds several") as caught:
-        piped(packed, RenameVariables())
+        run_passes(packed, RenameVariables())
     assert caught.value.id == "GP342"
     assert caught.value.hint == "run unpack before it"
 
 
 def test_a_name_that_another_variable_has_is_refused():
-    model, _ = piped(OTHERS.build(), MakeStateful())
+    model, _ = run_passes(OTHERS.build(), MakeStateful())
     info = VariableInfo()
     info.data_shape, info.data_type = openvino.PartialShape([1]), openvino.Type.f32
     info.variable_id = "past_key_values.1.valuepresent.1.value"

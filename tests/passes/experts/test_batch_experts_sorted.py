@@ -11,7 +11,7 @@ from openvino import opset13 as ops
 from support.attention_graphs import integers
 from support.decode import compiled, executed, greedy
 from support.models import export, reference
-from support.piped import piped
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -28,7 +28,7 @@ def exported() -> openvino.Model:
 
 
 def run(model: openvino.Model) -> tuple[OpenVINOModel, object]:
-    return piped(OpenVINOModel(model), BatchExperts())
+    return run_passes(OpenVINOModel(model), BatchExperts())
 
 
 @functools.cache

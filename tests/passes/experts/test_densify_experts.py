@@ -11,7 +11,7 @@ from support.attention_graphs import integers
 from support.decode import compiled, greedy
 from support.loaded import openvino_model
 from support.models import export, reference
-from support.piped import piped
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -36,7 +36,7 @@ def before(name: str, variant: str) -> OpenVINOModel:
 
 
 def run(model: graphpass.Model) -> tuple[OpenVINOModel, object]:
-    return piped(model, DensifyExperts())
+    return run_passes(model, DensifyExperts())
 
 
 @pytest.mark.parametrize(("name", "variant"), EXPERTS)

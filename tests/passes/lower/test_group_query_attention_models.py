@@ -11,8 +11,8 @@ from edits.machine import Subject, run_edits
 from edits.oracle import Recomputation
 from openvino._offline_transformations import paged_attention_transformation
 from support import loaded
+from support.constant_outputs import constant_of
 from support.decode import compiled, fused_attention, greedy
-from support.folded import fold
 from support.loaded import exported, onnx_model
 from support.models import export, reference
 
@@ -127,7 +127,7 @@ class TestCachesOfAWindow:
 def test_rows_of_full_length_hide_padding_by_their_bias(name):
     """As fuse-group-query-attention writes it: a bias hides padding, and all rows are as long as the mask."""
     source = exported(f"{name}/onnx")
-    fused = loaded.ran(source, "fuse-group-query-attention{context=128}").model
+    fused = loaded.run_once(source, "fuse-group-query-attention{context=128}").model
     model = lowered(fused)
     assert "GroupQueryAttention" not in operators(model)
     assert compare(source, model, steps=4).passed
@@ -172,5 +172,5 @@ class TestWindow:
         paged = converted_with_window().ov_model.clone()
         paged_attention_transformation(paged)
         blocks = [op for op in paged.get_ordered_ops() if op.get_type_name() == "PagedAttentionExtension"]
-        windows = [fold(block.input_value(10)) for block in blocks]
+        windows = [constant_of(block.input_value(10)) for block in blocks]
         assert [None if window is None else int(window.item()) for window in windows] == [4, 4]

@@ -9,12 +9,12 @@ from openvino import opset13 as ops
 from openvino._offline_transformations import paged_attention_transformation
 from openvino.utils.node_factory import NodeFactory
 from support.attention_graphs import infer, infer_each, integers
+from support.constant_outputs import constant_of
 from support.decode import compiled, greedy
-from support.folded import fold
-from support.loaded import converted, exported, made, openvino_model
+from support.loaded import converted, exported, openvino_after, openvino_model
 from support.models import reference
-from support.piped import piped
-from support.thinned import crossed
+from support.pipelines import run_passes
+from support.quick_cases import quick_product
 
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.dialects.onnx.model import OnnxModel
@@ -33,11 +33,11 @@ from graphpass.verify.structure.proof import compare_structures
 
 
 def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
-    return piped(model, ExposeWindow())
+    return run_passes(model, ExposeWindow())
 
 
 def gemma() -> OpenVINOModel:
-    return made(from_onnx("gemma3_text"), ExposePositionIds())
+    return openvino_after(from_onnx("gemma3_text"), ExposePositionIds())
 
 
 def paged_windows(model: OpenVINOModel) -> list[int]:
@@ -45,7 +45,7 @@ def paged_windows(model: OpenVINOModel) -> list[int]:
     paged = model.ov_model.clone()
     paged_attention_transformation(paged)
     blocks = [op for op in paged.get_ordered_ops() if op.get_type_name() == "PagedAttentionExtension"]
-    found = [fold(block.input_value(10)) for block in blocks]
+    found = [constant_of(block.input_value(10)) for block in blocks]
     assert all(value is not None for value in found)
     return [int(value.item()) for value in found if value is not None]
 
@@ -89,7 +89,7 @@ def test_gemma_computes_the_same():
 
 
 def from_onnx(name: str) -> OpenVINOModel:
-    return made(exported(f"{name}/onnx"), ToOpenVINO(), FuseAttention())
+    return openvino_after(exported(f"{name}/onnx"), ToOpenVINO(), FuseAttention())
 
 
 def test_a_window_that_is_kept_as_a_constant():
@@ -287,7 +287,7 @@ def offset(model: OpenVINOModel) -> int:
 
 
 @pytest.mark.parametrize(
-    ("condition", "form"), crossed(list(INSIDE), ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
+    ("condition", "form"), quick_product(list(INSIDE), ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
 )
 def test_windows(condition, form):
     model = windowed(INSIDE[condition], form)
@@ -370,7 +370,7 @@ def test_windows_of_tokens_count_tokens(target):
     assert proof.equal == proof.operators, proof.regions
     if target == "paged":
         assert paged_windows(result) == [8, 8]
-        assert piped(result, ExposeWindow())[1] == Done()
+        assert run_passes(result, ExposeWindow())[1] == Done()
 
 
 def test_a_window_of_slots_is_another():

@@ -11,7 +11,7 @@ import openvino_genai
 import pytest
 from openvino import opset13
 from support.decode import EXACT, compiled, greedy
-from support.loaded import exported, made
+from support.loaded import exported, openvino_after
 from support.models import export, reference
 
 import graphpass
@@ -32,7 +32,7 @@ def source() -> OpenVINOModel:
 
 
 def covered() -> OpenVINOModel:
-    return made(source(), "extend-mask-to-past")
+    return openvino_after(source(), "extend-mask-to-past")
 
 
 def outcome(model: graphpass.Model) -> object:

@@ -13,7 +13,7 @@ from support.attention_graphs import infer
 from support.decode import Decoder, compiled, greedy
 from support.loaded import onnx_model, openvino_model
 from support.models import exporters, reference
-from support.piped import piped
+from support.pipelines import run_passes
 
 import graphpass
 from graphpass.analysis.caches.step_tokens import absorbs_padding
@@ -32,7 +32,7 @@ HYBRIDS = ["lfm2", "qwen3_next", "granitemoehybrid"]
 
 
 def run(model: graphpass.Model, *others: graphpass.Pass) -> tuple[OpenVINOModel, object]:
-    return piped(model, *others, MaskPadding())
+    return run_passes(model, *others, MaskPadding())
 
 
 @functools.cache

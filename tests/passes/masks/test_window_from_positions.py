@@ -6,9 +6,9 @@ import numpy
 import openvino.opset15 as ops
 import pytest
 from support.decode import Decoder, compiled, fused_attention, greedy
-from support.loaded import exported, made, openvino_model
+from support.loaded import exported, openvino_after, openvino_model
 from support.models import reference
-from support.thinned import crossed
+from support.quick_cases import quick_product
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
@@ -33,11 +33,11 @@ FUSED = [case for case in WINDOWED if case != "gemma2"]  # its scores have a sof
 def before(case: str) -> OpenVINOModel:
     variant, pipeline = WINDOWED[case]
     model = exported(f"{case.split(' ')[0]}/{variant}")
-    return made(model, pipeline) if pipeline else model
+    return openvino_after(model, pipeline) if pipeline else model
 
 
 def after(case: str) -> OpenVINOModel:
-    return made(before(case), WindowFromPositions())
+    return openvino_after(before(case), WindowFromPositions())
 
 
 def rejected(model: OpenVINOModel, batch: int = 1) -> float:
@@ -54,7 +54,7 @@ def rejected(model: OpenVINOModel, batch: int = 1) -> float:
     return worst
 
 
-@pytest.mark.parametrize(("case", "batch"), crossed(list(WINDOWED), [1, 2]))
+@pytest.mark.parametrize(("case", "batch"), quick_product(list(WINDOWED), [1, 2]))
 def test_rejected_positions_leave_the_window_as_it_was(case, batch):
     assert rejected(before(case), batch) > 1e-2
     assert rejected(after(case), batch) < 1e-5
@@ -93,7 +93,7 @@ def test_a_model_without_windows():
 
 class TestRefuses:
     def test_a_window_beside_a_bias(self):
-        model = made(exported("gpt_neo/onnx"), "to-openvino,fuse-attention").clone()
+        model = openvino_after(exported("gpt_neo/onnx"), "to-openvino,fuse-attention").clone()
         (attention,) = (mask.node for mask in model.analysis(find_masks) if mask.window is not None)
         mask = attention.native.input_value(3)
         attention.native.input(3).replace_source_output(ops.add(mask, numpy.float32(0.5)).output(0))
@@ -105,7 +105,7 @@ class TestRefuses:
         assert "cannot be taken from positions" in noted.notes[0]
 
     def test_a_model_without_positions(self):
-        model = made(exported("gpt_oss/onnx"), "to-openvino,fuse-attention")
+        model = openvino_after(exported("gpt_oss/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(PreconditionError, match="GP361"):
             PassManager([WindowFromPositions()]).run(model)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 from support.models import exporters
 
 from graphpass.io import load
@@ -13,9 +13,9 @@ from graphpass.verify import compare
 
 def test_padding_before_the_first_token_leaves_states() -> None:
     source = load(exporters("mobius", "qwen3_5_text"))
-    result = ran(source, "zero-padding")
+    result = run_once(source, "zero-padding")
     assert result.records[-1].result.statistics == {"operators masked": 2}
-    assert not ran(result.model, "zero-padding").records[-1].result.changed
+    assert not run_once(result.model, "zero-padding").records[-1].result.changed
     assert compare(source, result.model, steps=3).passed
     row = [7, 9, 11]
     padded = open_session(result.model), open_session(source)
@@ -26,5 +26,5 @@ def test_padding_before_the_first_token_leaves_states() -> None:
 
 
 def test_other_models_stay() -> None:
-    assert not ran(exported("llama/onnx"), "zero-padding").records[-1].result.changed
-    assert not ran(exported("qwen3_moe/onnx"), "zero-padding").records[-1].result.changed
+    assert not run_once(exported("llama/onnx"), "zero-padding").records[-1].result.changed
+    assert not run_once(exported("qwen3_moe/onnx"), "zero-padding").records[-1].result.changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from support.loaded import converted, exported, ran
+from support.loaded import converted, exported, run_once
 
 from graphpass.analysis.caches.layer_states import find_layer_states
 from graphpass.errors import UnsupportedError, UsageError
@@ -39,7 +39,7 @@ def states_of(model):
 )
 def test_all_exports_agree(name, variants, layers):
     every = f"expose-hidden-states{{layers=[{','.join(map(str, range(layers)))}]}}"
-    found = [states_of(ran(exported(f"{name}/{variant}"), every).model) for variant in variants]
+    found = [states_of(run_once(exported(f"{name}/{variant}"), every).model) for variant in variants]
     assert found[0].shape == (layers, 10, 64)
     for other in found[1:]:
         numpy.testing.assert_allclose(other, found[0], atol=2e-4)
@@ -69,29 +69,29 @@ def test_layers_are_those_of_the_exporter():
 )
 def test_targets_keep_them(place, target):
     """And a model that was made for a target can expose them, too."""
-    exposed = ran(exported(place), "expose-hidden-states{layers=[0,-1]}").model
+    exposed = run_once(exported(place), "expose-hidden-states{layers=[0,-1]}").model
     wanted = states_of(exposed)
     for made in (
         converted(exposed, target).model,
-        ran(converted(exported(place), target).model, "expose-hidden-states{layers=[0,-1]}").model,
+        run_once(converted(exported(place), target).model, "expose-hidden-states{layers=[0,-1]}").model,
     ):
         numpy.testing.assert_allclose(states_of(made), wanted, atol=2e-4)
         assert compare(exported(place), made, steps=3).passed
 
 
 def test_layers_add_up_and_the_last_one_is_the_default():
-    last = ran(exported("gpt2/onnx"), "expose-hidden-states").model
+    last = run_once(exported("gpt2/onnx"), "expose-hidden-states").model
     assert [port.name for port in last.outputs if "hidden" in port.name] == ["hidden_states.1"]
-    again = ran(last, "expose-hidden-states{layers=[-1,0,1]}")
+    again = run_once(last, "expose-hidden-states{layers=[-1,0,1]}")
     assert again.records[-1].result.statistics == {"outputs added": 1}
-    assert not ran(again.model, "expose-hidden-states{layers=[0,-1]}").records[-1].result.changed
+    assert not run_once(again.model, "expose-hidden-states{layers=[0,-1]}").records[-1].result.changed
     port = next(port for port in again.model.outputs if port.name == "hidden_states.0")
     assert (port.element_type, port.shape[2]) == ("f32", 64)
 
 
 def test_layers_that_are_not_there():
     with pytest.raises(UsageError, match="no layer -3: the model has 2") as caught:
-        ran(exported("llama/onnx"), "expose-hidden-states{layers=[0,-3]}")
+        run_once(exported("llama/onnx"), "expose-hidden-states{layers=[0,-3]}")
     assert caught.value.id == "GP253"
     assert "from 0 to 1, or from -2 to -1" in caught.value.hint
 
@@ -105,7 +105,7 @@ def test_layers_that_are_not_there():
     ],
 )
 def test_models_without_layers_are_skipped(place, reason):
-    assert reason in ran(exported(place), "expose-hidden-states").records[-1].result.reason
+    assert reason in run_once(exported(place), "expose-hidden-states").records[-1].result.reason
 
 
 def test_a_session_says_that_there_are_none():
@@ -113,13 +113,13 @@ def test_a_session_says_that_there_are_none():
     with pytest.raises(UnsupportedError, match="gives no hidden states") as caught:
         _ = session.hidden_states
     assert caught.value.id == "GP377"
-    exposed = open_session(ran(exported("gpt2/onnx"), "expose-hidden-states").model)
+    exposed = open_session(run_once(exported("gpt2/onnx"), "expose-hidden-states").model)
     with pytest.raises(UsageError, match="before the first forward pass"):
         _ = exposed.hidden_states
 
 
 @pytest.mark.slow
 def test_npuw_hands_out_none():
-    exposed = ran(exported("llama/onnx"), "expose-hidden-states").model
+    exposed = run_once(exported("llama/onnx"), "expose-hidden-states").model
     with pytest.raises(UnsupportedError, match=r"logits only, not output hidden_states\.1"):
         open_session(converted(exposed, "npu").model, device="NPU", properties={"NPUW_DEVICES": "CPU"})

@@ -6,9 +6,9 @@ import numpy
 import onnxruntime
 import pytest
 from support.commands import in_process
-from support.generated import generates
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 from support.models import export
+from support.reference_tokens import generates_reference_tokens
 
 from graphpass.io import load
 from graphpass.runtime import open_session
@@ -26,7 +26,7 @@ from graphpass.verify import compare
     ],
 )
 def test_the_last_token_of_each_row(place):
-    result = ran(exported(place), "last-logits").model
+    result = run_once(exported(place), "last-logits").model
     sessions = open_session(exported(place)), open_session(result)
     assert sessions[1].last_only
     ids = numpy.random.default_rng(0).integers(3, 300, (3, 7))
@@ -38,16 +38,16 @@ def test_the_last_token_of_each_row(place):
     one, other = (session.step([5, 6, 7]) for session in sessions)
     numpy.testing.assert_allclose(other, one, atol=1e-5)
     assert compare(exported(place), result, steps=3).passed
-    assert generates(result, place.partition("/")[0])
+    assert generates_reference_tokens(result, place.partition("/")[0])
 
 
 def test_it_runs_once():
-    again = ran(ran(exported("llama/onnx"), "last-logits").model, "last-logits").records[-1].result
+    again = run_once(run_once(exported("llama/onnx"), "last-logits").model, "last-logits").records[-1].result
     assert again.reason == "the logits are those of one token"
 
 
 def test_a_model_without_logits_is_skipped():
-    result = ran(exported("whisper/onnx/encoder_model.onnx"), "last-logits").records[-1].result
+    result = run_once(exported("whisper/onnx/encoder_model.onnx"), "last-logits").records[-1].result
     assert "no output logits" in result.reason
 
 
@@ -63,7 +63,7 @@ def test_targets_have_it_as_an_option(target, capfd, tmp_path):
 
 
 def test_an_input_counts_the_places():
-    result = ran(exported("llama/onnx"), "last-logits{count=input}").model
+    result = run_once(exported("llama/onnx"), "last-logits{count=input}").model
     assert compare(exported("llama/onnx"), result, steps=3).passed
     session = open_session(result)
     with result.on_disk() as file:
@@ -75,5 +75,5 @@ def test_an_input_counts_the_places():
     for count, wanted in ((0, whole), (1, whole[:, -1:]), (3, whole[:, -3:])):
         (found,) = runtime.run(["logits"], feeds | {"num_logits_to_keep": numpy.array(count)})
         numpy.testing.assert_allclose(found, wanted, atol=1e-5)
-    again = ran(result, "last-logits{count=input}").records[-1].result
+    again = run_once(result, "last-logits{count=input}").records[-1].result
     assert again.reason == "the model has an input num_logits_to_keep"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 
 from graphpass.verify import compare
 
@@ -20,18 +20,18 @@ from graphpass.verify import compare
     ],
 )
 def test_they_compute_the_same(name, targets, sizes, shapes):
-    result = ran(exported(f"{name}/onnx"), "reshape-by-constants")
+    result = run_once(exported(f"{name}/onnx"), "reshape-by-constants")
     assert result.records[-1].result.statistics == {"shapes made constant": targets, "sizes made constant": sizes}
     found = Counter(node.op_type for node in result.model.proto.graph.node)
     assert found["Shape"] == shapes
     assert compare(exported(f"{name}/onnx"), result.model, steps=3, edits=True).passed
-    assert not ran(result.model, "reshape-by-constants").records[-1].result.changed
+    assert not run_once(result.model, "reshape-by-constants").records[-1].result.changed
 
 
 @pytest.mark.slow
 def test_sizes_that_are_fixed_are_computed_ahead():
     """phi3 cuts a product in its middle, which it computes of the product's size."""
-    result = ran(exported("phi3/onnx"), "reshape-by-constants")
+    result = run_once(exported("phi3/onnx"), "reshape-by-constants")
     graph = result.model.graph
     cuts = [node for node in graph.of_op("Slice") if "/mlp/" in node.name]
     assert [graph.producer(node.source(port)).op for node in cuts for port in (1, 2)] == ["Constant"] * 8
@@ -40,19 +40,19 @@ def test_sizes_that_are_fixed_are_computed_ahead():
 
 def test_lengths_that_may_differ_are_not_copied():
     """The batch of positions may be 1, so that heads turned by them have a batch that is not proven."""
-    graph = ran(exported("llama/onnx"), "reshape-by-constants").model.graph
+    graph = run_once(exported("llama/onnx"), "reshape-by-constants").model.graph
     computed = [node.name for node in graph.of_op("Reshape") if graph.producer(node.source(1)).op != "Constant"]
     assert {"/model/layers.0/self_attn/Reshape_7", "/model/layers.1/self_attn/Reshape_7"} <= set(computed)
 
 
 def test_numbers_of_heads_that_inference_leaves_open_are_stated():
     """phi3's batch and length are of another tensor than the one that is reshaped."""
-    before = ran(exported("phi3/onnx"), "to-openvino").model
-    result = ran(before, "reshape-by-constants{unknown=true}").model
+    before = run_once(exported("phi3/onnx"), "to-openvino").model
+    result = run_once(before, "reshape-by-constants{unknown=true}").model
     assert {node.outputs[0].shape[2] for node in _by_head(before)} == {None}
     assert {node.outputs[0].shape[2] for node in _by_head(result)} == {2}
     assert compare(before, result, steps=2).passed
-    assert not ran(result, "reshape-by-constants{unknown=true}").records[-1].result.changed
+    assert not run_once(result, "reshape-by-constants{unknown=true}").records[-1].result.changed
 
 
 def _by_head(model):

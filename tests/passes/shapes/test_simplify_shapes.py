@@ -11,8 +11,8 @@ from openvino import opset13 as ops
 from support.attention_graphs import infer, integers
 from support.decode import compiled, executed, fused_attention, greedy
 from support.models import export, reference
-from support.piped import piped
-from support.thinned import crossed
+from support.pipelines import run_passes
+from support.quick_cases import quick_product
 
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.manager import PassManager
@@ -37,7 +37,7 @@ def before(name: str, variant: str = "onnx") -> OpenVINOModel:
 
 
 def simplified(model: OpenVINOModel, **options: bool) -> tuple[OpenVINOModel, object]:
-    return piped(model, SimplifyShapes(**options))
+    return run_passes(model, SimplifyShapes(**options))
 
 
 def dimension(x: openvino.Node, axis: int) -> openvino.Node:
@@ -68,7 +68,7 @@ def test_all_layers_cut_their_mask_at_one_place():
     assert (len(ends_of_masks(model)), len(ends_of_masks(after))) == (12, 1)
 
 
-@pytest.mark.parametrize(("name", "step"), crossed(MODELS[:5], [(4, 3, 2), (1, 9, 2), (5, 0, 2), (4, 3, 1)]))
+@pytest.mark.parametrize(("name", "step"), quick_product(MODELS[:5], [(4, 3, 2), (1, 9, 2), (5, 0, 2), (4, 3, 1)]))
 def test_the_numbers_stay(name, step):
     """With one row all sequences of the batch share positions."""
     length, past, rows = step
@@ -92,7 +92,7 @@ def test_the_numbers_stay(name, step):
         numpy.testing.assert_array_equal(found[key], value, err_msg=key)
 
 
-@pytest.mark.parametrize(("identities", "name"), crossed([True, False], MODELS))
+@pytest.mark.parametrize(("identities", "name"), quick_product([True, False], MODELS))
 def test_decodes_the_reference_tokens_behind_padding(name, identities):
     model = PassManager([SimplifyShapes(identities=identities), MakeStateful()]).run(before(name)).model
     expected = reference(name)

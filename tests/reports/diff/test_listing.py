@@ -7,8 +7,8 @@ import sys
 
 import onnx
 import pytest
-from support.files import model_files
 from support.models import export, fixtures
+from support.quick_cases import model_files
 
 from graphpass.errors import ReadError
 from graphpass.reports.diff.listing import list_file

@@ -2,8 +2,8 @@ import numpy
 import onnx
 import openvino
 import pytest
-from support.files import each_of, model_files
 from support.models import export, fixtures
+from support.quick_cases import model_files, quick_files
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.manager import PassManager
@@ -20,7 +20,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize("file", each_of(FILES))
+@pytest.mark.parametrize("file", quick_files(FILES))
 def test_a_model_does_not_differ_from_itself(file):
     found = diff_models(load(fixtures() / file), load(fixtures() / file))
     assert found.same

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.files import each_of, model_files
 from support.loaded import exported
 from support.models import export
+from support.quick_cases import model_files, quick_files
 
 import graphpass
 from graphpass.reports.picture.segments import BEFORE, segments_of
@@ -64,7 +64,7 @@ def test_layers_hold_what_exporters_say_they_do(variant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", each_of(model_files()))
+@pytest.mark.parametrize("file", quick_files(model_files()))
 def test_no_operator_reads_from_a_later_layer(file):
     found = segments_of(exported(file))
     for node in found.graph.nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy
 import pytest
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
@@ -13,7 +13,7 @@ FUSE = "fuse-group-query-attention{context=512}"
 
 
 def test_it_computes_the_same_across_growth_in_batches():
-    sessions = open_session(exported("llama/onnx")), open_session(ran(exported("llama/onnx"), FUSE).model)
+    sessions = open_session(exported("llama/onnx")), open_session(run_once(exported("llama/onnx"), FUSE).model)
     assert sessions[1].store.grows
     ids = numpy.random.default_rng(0).integers(3, 300, (2, 60))
     mask = numpy.ones_like(ids)
@@ -28,7 +28,7 @@ def test_it_computes_the_same_across_growth_in_batches():
 
 
 def test_steps_copy_nothing():
-    session = open_session(ran(exported("llama/onnx"), FUSE).model)
+    session = open_session(run_once(exported("llama/onnx"), FUSE).model)
     session.prefill([[5, 9, 17]])
     places = {name: buffer.ctypes.data for name, buffer in session.store.buffers.items()}
     for token in range(20):
@@ -37,7 +37,7 @@ def test_steps_copy_nothing():
 
 
 def test_edits_are_exact_after_growth():
-    session = open_session(ran(exported("llama/onnx"), FUSE).model)
+    session = open_session(run_once(exported("llama/onnx"), FUSE).model)
     ids = numpy.random.default_rng(1).integers(3, 300, 90)
     session.prefill(ids[None, :70])
     session.rewind(30)

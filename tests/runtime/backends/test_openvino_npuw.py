@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from edits.machine import run_edits
 from edits.subjects import NPUW, on_device
-from support.loaded import made, openvino_model
+from support.loaded import openvino_after, openvino_model
 
 import graphpass
 from graphpass.errors import GraphpassError, UnsupportedError
@@ -25,7 +25,7 @@ PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 def llama(**properties: str) -> DecodeSession:
     model = openvino_model("llama")
-    made_for_npu = made(model, *graphpass.get_target("npu").pipeline(model))
+    made_for_npu = openvino_after(model, *graphpass.get_target("npu").pipeline(model))
     return open_session(made_for_npu, device="NPU", properties=NPUW | properties)
 
 

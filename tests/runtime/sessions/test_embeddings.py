@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.embedded import cut_off
+from support.input_embeddings import with_input_embeddings
 from support.loaded import exported
 from support.models import vision
 
@@ -53,7 +53,7 @@ class Both:
 
     def __init__(self, name: str, variant: str) -> None:
         model = exported(f"{name}/{variant}")
-        embedded, self._table = cut_off(model)
+        embedded, self._table = with_input_embeddings(model)
         self.sessions = open_session(model), open_session(embedded)
 
     def feed(self, method: str, ids: Any, *more: Any) -> NDArray[Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.first_columns import weighs_by_first_columns
-from support.loaded import exported, made
+from support.first_columns import hybrid_masked_by_first_columns
+from support.loaded import exported, openvino_after
 
 from graphpass.errors import UnsupportedError
 from graphpass.runtime import open_session
@@ -23,8 +23,8 @@ def expected() -> np.ndarray:
 
 @pytest.mark.parametrize("passes", ["", "extend-mask-to-past"])
 def test_several_tokens_after_padding_are_weighed_by_their_own_columns(passes: str):
-    model = weighs_by_first_columns()
-    session, wanted = open_session(made(model, passes) if passes else model), expected()
+    model = hybrid_masked_by_first_columns()
+    session, wanted = open_session(openvino_after(model, passes) if passes else model), expected()
     for runs in ([10], [7, 1, 1, 1], [7, 3], [3, 7]):
         session.reset()
         start = 0
@@ -35,7 +35,7 @@ def test_several_tokens_after_padding_are_weighed_by_their_own_columns(passes: s
 
 
 def test_tokens_that_cannot_be_hidden_are_refused():
-    session = open_session(weighs_by_first_columns())
+    session = open_session(hybrid_masked_by_first_columns())
     session.forward(IDS[:, :4], np.ones((2, 4), np.int64))
     late = np.ones((2, 8), np.int64)
     late[1, 4:6] = 0
@@ -47,7 +47,7 @@ def test_tokens_that_cannot_be_hidden_are_refused():
 
 
 def test_without_padding_several_tokens_are_one_run():
-    session = open_session(weighs_by_first_columns())
+    session = open_session(hybrid_masked_by_first_columns())
     session.prefill([ROW[:4]])
     runs = []
     run = session.store.run

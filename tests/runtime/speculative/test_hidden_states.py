@@ -11,7 +11,7 @@ import onnx
 import pytest
 from edits.subjects import model, trees
 from onnx import TensorProto, helper, numpy_helper
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 from support.models import reference
 
 import graphpass
@@ -138,7 +138,7 @@ def model_head(outputs: int = 2) -> OnnxModel:
 
 
 def test_heads_may_be_models_of_either_dialect() -> None:
-    session = open_session(ran(exported("llama/ov-stateful"), "expose-hidden-states").model)
+    session = open_session(run_once(exported("llama/ov-stateful"), "expose-hidden-states").model)
     prompt = reference("llama")["prompt_ids"]
     head = model_head()
     converted = graphpass.PassManager(graphpass.parse("to-openvino")).run(head).model

@@ -6,8 +6,8 @@ import functools
 from pathlib import Path
 
 import pytest
-from support.files import model_files
 from support.models import fixtures
+from support.quick_cases import model_files
 
 import graphpass
 from graphpass.engine.pipeline import parse_target

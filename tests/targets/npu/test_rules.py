@@ -6,7 +6,7 @@ import numpy
 import pytest
 from openvino import opset13 as ops
 from support.loaded import openvino_model
-from support.piped import piped
+from support.pipelines import run_passes
 from targets import state_mutants
 
 import graphpass
@@ -94,7 +94,7 @@ def test_windows_over_known_places_are_mended(mutate, verdicts):
     found = failing(model)
     assert {finding.verdict for finding in found} == verdicts
     assert all("sliding window over slots" in finding.reason for finding in found)
-    made, result = piped(model, ExposeWindow())
+    made, result = run_passes(model, ExposeWindow())
     assert result.changed
     assert result.statistics == {"windows exposed": 3, "masks": 1}
     assert checked(made).holds
@@ -116,10 +116,10 @@ def test_a_product_before_a_state_is_taken_for_that_of_the_logits():
     assign.input(0).replace_source_output(product.output(0))
     model.mark_edited()
     assert any("for that of the logits: run reshape-states" in finding.reason for finding in failing(model))
-    after, result = piped(model, ReshapeStates())
+    after, result = run_passes(model, ReshapeStates())
     assert result.statistics == {"states": 1}
     assert checked(after).holds
-    assert not piped(after, ReshapeStates())[1].changed
+    assert not run_passes(after, ReshapeStates())[1].changed
 
 
 def test_experts_that_sort_tokens_are_refused():

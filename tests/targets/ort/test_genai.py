@@ -9,9 +9,9 @@ import numpy
 import onnxruntime_genai
 import pytest
 from support.commands import in_process
-from support.generated import greedy
 from support.loaded import converted, exported, onnx_model
 from support.models import export, exporters, hybrids, reference
+from support.reference_tokens import greedy_tokens
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -71,7 +71,7 @@ def test_it_generates_the_tokens_of_the_export(name, tmp_path, capfd):
     wanted = reference(name)
     prompt = list(wanted["prompt_ids"])
     session = open_session(exported(f"{name}/onnx"))
-    tokens = greedy(session, session.prefill(prompt), COUNT)
+    tokens = greedy_tokens(session, session.prefill(prompt), COUNT)
     assert tokens[: len(wanted["greedy_ids"])] == list(wanted["greedy_ids"])
     folder = folder_of(name, f"ort-genai{MODELS[name]}", tmp_path, capfd)
     unused = min(set(range(320)) - set(tokens))
@@ -86,7 +86,7 @@ def test_it_generates_from_caches_in_integers(name, bits, tmp_path, capfd):
     model, prompt = graphpass.load(folder), list(reference(name)["prompt_ids"])
     assert {cache.precision for cache in analyze_caches(model).caches} == {f"i{bits}"}
     session = open_session(model)
-    tokens = greedy(session, session.prefill(prompt), COUNT)
+    tokens = greedy_tokens(session, session.prefill(prompt), COUNT)
     config = json.loads((folder / "genai_config.json").read_text())
     assert config["search"]["past_present_share_buffer"]
     assert config["model"]["decoder"]["head_size"] == analyze_caches(model).attention[0].head_dim

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime_genai
 import pytest
 from support.commands import in_process
-from support.folders import contents
+from support.folders import folder_contents
 from support.models import export, reference
 from support.sequence_to_sequence import encoder_input, merged
 
@@ -87,7 +87,7 @@ def test_other_forms_of_the_export(form, folder, tmp_path, capfd):
     assert done.code == 0, done.err
     assert generated(tmp_path / "out", features(), [start()]) == [reference("whisper")["greedy_ids"]]
     if form == "own":
-        before, after = contents(folder), contents(tmp_path / "out")
+        before, after = folder_contents(folder), folder_contents(tmp_path / "out")
         assert {name for name in before if before[name] != after[name]} == {"graphpass.json"}
 
 
@@ -129,7 +129,9 @@ def test_convert_proves_it_and_writes_all_that_the_runtime_reads(tmp_path, capfd
     assert done.code == 0, done.err
     assert "contract  holds; confirmed: generated on onnxruntime-genai" in done.out
     assert "verified  same: 3 sequences, 36 greedy steps, last_hidden_state, logits compared" in done.out
-    assert {"encoder.onnx", "decoder.onnx", "genai_config.json", "tokenizer.json"} <= contents(tmp_path / "out").keys()
+    assert {"encoder.onnx", "decoder.onnx", "genai_config.json", "tokenizer.json"} <= folder_contents(
+        tmp_path / "out"
+    ).keys()
     config = json.loads((tmp_path / "out" / "genai_config.json").read_text())
     assert config["model"]["context_length"] == 64
     assert not config["search"]["past_present_share_buffer"]

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from support.loaded import converted, exported, ran
+from support.loaded import converted, exported, run_once
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
@@ -100,6 +100,6 @@ def test_models_are_not_tried_on_another_device():
 def test_the_folder_asks_for_the_device():
     target = parse_target("ort-genai{device=cuda}")
     model = exported("llama/onnx")
-    result = ran(model, *target.pipeline(model)).model
+    result = run_once(model, *target.pipeline(model)).model
     config = json.loads(target.files(result, model.path)["genai_config.json"])
     assert config["model"]["decoder"]["session_options"] == {"provider_options": [{"cuda": {}}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.commands import in_process
-from support.loaded import converted, exported, ran
+from support.loaded import converted, exported, run_once
 from support.models import dynamo, export, exporters, hybrids
 
 from graphpass.analysis.caches.inventory import analyze_caches
@@ -37,7 +37,7 @@ def test_attention_without_a_kernel_is_predicted():
     assert [finding.verdict for finding in attention] == ["not fused", "not fused"]
     reason = "WebGpuExecutionProvider has no kernel of Attention, so that the CPU computes it: run fuse-group-query-att"
     assert attention[0].reason.startswith(reason)
-    assert check_model(ran(model, *parse_target(F32).pipeline(model)).model, F32, confirm=False).holds
+    assert check_model(run_once(model, *parse_target(F32).pipeline(model)).model, F32, confirm=False).holds
 
 
 def test_without_an_adapter_there_is_no_trial(no_adapter):
@@ -90,7 +90,7 @@ def source_of(name):
 )
 def test_predictions_come_true(name, adapter):
     model = source_of(name)
-    report = check_model(ran(model, *parse_target(F32).pipeline(model)).model, F32)
+    report = check_model(run_once(model, *parse_target(F32).pipeline(model)).model, F32)
     assert report.confirmation.outcome == "confirmed", report.confirmation
     assert "generated on ONNX Runtime's WebGPU provider, logits within" in report.confirmation.tried
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.commands import in_process
-from support.loaded import exported, ran
+from support.loaded import exported, run_once
 from support.models import export
 from targets.qnn.rounded_activations import with_rounded_activations
 
@@ -56,7 +56,7 @@ def test_a_mask_that_a_global_layer_shares_keeps_its_meaning() -> None:
     """Layers of gpt_neo add one padding mask; only every other one has a window."""
     from graphpass.analysis.caches.masks import find_masks
 
-    model = ran(exported("gpt_neo/onnx"), "window-from-positions").model
+    model = run_once(exported("gpt_neo/onnx"), "window-from-positions").model
     assert [mask.window is None for mask in model.analysis(find_masks)] == [True, False]
 
 
@@ -67,7 +67,7 @@ def test_a_model_of_open_shapes_is_refused() -> None:
 
 
 def test_inexact_numbers_name_the_pass_that_prevents_them() -> None:
-    model = ran(exported("qwen3/onnx"), "fuse-functions,make-static{length=8,past=24}").model
+    model = run_once(exported("qwen3/onnx"), "fuse-functions,make-static{length=8,past=24}").model
     findings = QNN.predict(model, analyze_caches(model))
     advised = [finding.reason for finding in findings if finding.reason and ": run " in finding.reason]
     assert [reason.rpartition(": run ")[2] for reason in advised] == ["tabulate-angles", "flatten-rows"]
@@ -92,7 +92,7 @@ def test_rounded_activations_are_predicted(tmp_path: Path) -> None:
     model = graphpass.load(with_rounded_activations(export("llama", "onnx"), tmp_path / "in", "u16"))
     target = parse_target("qnn{prompt=24,chunk=8,capacity=40}")
     static = "make-static{length=8,past=24}"
-    found = refusals(ran(model, f"fuse-functions,{static}").model)
+    found = refusals(run_once(model, f"fuse-functions,{static}").model)
     assert any("run negate-quantized-ports" in str(reason) for reason in found)
     made = graphpass.PassManager((*target.pipeline(model), *graphpass.parse(static))).run(model).model
     assert refusals(made) == []

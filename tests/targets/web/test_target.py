@@ -8,7 +8,7 @@ import shutil
 import onnx
 import pytest
 from support.commands import in_process
-from support.loaded import converted, exported, onnx_model, ran
+from support.loaded import converted, exported, onnx_model, run_once
 from support.models import dynamo, export, exporters, hybrids
 
 import graphpass
@@ -179,7 +179,7 @@ def test_weights_are_laid_out_in_shards(tmp_path, monkeypatch, capfd):
 
 
 def test_weights_over_the_limit_of_protobuf_go_to_shards(tmp_path):
-    model = ran(exported("llama/onnx"), "reshape-by-constants").model
+    model = run_once(exported("llama/onnx"), "reshape-by-constants").model
     assert shards.count_shards(model) == 0
     assert shards.count_shards(model, limit=2**10) == 1
     shards.stage_sharded(model, tmp_path, "model.onnx", limit=2**10)

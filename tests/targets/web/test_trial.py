@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.commands import in_process
-from support.generated import greedy
 from support.javascript import javascript
 from support.models import dynamo, export, exporters, hybrids, reference
+from support.reference_tokens import greedy_tokens
 
 from graphpass.io import load
 from graphpass.runtime import open_session
@@ -93,7 +93,7 @@ def test_weights_in_four_bits(name, dtype, device, in_browser, tmp_path, capfd, 
     source, told = source_of(name)
     folder = folder_of(source, f"web{{device=wasm,dtype={dtype}}}", tmp_path, capfd)
     session = open_session(load(folder / "onnx"))
-    wanted = greedy(session, session.prefill(told["prompt_ids"]), len(told["greedy_ids"]))
+    wanted = greedy_tokens(session, session.prefill(told["prompt_ids"]), len(told["greedy_ids"]))
     assert generated(found, folder, device, told, in_browser=in_browser) == wanted
 
 

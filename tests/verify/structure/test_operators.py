@@ -11,7 +11,7 @@ import onnx.parser
 import openvino
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.loaded import ran
+from support.loaded import run_once
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
@@ -93,7 +93,7 @@ def selected(count: int = 2, written: int = 0, sorts: int = 1) -> OnnxModel:
 def test_writes_at_the_largest_elements():
     model = selected()
     assert is_equal(model, model.clone())
-    assert is_equal(model, ran(model, "to-openvino").model)
+    assert is_equal(model, run_once(model, "to-openvino").model)
 
 
 @pytest.mark.parametrize("other", [selected(3), selected(written=1)], ids=["one more", "another number"])
@@ -111,7 +111,7 @@ def test_the_first_of_equal_elements_is_another_than_any():
 @pytest.mark.parametrize("keeps", [0, 1])
 def test_the_place_of_the_largest_element(kind, keeps):
     model = onnx_model(kind, REAL, axis=2, keepdims=keeps)
-    assert is_equal(model, ran(model, "to-openvino").model)
+    assert is_equal(model, run_once(model, "to-openvino").model)
     other = onnx_model("ArgMin" if kind == "ArgMax" else "ArgMax", REAL, axis=2, keepdims=keeps)
     assert not is_equal(model, other)
     assert not is_equal(model, onnx_model(kind, REAL, axis=1, keepdims=keeps))

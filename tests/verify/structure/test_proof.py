@@ -10,7 +10,7 @@ import onnx
 import pytest
 from mutants import moves, triggers  # noqa: F401 - registers their faults
 from mutants.faults import faults
-from support.loaded import converted, exported, ran
+from support.loaded import converted, exported, run_once
 from support.models import exporters
 
 from graphpass.analysis.symbolic import expressions as ex
@@ -351,7 +351,7 @@ def test_sizes_of_data_are_equal_in_no_two_models():
 
 def test_a_number_of_logits_to_keep_is_0():
     llama = exported("llama/onnx")
-    found = compare_structures(llama, ran(llama, "last-logits{count=input}").model)
+    found = compare_structures(llama, run_once(llama, "last-logits{count=input}").model)
     assert found is not None
     assert found.equal == found.operators > 0
     assert found.assumed == ("num_logits_to_keep is 0",)
@@ -405,6 +405,6 @@ def test_a_result_may_be_made_of_many_operators():
 @pytest.mark.parametrize("family", ["llama", "olmo3"])
 def test_rows_without_keys_are_those_of_padding(family):
     reference = load(exporters("transformers-onnx", family))
-    found = compare_structures(reference, ran(reference, "drop-row-guards").model)
+    found = compare_structures(reference, run_once(reference, "drop-row-guards").model)
     assert found is not None
     assert found.equal < found.unpadded == found.operators

@@ -11,7 +11,7 @@ import openvino
 import pytest
 from onnx import GraphProto, TensorProto, helper
 from openvino import opset13 as ops
-from support.loaded import converted, ran
+from support.loaded import converted, run_once
 from support.models import export, exporters
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -66,7 +66,7 @@ def unequal(reference: Model, candidate: Model) -> list[str]:
     ids=["linear", "gated", "delta", "gated_delta", "decay of rows", "query heads", "key heads"],
 )
 def test_an_operator_is_its_loop(model):
-    assert unequal(model, ran(model, "lower-operators").model) == []
+    assert unequal(model, run_once(model, "lower-operators").model) == []
 
 
 def swapped(kind: str, other: str) -> Callable[[GraphProto], None]:
@@ -94,7 +94,7 @@ def old_state(body: GraphProto) -> None:
 )
 def test_another_loop_is_not_equal(edit):
     model = layer("gated_delta")
-    lowered = ran(model, "lower-operators").model.clone()
+    lowered = run_once(model, "lower-operators").model.clone()
     (scan,) = [node for node in lowered.proto.graph.node if node.op_type == "Scan"]
     edit(next(attribute.g for attribute in scan.attribute if attribute.name == "body"))
     assert unequal(model, OnnxModel(lowered.proto)) == ["attended", "past"]
@@ -207,8 +207,8 @@ def test_rows_of_other_states_are_not_equal(model, other):
 
 def test_openvino_says_which_slices_it_takes():
     model = loop("final")
-    assert not differs(model, ran(model, "to-openvino").model)
-    assert differs(model, ran(loop("final", direction=1), "to-openvino").model)
+    assert not differs(model, run_once(model, "to-openvino").model)
+    assert differs(model, run_once(loop("final", direction=1), "to-openvino").model)
 
 
 def differs(reference: Model, candidate: Model) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from pathlib import PurePath
 from typing import Any
 
 import pytest
 
+from support.models import fixtures
 
-def crossed(*axes: Sequence[Any]) -> list[Any]:
+
+def quick_product(*axes: Sequence[Any]) -> list[Any]:
     """Return the product of several parameters' values; quick are as many cases as show each value once."""
     cases = list(itertools.product(*axes))
-    return thinned(cases, *(lambda *case, place=place: repr(case[place]) for place in range(len(axes))))
+    return quick_subset(cases, *(lambda *case, place=place: repr(case[place]) for place in range(len(axes))))
 
 
-def thinned(cases: Sequence[Any], *aspects: Callable[..., Hashable]) -> list[Any]:
+def quick_subset(cases: Sequence[Any], *aspects: Callable[..., Hashable]) -> list[Any]:
     """Mark cases as slow that show nothing new; which ones they are depends on the cases alone.
 
     Args:
@@ -32,3 +35,14 @@ def thinned(cases: Sequence[Any], *aspects: Callable[..., Hashable]) -> list[Any
         missing -= shown[best]
     slow = pytest.mark.slow
     return [case if place in quick else pytest.param(*wide[place], marks=slow) for place, case in enumerate(cases)]
+
+
+def model_files() -> list[str]:
+    """The model files, relative to the fixtures' folder; tokenizers do not count."""
+    files = [*fixtures().rglob("*.onnx"), *fixtures().rglob("*.xml")]
+    return sorted(str(file.relative_to(fixtures())) for file in files if "tokenizer" not in file.name)
+
+
+def quick_files(files: Iterable[str | PurePath]) -> list[Any]:
+    """Thin out files below the fixtures: quick are each model, each way of exporting it, and each file name once."""
+    return quick_subset(list(files), *(lambda file, place=place: PurePath(file).parts[place] for place in range(3)))

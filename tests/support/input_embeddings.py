@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-def cut_off(model: Model) -> tuple[Model, NDArray[np.float32]]:
+def with_input_embeddings(model: Model) -> tuple[Model, NDArray[np.float32]]:
     """Return ``model`` with an input ``inputs_embeds`` in place of ``input_ids``, and the table of embeddings."""
     model = model.clone()
     graph = model.graph

@@ -8,7 +8,7 @@ from support.graph_builder import GraphBuilder
 VOCABULARY, SIZE = 7, 6
 
 
-def memory(axis: int = 1, keep: str = "all", names: tuple[str, ...] = ("past",)) -> OnnxModel:
+def decoder_with_unknown_cache(axis: int = 1, keep: str = "all", names: tuple[str, ...] = ("past",)) -> OnnxModel:
     """Logits are made of each token and of the mean of all hidden states so far, which pasts hold along ``axis``.
 
     Args:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from graphpass.dialects.openvino.model import OpenVINOModel
 
 
-def inputs_of(
+def random_inputs(
     model: OpenVINOModel, *, length: int, past: int, batch: int = 2, padding: int = 1
 ) -> dict[str, numpy.ndarray]:
     """Random inputs for a step behind a past, the first sequence padded on the left."""

@@ -10,7 +10,7 @@ from graphpass.dialects.openvino.graph import build
 from graphpass.ir.graph import Graph, Value
 
 
-def upstream(output: openvino.Output) -> tuple[Graph, Value]:
+def graph_upstream(output: openvino.Output) -> tuple[Graph, Value]:
     """A view of what lies upstream of ``output``, and ``output`` in it."""
     found, pending = {}, [output.get_node()]
     while pending:
@@ -22,6 +22,6 @@ def upstream(output: openvino.Output) -> tuple[Graph, Value]:
     return graph, next(graph.of_op("Result")).source()
 
 
-def fold(output: openvino.Output) -> numpy.ndarray | None:
+def constant_of(output: openvino.Output) -> numpy.ndarray | None:
     """The constant that ``output`` is, if it is one; see `graphpass.analysis.symbolic.folding.fold`."""
-    return folding.fold(*upstream(output))
+    return folding.fold(*graph_upstream(output))
