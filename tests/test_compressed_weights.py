@@ -80,7 +80,7 @@ def with_compressed_constants(source: Path, folder: Path, stored: str) -> Path:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", [*QUICK, *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)])
-def test_for_the_cpu(tmp_path, case):
+def test_the_cpu_gets_weights_as_stored(tmp_path, case):
     source = graphpass.load(made(case, tmp_path / "in"))
     before = stored(source)
     assert sum(before.values()) >= 11
@@ -113,7 +113,7 @@ def test_rounding_that_the_proof_turns_off_is_measured(tmp_path):
         pytest.param("linear-uint4", "paged", marks=pytest.mark.slow),
     ],
 )
-def test_for_other_targets(tmp_path, case, target):
+def test_other_targets_get_weights_as_stored(tmp_path, case, target):
     source = graphpass.load(made(case, tmp_path / "in"))
     before = stored(source)
     result = graphpass.PassManager(graphpass.get_target(target).pipeline(source)).run(source).model

@@ -90,7 +90,7 @@ def test_operators_of_opset_23_are_read():
     assert all(one.rotations is not None for one in read)
 
 
-def test_operators_that_copy_their_cache_are_told_the_cure():
+def test_operators_that_copy_their_cache_get_a_hint():
     model = exported("gemma3_text")
     found = graphpass.get_target("ort").predict(model, analyze_caches(model))
     reasons = {one.reason for one in found if one.subject == "attention"}
@@ -109,7 +109,7 @@ class TestLatentCaches:
     """DeepSeek in transformers 5 keeps what keys and values are computed from."""
 
     @pytest.mark.parametrize("target", [None, "gpu"])
-    def test_are_found(self, target):
+    def test_latent_caches_are_found(self, target):
         model = exported("deepseek_v3")
         caches = analyze_caches(model if target is None else converted(model, target).model).of_kind("kv")
         assert sorted(cache.shape[-1] for cache in caches) == [8, 8, 16, 16]

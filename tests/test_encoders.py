@@ -61,7 +61,7 @@ def test_runtimes_with_caches_refuse(target, tmp_path, capfd):
     assert "with_past" not in done.err
 
 
-def test_what_is_an_encoder():
+def test_encoders_are_recognized():
     assert all(load(exporters("encoders", name)).analysis(is_encoder) for name in NAMES)
     assert [name for name in NAMES if is_pooled(load(exporters("encoders", name)))] == ["bert-reranker"]
     assert not load(export("llama", "onnx-nocache")).analysis(is_encoder)

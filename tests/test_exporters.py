@@ -39,7 +39,7 @@ from graphpass.runtime import open_session
         ("mobius-static", "llama", "ort-genai"),
     ],
 )
-def test_converted_and_fused(exporter, family, target, tmp_path, capfd):
+def test_exports_are_converted_and_fused(exporter, family, target, tmp_path, capfd):
     source = exporters(exporter, family)
     verify = [] if target == "ort-genai" else ["--no-verify"]
     assert in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", target, *verify).code == 0
@@ -60,7 +60,7 @@ def test_chunks_are_refused(target, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(("exporter", "family"), [("builder-webgpu", "qwen3"), ("mobius", "llama")])
-def test_webgpu(exporter, family, tmp_path, capfd):
+def test_exports_for_webgpu_are_verified(exporter, family, tmp_path, capfd):
     """No kernel of the CPU has norms inside attention; the builder declares types of weights, which become f16."""
     arguments = [exporters(exporter, family), "-o", tmp_path / "out", "--target", "ort{device=webgpu}"]
     done = in_process(capfd, "convert", *arguments)

@@ -68,7 +68,7 @@ def test_weights_that_are_a_link_within_the_folder_or_a_download_cache(tmp_path,
         (r'variable_id="[^"]*"', "", "GP106"),
     ],
 )
-def test_an_ir_that_lies(ir, old, new, error_id):
+def test_an_ir_with_wrong_sizes_is_refused(ir, old, new, error_id):
     text = ir.read_text()
     assert re.search(old, text)
     ir.write_text(re.sub(old, new, text, count=1))
@@ -104,7 +104,7 @@ def tensor(**fields) -> onnx.ModelProto:
     ],
     ids=str,
 )
-def test_a_tensor_that_lies(tmp_path, fields):
+def test_a_tensor_with_wrong_sizes_is_refused(tmp_path, fields):
     (tmp_path / "model.onnx").write_bytes(tensor(**fields).SerializeToString())
     with pytest.raises(ReadError, match="GP112: tensor 'hostile' of type"):
         load(tmp_path)

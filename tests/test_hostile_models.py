@@ -76,7 +76,7 @@ def test_operators_of_a_version_that_cannot_be(tmp_path, opset):
         load(tmp_path)
 
 
-def test_bodies_in_bodies(tmp_path):
+def test_bodies_nested_too_deep_are_refused(tmp_path):
     of_nodes(tmp_path, *nested(16).node, helper.make_node("Identity", ["y15"], ["made"]))
     assert load(tmp_path).inputs
     of_nodes(tmp_path, *nested(18).node, helper.make_node("Identity", ["y17"], ["made"]))

@@ -18,7 +18,7 @@ def test_find_model_leaves_tokenizers_out():
     assert find_model(export("llama", "ov-stateful")).name == "openvino_model.xml"
 
 
-def test_find_model_errors(tmp_path):
+def test_find_model_refuses_other_paths(tmp_path):
     with pytest.raises(ReadError, match=r"GP101: .*nothing-here does not exist"):
         find_model(tmp_path / "nothing-here")
     with pytest.raises(ReadError, match="GP103"):

@@ -350,7 +350,7 @@ def test_check_destination_of_a_model_in_memory(tmp_path):
     check_destination(OpenVINOModel(openvino.Model([ops.result(ops.constant(1.0))], [])), tmp_path / "m.xml")
 
 
-def test_what_does_not_read_back_does_not_get_out(tmp_path):
+def test_results_that_cannot_be_read_are_not_written(tmp_path):
     """OpenVINO writes its internal GroupQueryAttention, but cannot read it."""
     converted = OpenVINOModel(openvino.Core().read_model(export("llama", "onnx-genai") / "model.onnx"))
     (tmp_path / "m.xml").write_text("old")
@@ -381,7 +381,7 @@ def test_openvino_cannot_write(tmp_path):
         stage_model(load(export("llama", "ov-stateful")), tmp_path, "m.xml")
 
 
-def test_two_models_at_once(tmp_path):
+def test_two_models_are_staged_at_once(tmp_path):
     with staging(tmp_path / "out") as folder:
         for part in ("encoder", "decoder"):
             stage_model(load(export("whisper", "onnx-genai") / f"{part}.onnx"), folder, f"{part}.onnx")

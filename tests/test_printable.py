@@ -87,7 +87,7 @@ def test_lines_of_names_cannot_look_like_lines_of_graphpass(folder, capfd):
     assert [line for line in done.err.splitlines() if not line.startswith(("error: ", "  ", "hint: "))] == []
 
 
-def test_what_is_escaped():
+def test_control_characters_are_escaped():
     assert on_one_line("a\tb\nc") == r"a\tb\nc"
     assert printable("a::b\n  ::c #[d ##d") == "a::b\n  \\x3a:c #[d ##d"
     assert visible("é 漢字 \U0001f600\ta\n") == "é 漢字 \U0001f600\ta\n"

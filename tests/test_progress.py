@@ -128,7 +128,7 @@ def test_comparing_counts_its_steps():
     assert noting.counts[-1].endswith("lengths")
 
 
-def test_a_clock_tells_own_time_from_that_inside():
+def test_a_clock_separates_own_time_from_inner_time():
     clock = Clock()
     with clocked(clock):
         for _ in range(2):

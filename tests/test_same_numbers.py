@@ -46,7 +46,7 @@ def logits(file: Path) -> numpy.ndarray:
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("weights", ["copy", "share"])
 @pytest.mark.parametrize("case", ["ir", "ir-f16", "onnx", "onnx-external", "onnx-shards"])
-def test_to_stateful_ir(tmp_path, case, weights):
+def test_stateful_ir_computes_bit_for_bit(tmp_path, case, weights):
     if case.startswith("ir"):
         source = export("llama", "ov-stateful-fp16" if case == "ir-f16" else "ov-stateless") / "openvino_model.xml"
         shutil.copytree(source.parent, tmp_path / "in")
@@ -69,7 +69,7 @@ def test_to_stateful_ir(tmp_path, case, weights):
 
 
 @pytest.mark.parametrize("weights", ["copy", "share"])
-def test_onnx_to_onnx(tmp_path, weights):
+def test_onnx_computes_bit_for_bit(tmp_path, weights):
     source = with_external_data(export("llama", "onnx") / "model.onnx", tmp_path / "in", 2)
     model = load(source)
     assert isinstance(model, OnnxModel)
@@ -96,7 +96,7 @@ def generated(folder: Path) -> tuple[list[list[int]], list[float]]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("weights", ["copy", "share"])
-def test_openvino_genai(tmp_path, weights):
+def test_openvino_genai_generates_bit_for_bit(tmp_path, weights):
     source = with_external_data(export("llama", "onnx") / "model.onnx", tmp_path / "in")
     model = PassManager(parse(f"to-openvino,{STATEFUL}")).run(load(source)).model
     for name in ("slow", "fast"):

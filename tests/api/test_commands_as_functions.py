@@ -13,7 +13,7 @@ from support.models import export
 import graphpass
 
 
-def test_inspect(capfd):
+def test_inspect_prints_as_the_command(capfd):
     model = export("llama", "onnx")
     found = graphpass.inspect(model)
     assert found.inventory.kind == "kv"
@@ -24,7 +24,7 @@ def test_inspect(capfd):
     assert graphpass.inspect(found.model).inventory == found.inventory
 
 
-def test_check(capfd):
+def test_check_prints_as_the_command(capfd):
     model = export("llama", "onnx")
     found = graphpass.check(model, "cpu", confirm=False)
     done = in_process(capfd, "check", model, "--target", "cpu", "--no-confirm")
@@ -37,7 +37,7 @@ def test_check_of_an_encoder_and_its_decoder():
     assert graphpass.check(export("t5", "onnx"), "cpu", confirm=False).model.path.name.startswith("decoder")
 
 
-def test_diff(capfd):
+def test_diff_prints_as_the_command(capfd):
     models = export("llama", "ov-stateless"), export("llama", "ov-stateful")
     found = graphpass.diff(*models)
     done = in_process(capfd, "diff", *models)
@@ -47,7 +47,7 @@ def test_diff(capfd):
     assert graphpass.diff(found.before, found.before).same
 
 
-def test_convert_and_verify(tmp_path):
+def test_converted_models_verify(tmp_path):
     model = export("llama", "onnx")
     proof = graphpass.Proof(steps=2)
     outcome = graphpass.convert(model, tmp_path / "out", "cpu", proof=proof, html=tmp_path / "page.html")
@@ -62,7 +62,7 @@ def test_convert_and_verify(tmp_path):
     assert str(comparison).startswith("same: ")
 
 
-def test_split(tmp_path):
+def test_split_writes_two_models(tmp_path):
     outcome = graphpass.split(
         export("llama", "ov-stateless"), tmp_path / "out", prompt=8, chunk=4, capacity=16, verify=False
     )
@@ -71,7 +71,7 @@ def test_split(tmp_path):
     assert str(tmp_path / "out") in str(outcome)
 
 
-def test_run_matrix(tmp_path):
+def test_run_matrix_returns_each_cell(tmp_path):
     config = tmp_path / "graphpass.toml"
     model = json.dumps(str(export("llama", "onnx")))
     config.write_text(f'output = "out/{{model}}"\n[[models]]\nname = "m"\npath = {model}\ntargets = ["cpu"]\n')

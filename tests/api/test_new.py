@@ -49,7 +49,7 @@ def test_the_pass_and_its_test_are_short(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pass", "target"])
-def test_what_is_written_is_in_good_style(capfd, tmp_path, kind):
+def test_written_files_pass_the_linter(capfd, tmp_path, kind):
     done = in_process(capfd, f"new-{kind}", "my-own", "-o", tmp_path / "made")
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[0] == str(tmp_path / "made")
@@ -64,7 +64,7 @@ def test_what_is_written_is_in_good_style(capfd, tmp_path, kind):
     ("name", "words"),
     [("Fuse", "is not in kebab-case"), ("make-stateful", "there is a pass make-stateful"), ("x", "made exists")],
 )
-def test_names_that_are_refused(tmp_path, name, words):
+def test_bad_names_are_refused(tmp_path, name, words):
     (tmp_path / "made").mkdir()
     with pytest.raises(UsageError, match=f"GP276: .*{words}"):
         new_pass(name, tmp_path / "made")

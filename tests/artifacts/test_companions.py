@@ -19,7 +19,7 @@ def test_everything_beside_a_model_but_models_travels():
     assert names("llama", "ov-stateful", "openvino_model.xml", "openvino") == everything
 
 
-def test_what_names_the_onnx_file_stays_with_onnx():
+def test_configurations_of_the_onnx_file_stay_with_onnx():
     assert "genai_config.json" in names("llama", "onnx-genai", "model.onnx", "onnx")
     openvino = names("llama", "onnx-genai", "model.onnx", "openvino")
     assert "genai_config.json" not in openvino
@@ -30,7 +30,7 @@ def test_data_files_are_no_companions():
     assert not {"model.onnx", "model.onnx.data"} & names("llama", "onnx-genai", "model.onnx", "onnx")
 
 
-def test_copies(tmp_path):
+def test_companions_are_copied(tmp_path):
     source = export("whisper", "ov-stateful")
     with staging(tmp_path / "out") as folder:
         copied = copy_companions(source / "openvino_decoder_model.xml", folder)
@@ -40,7 +40,7 @@ def test_copies(tmp_path):
         assert file.read_bytes() == (source / file.name).read_bytes()
 
 
-def test_a_model_alone(tmp_path):
+def test_a_model_alone_has_no_companions(tmp_path):
     assert companions(tmp_path / "model.onnx") == ()
 
 

@@ -41,7 +41,7 @@ def made(tmp_path_factory):
     return out
 
 
-def test_what_is_in_it(made):
+def test_the_manifest_lists_work_and_files(made):
     told = json.loads((made / "graphpass.json").read_bytes())
     assert told["input"]["file"] == "openvino_model.xml"
     assert set(told["versions"]) == {"graphpass", "numpy", "onnx", "onnxruntime", "openvino"}
@@ -158,7 +158,7 @@ def test_other_options_are_other_work(capfd, tmp_path, source, made):
     assert done.err.startswith("not up to date: options target was 'cpu{cache=reorder}' and is 'cpu'\n")
 
 
-def test_after_a_plain_conversion(capfd, tmp_path, source, monkeypatch):
+def test_a_plain_conversion_is_found_up_to_date(capfd, tmp_path, source, monkeypatch):
     """Its manifest holds no digest of the weights; their sizes and times are remembered in the cache folder."""
     plain = ["convert", source, "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
     os.utime(source / "openvino_model.bin", (1, 1))

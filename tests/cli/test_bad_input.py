@@ -105,7 +105,7 @@ def check_refused(done, code, error_id):
 
 @pytest.mark.parametrize(("make", "error_id"), UNREADABLE)
 @pytest.mark.parametrize("command", ["inspect", "convert", "run", "verify"])
-def test_an_unreadable_model(capfd, tmp_path, older, command, make, error_id):
+def test_an_unreadable_model_is_refused(capfd, tmp_path, older, command, make, error_id):
     (tmp_path / "in").mkdir()
     model = make(tmp_path / "in")
     options = {
@@ -241,7 +241,7 @@ def test_a_report_over_the_model(capfd, stateless):
 
 
 @pytest.mark.parametrize("command", ["convert", "run"])
-def test_names_that_are_too_long(capfd, tmp_path, command):
+def test_names_that_are_too_long_are_refused(capfd, tmp_path, command):
     options = {"convert": ["--target", "cpu"], "run": ["-p", "to-openvino"]}[command]
     long = tmp_path / ("x" * 300)
     check_refused(in_process(capfd, command, export("llama", "onnx"), "-o", long, *options), 6, "GP501")
@@ -273,7 +273,7 @@ def test_models_dumped_into_a_folder_that_appears_at_the_end(capfd, tmp_path, be
         (["openvino_tokenizer.xml", "tokenizer.json"], ".", "name the model file"),
     ],
 )
-def test_what_to_name_instead(capfd, tmp_path, names, given, hint):
+def test_the_hint_names_the_model_instead(capfd, tmp_path, names, given, hint):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

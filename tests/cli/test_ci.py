@@ -112,7 +112,7 @@ def test_each_cell_fails_alone(capfd, project, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_up_to_date_is_left_alone(capfd, project):
+def test_results_that_are_up_to_date_are_unchanged(capfd, project):
     shutil.copytree(export("llama", "ov-stateless"), "in")
     for file in (path := Path("in")).iterdir():
         os.utime(file, (1, 1))
@@ -143,7 +143,7 @@ def test_results_that_would_change_are_kept(capfd, project):
     assert run(capfd, "--fail-on", "changed")[0] == 0
 
 
-def test_a_plan(capfd, project):
+def test_a_dry_run_prints_the_plan(capfd, project):
     configure(LLAMA, model("gemma2", "onnx", "targets = ['cpu', 'npu']"))
     done = in_process(capfd, "ci", "--dry-run", "--select", "gemma2:*", "--select", "*:cpu")
     assert (done.code, [line.split()[:3] for line in done.out.splitlines()[:3]]) == (
@@ -161,7 +161,7 @@ def test_a_plan(capfd, project):
 
 
 @pytest.mark.slow
-def test_a_baseline(capfd, project):
+def test_findings_of_a_baseline_are_accepted(capfd, project):
     configure(model("gemma2", "onnx", "targets = ['cpu']"))
     assert run(capfd, "--update-baseline")[0] == 0
     told = json.loads(Path("graphpass-baseline.json").read_text())
@@ -192,7 +192,7 @@ def pipeline(name, text, more=""):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hostile")
-def test_what_brings_a_process_down_fails_its_cell_alone(capfd, project):
+def test_a_crash_fails_its_cell_alone(capfd, project):
     configure(
         pipeline("dies", "test-die"),
         pipeline("recovers", "test-dieonce"),
@@ -292,7 +292,7 @@ def test_two_runs_at_once_write_no_cell_twice(project):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hostile")
-def test_a_bug_is_told_apart(capfd, project):
+def test_a_bug_is_reported_apart_from_failures(capfd, project):
     configure(model("bad", "", "targets = ['test-broken']", path=LLAMA_FOLDER), LLAMA)
     code, cells, _ = run(capfd)
     assert (code, cells["llama:cpu"]["state"], cells["bad:test-broken"]["exit_code"]) == (70, "converted", 70)

@@ -27,12 +27,12 @@ def completed(*words, shell="bash"):
     ],
     ids=lambda one: one[-1],
 )
-def test_completions(words, found):
+def test_words_are_completed(words, found):
     assert sorted(completed(*words)) == sorted(found)
 
 
 @pytest.mark.parametrize(("shell", "word"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --no")])
-def test_scripts_for_shells(capfd, monkeypatch, shell, word):
+def test_each_shell_gets_its_script(capfd, monkeypatch, shell, word):
     # click asks the installed bash for its version.
     done = in_process(capfd, "completion", shell)
     assert (done.code, done.err) == (0, "")

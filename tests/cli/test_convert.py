@@ -83,7 +83,7 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
     assert {name: after[name] for name in before} == before
 
 
-def test_instruments(capfd, tmp_path):
+def test_run_takes_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
         *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,change-precision,fuse-attention"),
@@ -96,7 +96,7 @@ def test_instruments(capfd, tmp_path):
 
 
 @pytest.mark.slow
-def test_instruments_of_a_target(capfd, tmp_path):
+def test_convert_takes_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
         *("convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"),
@@ -155,14 +155,14 @@ def test_a_model_without_caches_is_refused(capfd, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_target(capfd, tmp_path):
+def test_an_unknown_target_is_refused(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpuu")
     assert done.code == 2
     assert done.err.startswith("error: GP215: unknown target 'cpuu'")
     assert "hint: did you mean cpu?" in done.err
 
 
-def test_reorder(capfd, tmp_path):
+def test_a_model_for_reordering_has_its_inputs(capfd, tmp_path):
     done = in_process(
         capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu{cache=reorder}"
     )
@@ -222,7 +222,7 @@ def test_weights_that_cannot_be_shared(capfd, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_paged_attention_would_refuse_is_not_written(capfd, tmp_path):
+def test_a_model_that_paged_attention_refuses_is_not_written(capfd, tmp_path):
     out = tmp_path / "out"
     done = in_process(capfd, "convert", export("gemma2", "onnx"), "-o", out, "--target", "paged", "--no-verify")
     assert done.code == 4
@@ -233,21 +233,21 @@ def test_what_paged_attention_would_refuse_is_not_written(capfd, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["lfm2", pytest.param("granitemoehybrid", marks=pytest.mark.slow)])
-def test_for_paged_attention(capfd, tmp_path, name):
+def test_a_model_for_paged_attention_is_confirmed(capfd, tmp_path, name):
     out = tmp_path / "out"
     done = in_process(capfd, "convert", export(name, "ov-stateful"), "-o", out, "--target", "paged")
     assert (done.code, done.err) == (0, "")
     assert "contract  holds; confirmed: ran SDPAToPagedAttention on a copy" in done.out
 
 
-def test_for_a_gpu(capfd, tmp_path):
+def test_a_model_for_a_gpu_holds_the_contract(capfd, tmp_path):
     done = in_process(capfd, "convert", export("lfm2", "ov-stateless"), "-o", tmp_path / "out", "--target", "gpu")
     assert (done.code, done.err) == (0, "")
     assert "contract  holds; " in done.out
 
 
 @pytest.mark.slow
-def test_for_an_npu(capfd, tmp_path):
+def test_a_model_for_an_npu_is_confirmed(capfd, tmp_path):
     """With a sliding window, which NPUW mends for padded prompts in one form only."""
     done = in_process(capfd, "convert", export("gemma3_text", "onnx"), "-o", tmp_path / "out", "--target", "npu")
     assert (done.code, done.err) == (0, "")
@@ -262,7 +262,7 @@ def test_a_hybrid_for_an_npu(capfd, tmp_path):
     assert "contract  holds; confirmed: compiled with NPUW on the CPU, and ran 8 steps" in done.out
 
 
-def test_what_an_npu_would_refuse_is_not_written(capfd, tmp_path):
+def test_a_model_that_an_npu_refuses_is_not_written(capfd, tmp_path):
     out = tmp_path / "out"
     done = in_process(capfd, "convert", export("mamba", "ov-stateless"), "-o", out, "--target", "npu", "--no-verify")
     assert done.code == 4

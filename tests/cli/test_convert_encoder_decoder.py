@@ -59,13 +59,13 @@ class TestOnTheCpuPlugin:
         generator = Generator(converted(model, variant))
         generator.start(encoder_input(model))
         first = generator.step([[5, 7]])
-        generator.given["encoder_hidden_states"] = -generator.given["encoder_hidden_states"]
+        generator.encoder_feeds["encoder_hidden_states"] = -generator.encoder_feeds["encoder_hidden_states"]
         kept = generator.step([[3]])
         generator.start(encoder_input(model))
         assert numpy.array_equal(generator.step([[5, 7]]), first)
         assert numpy.array_equal(generator.step([[3]]), kept)
         generator.request.reset_state()
-        generator.given["encoder_hidden_states"] = -generator.given["encoder_hidden_states"]
+        generator.encoder_feeds["encoder_hidden_states"] = -generator.encoder_feeds["encoder_hidden_states"]
         assert abs(generator.step([[5, 7]]) - first).max() > 1e-3
 
     def test_follows_beams(self, converted, model, variant):
@@ -225,7 +225,7 @@ def test_an_encoder_that_fills_the_caches(capfd, tmp_path):
         (["--target", "cpu{cache=reorder}"], "cache=reorder is not for models of an encoder and a decoder"),
     ],
 )
-def test_what_is_not_made_of_such_folders(capfd, tmp_path, arguments, reason):
+def test_targets_without_encoders_are_refused(capfd, tmp_path, arguments, reason):
     done = in_process(capfd, "convert", export("t5", "onnx"), "-o", tmp_path / "out", *arguments)
     assert done.code == 2
     assert done.err.startswith(f"error: GP226: {reason}")
@@ -314,7 +314,7 @@ PARTS = [("encoder_model.onnx", 0), pytest.param("decoder_with_past_model.onnx",
 
 
 @pytest.mark.parametrize(("name", "code"), PARTS)
-def test_one_part_alone_is_told_of_the_whole(capfd, tmp_path, name, code):
+def test_one_part_alone_is_converted_with_a_note(capfd, tmp_path, name, code):
     source, out = export("t5", "onnx"), tmp_path / "out"
     done = in_process(capfd, "convert", source / name, "-o", out, "--target", "cpu")
     assert (done.code, out.exists()) == (code, code == 0)

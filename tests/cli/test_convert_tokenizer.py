@@ -24,13 +24,13 @@ def names(folder):
     return {file.name for file in folder.iterdir()}
 
 
-def test_where_there_is_something_to_convert(tmp_path):
+def test_folders_with_a_tokenizer_are_found(tmp_path):
     assert has_tokenizer(export("llama", "onnx"))
     assert not has_tokenizer(export("llama", "ov-stateful"))
     assert not has_tokenizer(tmp_path)
 
 
-def test_says_so_where_the_packages_are_missing(capfd, tmp_path, monkeypatch):
+def test_missing_packages_are_named(capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(companions, "_PACKAGES", {"no_such_module": "no-such-package"})
     done = convert(capfd, export("llama", "onnx"), tmp_path / "out")
     assert done.code == 0

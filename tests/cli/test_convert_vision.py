@@ -89,7 +89,7 @@ def test_nothing_is_done_twice(capfd: Any, tmp_path: Path, source: Path) -> None
     assert (tmp_path / "out" / "openvino_config.json").read_text() == "{}"
 
 
-def test_what_stays_behind(capfd: Any, tmp_path: Path, source: Path) -> None:
+def test_files_of_other_runtimes_are_not_copied(capfd: Any, tmp_path: Path, source: Path) -> None:
     (source / ".cache").mkdir()
     (source / ".gitattributes").touch()
     (source / "notes").mkdir()
@@ -98,7 +98,7 @@ def test_what_stays_behind(capfd: Any, tmp_path: Path, source: Path) -> None:
     assert not {".cache", ".gitattributes", "notes"} & set(folder_contents(tmp_path / "out"))
 
 
-def test_one_part_alone(capfd: Any, tmp_path: Path, source: Path) -> None:
+def test_one_part_alone_is_converted_with_a_note(capfd: Any, tmp_path: Path, source: Path) -> None:
     file = source / f"{LANGUAGE_MODEL}.xml"
     done = convert(capfd, file, tmp_path / "out", "--no-verify")
     assert f"{file} is one part of the model in {source}; name the folder to convert all of it" in done.err

@@ -48,7 +48,7 @@ def test_html_is_one_page_that_needs_nothing_else(capfd, before, after):
     assert done.out == in_process(capfd, "diff", export(*before), export(*after), "--format", "html").out
 
 
-def test_text(capfd):
+def test_differences_are_printed(capfd):
     done = in_process(capfd, "diff", export("llama", "ov-stateless"), export("llama", "ov-stateful"))
     assert (done.code, done.err) == (1, "")
     assert done.out.splitlines()[0].endswith("llama/ov-stateful/openvino_model.xml: they differ")
@@ -62,7 +62,7 @@ def test_text(capfd):
     assert len(every.out) > len(done.out)
 
 
-def test_the_same(capfd, tmp_path):
+def test_equal_models_are_the_same(capfd, tmp_path):
     shutil.copytree(export("llama", "onnx-genai"), tmp_path / "copy")
     done = in_process(capfd, "diff", export("llama", "onnx-genai"), tmp_path / "copy")
     assert (done.code, done.err) == (0, "")
@@ -70,14 +70,14 @@ def test_the_same(capfd, tmp_path):
     assert len(done.out.splitlines()) == 3
 
 
-def test_a_file_as_text(capfd):
+def test_textconv_prints_the_graph(capfd):
     done = in_process(capfd, "diff", "--textconv", export("llama", "onnx") / "model.onnx")
     assert (done.code, done.err) == (0, "")
     assert "\ninput input_ids i64[batch_size, sequence_length]\n" in done.out
 
 
 @pytest.mark.parametrize("arguments", [["A"], ["A", "B", "C"], [], ["A", "B", "--textconv", "C"]])
-def test_not_two_models(capfd, arguments):
+def test_other_arguments_are_refused(capfd, arguments):
     done = in_process(capfd, "diff", *arguments)
     assert done.code == 2
     assert "give two models, or --textconv and one file" in done.err

@@ -127,7 +127,7 @@ def test_text_folds_hybrids_by_kind_of_layer(capfd, model, lines):
         ("llama", "onnx-genai", ["layers 0-1 4 heads over 2, scale 0.25, mask causal+lengths"]),
     ],
 )
-def test_text_tells_what_attention_is_like(capfd, model, variant, lines):
+def test_attributes_of_attention_are_printed(capfd, model, variant, lines):
     form = {"onnx": "decomposed, fusable", "onnx-genai": "fused GroupQueryAttention"}
     out = in_process(capfd, "inspect", export(model, variant)).out
     told = out.split("\nattention (")[1].split("\n\n")[0].splitlines()[1:]
@@ -136,13 +136,13 @@ def test_text_tells_what_attention_is_like(capfd, model, variant, lines):
     assert [" ".join(line.split()) for line in told] == expected
 
 
-def test_unfolded_text_tells_attention_and_where_a_window_is(capfd):
+def test_all_prints_attention_and_its_window(capfd):
     out = in_process(capfd, "inspect", "--all", export("gemma3_text", "ov-stateful")).out
     assert out.count("    a window of 8 in the mask only; the cache keeps all positions\n") == 6
     assert out.count("    head_dim 16, value head_dim 16\n    reads past_key_values.") == 4
 
 
-def test_text_tells_fixed_sizes_and_sizes_per_token(capfd):
+def test_fixed_sizes_and_sizes_per_token_are_printed(capfd):
     out = in_process(capfd, "inspect", export("qwen3_next", "ov-stateful")).out
     assert "6.14 KB fixed" in out
     assert "in all, for a batch of 1: 256 B per token, 256 KB per 1k tokens; 18.4 KB fixed" in out
@@ -150,7 +150,7 @@ def test_text_tells_fixed_sizes_and_sizes_per_token(capfd):
     assert "512 B per token of the encoder" in crossed
 
 
-def test_text_tells_how_others_see_the_caches_and_warns(capfd):
+def test_views_of_runtimes_are_printed_with_warnings(capfd):
     out = in_process(capfd, "inspect", export("lfm2", "ov-stateful")).out
     assert "as others see it\n  agrees          openvino.genai, optimum-intel\n  misreads        NPUW\n" in out
     assert out.endswith(
@@ -172,7 +172,7 @@ def test_text_of_a_model_without_caches(capfd):
     assert "caches (0)" in done.out
 
 
-def test_unfolded_text_tells_the_evidence(capfd):
+def test_all_prints_the_evidence(capfd):
     short = in_process(capfd, "inspect", export("llama", "onnx")).out
     long = in_process(capfd, "inspect", export("llama", "onnx"), "--all").out
     assert "past_key_values.1.value -> present.1.value" in long
@@ -242,7 +242,7 @@ def test_html_that_cannot_be_written(capfd, tmp_path):
     assert "GP501" in done.err
 
 
-def test_tells_the_options_that_plugins_take_from_the_model(capfd):
+def test_options_for_plugins_are_printed(capfd):
     options = {"ACTIVATIONS_SCALE_FACTOR": "8.0", "KV_CACHE_PRECISION": "f16"}
     text = in_process(capfd, "inspect", export("llama", "ov-stateful")).out
     assert "\nruntime options (2)\n  ACTIVATIONS_SCALE_FACTOR  8.0\n  KV_CACHE_PRECISION        f16\n" in text

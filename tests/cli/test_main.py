@@ -91,7 +91,7 @@ def test_help_names_every_command(capfd):
     assert [name for name in COMMANDS if re.search(rf"^  {name} ", done.out, re.MULTILINE)] == list(COMMANDS)
 
 
-def test_version(capfd):
+def test_the_version_is_printed(capfd):
     assert in_process(capfd, "--version") == (0, "graphpass 0.2.0\n", "")
 
 
@@ -232,7 +232,7 @@ def test_streams_that_are_closed_or_full(stream, code):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
-def test_the_exit_code_tells_where_words_cannot():
+def test_the_exit_code_stays_if_the_stream_is_full():
     shell = ["bash", "-c", f"{sys.executable} -m graphpass.cli inspect missing.onnx 2> /dev/full"]
     assert subprocess.run(shell, capture_output=True, check=False).returncode == 3
 
@@ -247,7 +247,7 @@ def test_nobody_is_asked_where_nobody_can_answer(tmp_path):
     assert done.stderr.startswith("error: GP201: ")
 
 
-def test_names_that_a_stream_cannot_print(tmp_path):
+def test_names_that_a_stream_cannot_print_are_escaped(tmp_path):
     shutil.copytree(export("llama", "onnx"), tmp_path / "模")
     done = in_subprocess("inspect", tmp_path / "模", environment={"PYTHONIOENCODING": "latin1"})
     assert (done.code, done.err) == (0, "")
@@ -255,7 +255,7 @@ def test_names_that_a_stream_cannot_print(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
-def test_names_that_are_no_text(tmp_path):
+def test_names_that_are_not_text_are_printed_escaped(tmp_path):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     shutil.copytree(export("llama", "onnx"), odd)
     environment = {"PYTHONIOENCODING": "utf-8:strict"}

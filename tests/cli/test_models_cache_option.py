@@ -47,7 +47,7 @@ TWO = ("past_0", "past_1")
 SAID = [word for name in TWO for word in ("--cache", f"{name}=kv,sequence=1")]
 
 
-def test_convert_with_a_declaration(capfd, tmp_path):
+def test_a_declared_cache_is_converted(capfd, tmp_path):
     model = decoder_with_unknown_cache(names=TWO)
     source = saved(tmp_path / "in", model)
     out = tmp_path / "out"
@@ -69,7 +69,7 @@ def test_convert_with_a_declaration(capfd, tmp_path):
     assert numpy.allclose(logits, expected_logits(ids, model), atol=1e-5)
 
 
-def test_what_was_said_outlives_both_ways(capfd, tmp_path):
+def test_declarations_survive_stateful_and_back(capfd, tmp_path):
     source = saved(tmp_path / "in", decoder_with_unknown_cache(names=TWO))
     stateful, stateless = tmp_path / "stateful.xml", tmp_path / "stateless.xml"
     pipeline = "to-openvino,make-stateful{beam-index=true}"
@@ -79,14 +79,14 @@ def test_what_was_said_outlives_both_ways(capfd, tmp_path):
     assert [(cache.name, cache.kind) for cache in caches] == [("past_0", "kv"), ("past_1", "kv")]
 
 
-def test_what_the_graph_contradicts(capfd, tmp_path):
+def test_a_declaration_against_the_graph_is_refused(capfd, tmp_path):
     source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "inspect", source, "--cache", "past=linear")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: GP219: cache past is said to be linear, but it grows along axis 1")
 
 
-def test_what_cannot_be_read(capfd, tmp_path):
+def test_an_unreadable_declaration_is_refused(capfd, tmp_path):
     source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "inspect", source, "--cache", "past=kv")
     assert done.code == 2

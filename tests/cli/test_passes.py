@@ -48,7 +48,7 @@ def test_third_parties_are_listed(capfd, tmp_path, monkeypatch):
     assert "sample\n    Somebody's own runtime." in in_process(capfd, "targets").out
 
 
-def test_a_duplicate_name_is_told(capfd, tmp_path, monkeypatch):
+def test_a_duplicate_name_is_reported(capfd, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(distribution(tmp_path, "twin", {"graphpass.passes": {"make-stateful": "twin:X"}}))
     done = in_process(capfd, "passes")
     assert done.code == 2
@@ -67,7 +67,7 @@ def test_explain_prints_the_whole_docstring(capfd, name):
     assert "After:" in done.out
 
 
-def test_explain_tells_what_a_pass_needs(capfd):
+def test_explain_prints_what_a_pass_requires(capfd):
     out = in_process(capfd, "explain", "make-stateful").out
     assert out.splitlines()[:5] == [
         "make-stateful{beam-index=true}",
@@ -78,20 +78,20 @@ def test_explain_tells_what_a_pass_needs(capfd):
     ]
 
 
-def test_explain_an_error(capfd):
+def test_explain_prints_an_error(capfd):
     done = in_process(capfd, "explain", "gp203")
     assert done.code == 0
     assert done.out.startswith("GP203: The result would overwrite")
     assert in_process(capfd, "explain", "GP999").code == 2
 
 
-def test_explain_something_unknown(capfd):
+def test_explain_suggests_a_known_name(capfd):
     done = in_process(capfd, "explain", "make-statefull")
     assert done.code == 2
     assert done.err.startswith("error: GP211: unknown pass 'make-statefull'\nhint: did you mean make-stateful?")
 
 
-def test_targets(capfd):
+def test_targets_are_listed(capfd):
     done = in_process(capfd, "targets")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("cpu\n    OpenVINO on CPU")

@@ -41,7 +41,7 @@ def test_the_surroundings_of_a_node(capfd):
         (["--layer", "2"], "GP272: layer 2 has no caches\nhint: layers with caches: 0, 1"),
     ],
 )
-def test_what_is_not_there(capfd, arguments, words):
+def test_unknown_names_are_refused(capfd, arguments, words):
     done = in_process(capfd, "print", export("llama", "onnx"), *arguments)
     assert (done.code, done.out) == (2, "")
     assert words in done.err

@@ -16,7 +16,7 @@ def test_a_result_that_is_left_to_numbers_is_refused(capfd, tmp_path):
     assert "compared by numbers from" in done.err
 
 
-def test_in_a_matrix(capfd, tmp_path, monkeypatch):
+def test_require_holds_for_cells_of_a_matrix(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     models = [

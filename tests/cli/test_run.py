@@ -85,7 +85,7 @@ def test_quiet_prints_the_file_alone(capfd, tmp_path):
         ("to-openvino,make-stateful,make-stateful", 4, "GP302: pass make-stateful (after to-openvino, make-stateful)"),
     ],
 )
-def test_errors(capfd, tmp_path, text, code, words):
+def test_pipelines_with_errors_write_nothing(capfd, tmp_path, text, code, words):
     (tmp_path / "out").mkdir()
     done = in_process(capfd, "run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", text)
     assert done.code == code

@@ -102,7 +102,7 @@ def test_many_small_constants_stay_in_the_graph(capfd: Any, tmp_path: Path) -> N
     assert (tmp_path / "out" / "prefill.onnx").exists()
 
 
-def test_onnx_to_an_ir(capfd: Any, tmp_path: Path) -> None:
+def test_an_onnx_model_is_split_to_ir(capfd: Any, tmp_path: Path) -> None:
     output = split(capfd, export("llama", "onnx"), tmp_path, "--to", "openvino")
     assert "fuse-attention" in output
     assert greedy(tmp_path, ".xml") == reference("llama")["greedy_ids"]
@@ -154,7 +154,7 @@ def test_experts_compute_what_is_not_routed_to_them(
         (("mamba", "onnx-raw"), ["--prompt", "8", "--capacity", "9"], "GP392"),
     ],
 )
-def test_what_is_refused_leaves_nothing(
+def test_a_refused_split_leaves_no_files(
     capfd: Any, tmp_path: Path, source: tuple[str, str], arguments: list[str], words: str
 ) -> None:
     out = tmp_path / "out"

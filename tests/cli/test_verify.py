@@ -13,14 +13,14 @@ def test_models_that_agree(capfd):
     assert done.out.splitlines()[-1].startswith("same: ")
 
 
-def test_models_that_part(capfd):
+def test_the_first_difference_is_printed(capfd):
     done = in_process(capfd, "verify", export("llama", "onnx"), export("qwen3", "onnx"))
     assert done.code == 1
     assert done.err == ""
     assert "first at sequence 0, the prefill, output logits[0, 0, 0]: " in done.out
 
 
-def test_json(capfd):
+def test_the_result_is_printed_as_json(capfd):
     arguments = ["verify", export("llama", "onnx"), export("llama", "ov-stateless"), "--format", "json"]
     done = in_process(capfd, *arguments, "--steps", "3", "--prompt-ids", "1,5,9")
     assert (done.code, done.err) == (0, "")
@@ -36,7 +36,7 @@ def test_json(capfd):
     assert divergence["output"] == "logits"
 
 
-def test_edits(capfd):
+def test_edits_are_listed(capfd):
     arguments = ["verify", export("lfm2", "ov-stateless"), export("lfm2", "ov-stateful"), "--edits"]
     done = in_process(capfd, *arguments, "--verbose")
     assert done.code == 0
@@ -117,7 +117,7 @@ def test_a_certificate_holds_as_long_as_its_files_are_the_same(capfd, tmp_path):
     assert in_process(capfd, *check).err.startswith(f"error: GP604: {result / 'model.onnx'} is missing")
 
 
-def test_results_without_a_certificate(capfd, tmp_path):
+def test_a_missing_certificate_is_refused(capfd, tmp_path):
     missing = in_process(capfd, "verify", "--certificate", tmp_path)
     assert (missing.code, missing.err.partition(": there is no ")[0]) == (2, "error: GP269")
     (tmp_path / "graphpass.json").write_text('{"output": {}}')

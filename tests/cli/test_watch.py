@@ -143,7 +143,7 @@ def test_results_stay_apart_from_what_a_terminal_shows(tmp_path):
     assert "kind kv" in result
 
 
-def test_time_passes_tells_passes_from_analyses(tmp_path, capfd):
+def test_time_passes_separates_passes_from_analyses(tmp_path, capfd):
     done = in_process(capfd, *_RUN, "-o", tmp_path / "m.xml", "--time-passes")
     rows = [line.split() for line in done.out.partition("  kind ")[2].splitlines()[1:] if line]
     table = {(row[0], row[1]): row[2:] for row in rows if row[0] in {"pass", "analysis"}}

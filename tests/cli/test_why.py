@@ -9,7 +9,7 @@ def why(capfd, model, variant, *arguments):
     return done.out
 
 
-def test_a_kv_cache(capfd):
+def test_the_path_of_a_kv_cache_is_printed(capfd):
     out = why(capfd, "llama", "onnx", "past_key_values.1.value")
     concat = "Concat /model/layers.1/self_attn/Concat_6"
     assert out.startswith("past_key_values.1.value: kv, value, layer 1\n\nevidence\n  appended along axis 2 by ")
@@ -40,14 +40,14 @@ def test_a_cache_inside_an_operator(capfd):
 
 
 @pytest.mark.parametrize("file", ["decoder_with_past_model.onnx", "decoder_model_merged.onnx"])
-def test_a_cross_cache(capfd, file):
+def test_a_cross_cache_is_never_written(capfd, file):
     done = in_process(capfd, "why", export("t5", "onnx") / file, "past_key_values.1.encoder.value")
     assert done.code == 0
     assert "the past; nothing is written back\n  Parameter " in done.out
     assert "  yes  cross: computed once, then only read\n       never written" in done.out
 
 
-def test_all_tells_the_whole_way(capfd):
+def test_all_prints_the_whole_path(capfd):
     short = why(capfd, "qwen3_next", "ov-stateful", "cache_params.past.ssm.0")
     long = why(capfd, "qwen3_next", "ov-stateful", "cache_params.past.ssm.0", "--all")
     assert len(long.splitlines()) > len(short.splitlines())
@@ -62,7 +62,7 @@ def test_a_cache_goes_by_its_present(capfd):
     assert why(capfd, "llama", "onnx", "present.1.key").startswith("past_key_values.1.key: ")
 
 
-def test_an_unknown_name_is_told_what_it_may_mean(capfd):
+def test_an_unknown_name_gets_a_suggestion(capfd):
     done = in_process(capfd, "why", export("llama", "onnx"), "past_key_values.1.valeu")
     assert done.code == 2
     assert done.out == ""
@@ -79,7 +79,7 @@ def test_an_unknown_name_is_told_what_it_may_mean(capfd):
         ("onnx-nocache", "past_key_values.0.key", "the model has no caches"),
     ],
 )
-def test_names_that_mean_nothing(capfd, variant, name, words):
+def test_unknown_names_are_refused(capfd, variant, name, words):
     done = in_process(capfd, "why", export("llama", variant), name)
     assert done.code == 2
     assert words in done.err

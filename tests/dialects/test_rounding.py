@@ -33,7 +33,7 @@ def test_bf16_is_the_nearest_number(numbers: list[float]) -> None:
             assert int(numpy.array(got, numpy.float32).view(numpy.uint32)) >> 16 & 1 == 0
 
 
-def test_what_is_no_number_or_has_no_end_stays_so() -> None:
+def test_nan_and_infinity_stay() -> None:
     made, beyond = in_bf16([float("nan"), float("inf"), float("-inf"), -0.0])
     assert numpy.isnan(made[0])
     assert made[1:].tolist() == [float("inf"), float("-inf"), 0.0]
@@ -45,7 +45,7 @@ def test_what_is_no_number_or_has_no_end_stays_so() -> None:
 
 
 @pytest.mark.parametrize("half", ["f16", "bf16"])
-def test_numbers_beyond_the_range_are_told_or_cut(half) -> None:
+def test_numbers_beyond_the_range_are_reported_or_clipped(half) -> None:
     lowest = numpy.array([numpy.finfo(numpy.float32).min], numpy.float32)
     assert rounded(lowest, half)[1]
     content, beyond = rounded(lowest, half, cut=True)

@@ -41,11 +41,11 @@ def described(name: str) -> tuple[str, ...]:
     return attention, mask, rotary + (", places" if query.counts_slots else "")
 
 
-def test_it_has_all_decoders():
+def test_the_table_has_all_decoders():
     assert sorted(ROWS) == DECODERS
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", DECODERS)
-def test_it_is_what_is_found(name):
+def test_the_table_is_current(name):
     assert tuple(cell.strip() for cell in ROWS[name]) == described(name)

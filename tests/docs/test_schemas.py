@@ -30,7 +30,7 @@ def command_of(name):
 
 
 @pytest.mark.parametrize("options", [(), ("--edits",)])
-def test_verify(capfd, options):
+def test_json_of_verify_follows_its_schema(capfd, options):
     llama = export("llama", "ov-stateful")
     done = in_process(capfd, "verify", llama, llama, "--steps", "2", "--format", "json", *options)
     validator("verify").validate(json.loads(done.out))
@@ -54,7 +54,7 @@ def test_verify_of_models_that_part():
     ],
     ids=["encoder and decoder", "convert", "run", "run without a change"],
 )
-def test_manifest(capfd, tmp_path, command, model, variant, output, manifest):
+def test_manifests_follow_their_schema(capfd, tmp_path, command, model, variant, output, manifest):
     name, *options = command
     done = in_process(capfd, name, export(model, variant), "-o", tmp_path / output, *options)
     assert done.code == 0, done.err
@@ -73,7 +73,7 @@ def test_manifest(capfd, tmp_path, command, model, variant, output, manifest):
     ],
     ids=["convert", "encoder and decoder", "run", "split"],
 )
-def test_results(capfd, tmp_path, command, model, variant, schema):
+def test_json_of_results_follows_its_schema(capfd, tmp_path, command, model, variant, schema):
     source = shutil.copytree(export(model, variant), tmp_path / "in")
     name, *options = command
     done = in_process(capfd, name, source, "-o", tmp_path / "out", *options, "--format", "json")
@@ -100,7 +100,7 @@ def test_results(capfd, tmp_path, command, model, variant, schema):
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
-def test_explanations(capfd, arguments, schema):
+def test_json_of_explanations_follows_its_schema(capfd, arguments, schema):
     done = in_process(capfd, *arguments, "--format", "json")
     assert (done.code, done.err) == (0, "")
     validator(schema).validate(json.loads(done.out))

@@ -100,7 +100,7 @@ class Idle(Pass[Model]):
         return Done(notes=("nothing found",))
 
 
-def test_records_of_passes(model):
+def test_records_show_outcomes_of_passes(model):
     passes = [Scale(), Idle(), Idle(says="skipped"), Idle(says="changed", seconds=0.05)]
     records = PassManager(passes).run(model).records
     assert [(record.step.name, record.outcome) for record in records] == [
@@ -113,7 +113,7 @@ def test_records_of_passes(model):
     assert records[3].seconds >= 0.05 > records[1].seconds
 
 
-def test_print_changed():
+def test_print_changed_shows_differences():
     told = []
     PassManager([Idle(), *parse("fuse-functions")], [PrintChanged(told.append)]).run(testing.parse(GELU))
     assert "\n".join(told) == dedent("""\
@@ -140,14 +140,14 @@ def test_print_changed_of_what_the_text_does_not_show(model):
     assert told == ["--- idle: the text is the same"]
 
 
-def test_print_after_all():
+def test_print_all_shows_each_graph():
     told = []
     PassManager([Idle(), *parse("fuse-functions")], [PrintAll(told.append)]).run(testing.parse(GELU))
     assert [text.splitlines()[0] for text in told] == ["// after idle, unchanged", "// after fuse-functions"]
     assert "\n%y.gelu = com.microsoft.FastGelu(%x) : f32[n, 4]\n" in told[1]
 
 
-def test_dump_dir(tmp_path):
+def test_dump_dir_holds_the_model_after_each_pass(tmp_path):
     folder = tmp_path / "dump" / "here"
     result = PassManager([Idle(), *parse("to-openvino"), Scale()], [DumpDir(folder)]).run(onnx_model("llama"))
     assert sorted(file.name for file in folder.iterdir() if file.suffix != ".bin") == [
@@ -159,7 +159,7 @@ def test_dump_dir(tmp_path):
     assert load(folder / "03-scale.xml").digest() == result.model.digest()
 
 
-def test_verify_each_accepts_passes_that_tell_the_truth(model):
+def test_verify_each_accepts_right_passes(model):
     told = []
     PassManager([Idle(), Scale(), Idle(says="skipped")], [VerifyEach(told.append)]).run(model)
     assert told == []
@@ -195,14 +195,14 @@ def test_verify_each_blames_the_pass_that_did_it(model):
         PassManager([Scale(), Idle(), Scale(factor=2.0)], [VerifyEach(lambda line: None)]).run(model)
 
 
-def test_verify_each_tells_what_it_could_not_prove():
+def test_verify_each_reports_passes_that_it_could_not_prove():
     told = []
     PassManager([Halves()], [VerifyEach(told.append)]).run(onnx_model("llama"))
     assert [line.splitlines()[0] for line in told] == ["halves: not proven for every input"]
     assert "compared by numbers from " in told[0]
 
 
-def test_verify_each_tells_what_it_could_not_compare():
+def test_verify_each_reports_passes_that_it_could_not_compare():
     told = []
     encoder_decoder = load(export("t5", "onnx") / "decoder_with_past_model.onnx")
     passes = parse("to-openvino")

@@ -262,14 +262,14 @@ def test_passes_survive_toml(step):
         ('[[pass]]\nname = "everything"\nmode = {a = 1}', "GP213", "takes gpu"),
     ],
 )
-def test_toml_errors(text, error_id, words):
+def test_wrong_toml_is_refused(text, error_id, words):
     with pytest.raises(UsageError) as caught:
         parse_toml(text)
     assert caught.value.id == error_id
     assert words in caught.value.message
 
 
-def test_toml_from_a_file(tmp_path):
+def test_toml_is_read_from_a_file(tmp_path):
     file = tmp_path / "pipeline.toml"
     file.write_text('[[pass]]\nname = "plain"\n')
     assert load_toml(file) == (Plain(),)

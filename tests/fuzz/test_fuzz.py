@@ -61,7 +61,7 @@ def test_whole_files_are_read(look):
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data(), random=st.randoms(use_true_random=False))
-def test_damaged_files(look, folder, data, random: Random):
+def test_damaged_files_are_read_or_refused(look, folder, data, random: Random):
     file = fixtures() / data.draw(st.sampled_from(FILES), "file")
     mutation = data.draw(st.sampled_from(MUTATIONS[file.suffix]), "mutation")
     for old in folder.iterdir():

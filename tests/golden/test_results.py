@@ -22,7 +22,7 @@ def test_all_are_recorded():
 
 
 @pytest.mark.parametrize("name", CASES[:: len(CASES) // SAMPLE])
-def test_a_sample(name):
+def test_results_equal_the_recorded_ones(name):
     check([name])
 
 

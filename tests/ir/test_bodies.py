@@ -33,7 +33,7 @@ def plain(inventory: graphpass.Inventory) -> set[graphpass.Cache]:
 
 @pytest.mark.parametrize("name", ["t5", "whisper"])
 class TestMergedDecoder:
-    def test_it_says_what_the_decoder_with_past_says(self, name):
+    def test_the_inventory_equals_that_of_the_decoder_with_past(self, name):
         merged, alone = (
             graphpass.analyze_caches(graphpass.load(export(name, "onnx") / file))
             for file in ("decoder_model_merged.onnx", "decoder_with_past_model.onnx")
@@ -42,13 +42,13 @@ class TestMergedDecoder:
         assert len(merged.caches) == 8
         assert (merged.unpaired_inputs, merged.unpaired_outputs) == ((), ())
 
-    def test_so_it_does_when_openvino_has_read_it(self, name):
+    def test_the_inventory_is_the_same_in_openvino(self, name):
         folder = export(name, "onnx")
         native = openvino.Core().read_model(folder / "decoder_model_merged.onnx")
         alone = graphpass.analyze_caches(graphpass.load(folder / "decoder_with_past_model.onnx"))
         assert plain(graphpass.analyze_caches(OpenVINOModel(native))) == plain(alone)
 
-    def test_and_under_random_names(self, name):
+    def test_names_do_not_matter(self, name):
         model = graphpass.load(export(name, "onnx") / "decoder_model_merged.onnx")
         rename = Renaming(5)
         found = graphpass.analyze_caches(shuffled(renamed(model, rename), 3))
@@ -57,7 +57,7 @@ class TestMergedDecoder:
             (c.name, c.kind, c.role, c.layer) for c in found.caches
         }
 
-    def test_attention_of_both_branches(self, name):
+    def test_attention_of_both_branches_is_found(self, name):
         blocks = graphpass.analyze_caches(graphpass.load(export(name, "onnx") / "decoder_model_merged.onnx")).attention
         assert len(blocks) == 8
         assert sum(block.key is None for block in blocks) == 4
@@ -114,13 +114,13 @@ class TestInlining:
         model = TinyDecoder(layers=1).build()
         assert inlined(model) is model
 
-    def test_it_is_no_model_to_copy(self):
+    def test_the_view_cannot_be_cloned(self):
         view = inlined(graphpass.load(export("t5", "onnx") / "decoder_model_merged.onnx"))
         with pytest.raises(TypeError, match="analysed only"):
             view.clone()
 
     @pytest.mark.parametrize("depth", [1, 2, 20])
-    def test_branches_within_branches(self, depth):
+    def test_a_cache_in_nested_branches_is_found(self, depth):
         model = model_with_nested_branches(depth)
         onnx.checker.check_model(model.proto, full_check=True)
         (cache,) = graphpass.analyze_caches(model).caches

@@ -23,7 +23,7 @@ def cache(shape, axes, element_type="f32", name="past_key_values.3.key"):
         (None, Axes(), "f32", None, None),
     ],
 )
-def test_bytes(shape, axes, element_type, per_token, fixed):
+def test_bytes_of_a_cache_are_counted(shape, axes, element_type, per_token, fixed):
     found = cache(shape, axes, element_type)
     assert (found.bytes_per_token, found.fixed_bytes) == (per_token, fixed)
 

@@ -37,7 +37,7 @@ def test_all_that_can_be_said():
         ("a=linear,sequence=1", "a linear cache has no sequence axis"),
     ],
 )
-def test_what_says_nothing_is_refused(text, reason):
+def test_empty_declarations_are_refused(text, reason):
     with pytest.raises(UsageError, match="GP218") as error:
         parse_declaration(text)
     assert reason in error.value.message
@@ -63,7 +63,7 @@ def test_a_note_keeps_what_was_said(said):
 @pytest.mark.parametrize(
     "note", ["{", "[]", '{"a": 1}', '{"a": {"kind": "x"}}', '{"a": {"kind": "kv", "sequence": "x"}}']
 )
-def test_a_damaged_note(note):
+def test_a_damaged_note_is_refused(note):
     with pytest.raises(ReadError, match="GP109"):
         declarations_from(note)
 
@@ -80,7 +80,7 @@ def test_a_model_keeps_what_was_said(source, tmp_path):
     assert graphpass.load(tmp_path / f"model.{suffix}").declarations == said
 
 
-def test_what_is_said_twice_is_replaced():
+def test_a_second_declaration_replaces_the_first():
     model = decoder_with_unknown_cache()
     model.declare([Declaration("past", "linear")])
     model.declare([Declaration("past", "kv", axes=Axes(sequence=1))])

@@ -108,7 +108,7 @@ class TestConstants:
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )
-    def test_every_form_of_onnx(self, attribute, expected):
+    def test_every_form_of_an_onnx_constant_is_read(self, attribute, expected):
         nodes = [helper.make_node("Constant", [], ["c"], **attribute), helper.make_node("Identity", ["c"], ["y"])]
         graph = onnx_graph(nodes, {}, ["y"])
         value = the(graph, "Constant").outputs[0]
@@ -137,7 +137,7 @@ class TestConstants:
         assert graph.constant(the(graph, "Constant").outputs[0]) is None
         assert graph.constant(the(graph, "Constant").outputs[0], limit=5000).sum() == 5000
 
-    def test_what_is_no_constant(self):
+    def test_other_values_are_not_constant(self):
         graph = onnx_graph([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"])
         assert graph.constant(the(graph, "Relu").outputs[0]) is None
         assert graph.constant(None) is None
@@ -181,7 +181,7 @@ class TestOddOnnx:
 
 
 @pytest.mark.parametrize("dialect", ["onnx", "openvino"])
-def test_a_long_chain(dialect, capsys):
+def test_a_long_chain_needs_no_recursion(dialect, capsys):
     """5,000 nodes one behind the other: nothing recurses, and depths are lengths."""
     if dialect == "onnx":
         nodes = [helper.make_node("Relu", [f"x{i}"], [f"x{i + 1}"]) for i in range(5000)]

@@ -104,7 +104,7 @@ def test_offsets_and_strides_are_those_of_numpy(data, case):
 
 
 @given(cases())
-def test_shapes_tell_the_sizes_that_they_were_made_of(case):
+def test_sizes_are_recovered_from_shapes(case):
     layout, sizes = case
     value_shape = layout.shape(sizes, "value") if layout.packing == "separate" else None
     assert layout.sizes(layout.shape(sizes), value_shape, key=sizes.content[0]) == sizes
@@ -131,7 +131,7 @@ def test_one_layout_transposed_to_another(data, case):
         assert other.shape(layout.sizes(layout.shape(sizes), key=sizes.content[0])) == other.shape(sizes)
 
 
-def test_values_transposed():
+def test_transposed_values_have_their_own_shape():
     layout = KVLayout.parse("BHSD+value-transposed")
     sizes = KVSizes((16,), (24,), batch=2, heads=3, sequence=5)
     assert (layout.shape(sizes), layout.shape(sizes, "value")) == ((2, 3, 5, 16), (2, 3, 24, 5))
@@ -166,13 +166,13 @@ def test_a_recurrent_state_keeps_a_matrix_for_one_position():
 
 
 @pytest.mark.parametrize("text", ["", "BHS", "BHSX", "BBHSD", "BHSD+", "BHSD+wide", "BHSD+packed+packed", "bhsd"])
-def test_what_is_no_layout(text):
+def test_text_of_no_layout_is_refused(text):
     with pytest.raises(UsageError, match="GP213"):
         KVLayout.parse(text)
 
 
 @pytest.mark.parametrize("text", ["2BHSD+packed", "BHSD+packed+value-transposed", "BHD+value-transposed"])
-def test_what_excludes_each_other(text):
+def test_layouts_that_exclude_each_other_are_refused(text):
     with pytest.raises(UsageError, match="GP213"):
         KVLayout.parse(text)
 
@@ -194,7 +194,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(case):
+def test_impossible_layouts_are_refused(case):
     expected, call = REFUSALS[case]
     with pytest.raises(GraphpassError) as caught:
         call()
@@ -210,7 +210,7 @@ def test_refusals(case):
         ("mamba", "ov-stateful", {"BD"}),
     ],
 )
-def test_layouts_of_real_models(name, variant, found):
+def test_layouts_of_exports_are_found(name, variant, found):
     inventory = analyze_caches(load(export(name, variant)))
     assert {str(layout_of(cache)) for cache in inventory.caches} == found
 
@@ -225,7 +225,7 @@ def test_layouts_of_real_models(name, variant, found):
         (Axes(sequence=0), 2, "kv", None),
     ],
 )
-def test_layouts_from_axes(axes, rank, kind, text):
+def test_layouts_follow_from_axes(axes, rank, kind, text):
     cache = Cache("memory", kind, "unknown", 0, axes, (2,) * rank, "f32", "memory", "next")
     if text is None:
         with pytest.raises(UnsupportedError, match="GP381: cannot infer the layout of cache memory"):

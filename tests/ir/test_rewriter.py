@@ -38,7 +38,7 @@ both = pytest.mark.parametrize("make", [onnx_relu, openvino_relu])
 
 
 @both
-def test_resized_inputs(make):
+def test_inputs_are_resized(make):
     model: Model = make()
     (read,) = model.graph.of_op("Parameter")
     rewriter = model.rewriter()
@@ -50,7 +50,7 @@ def test_resized_inputs(make):
     assert {value.shape for node in model.graph.nodes for value in node.outputs} == {(3, 4)}
 
 
-def test_resized_outputs():
+def test_outputs_are_resized():
     model = onnx_relu()
     (result,) = model.graph.of_op("Result")
     rewriter = model.rewriter()

@@ -37,7 +37,7 @@ def test_weights_that_cannot_be_shared(capfd, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_runs")
-def test_a_disk_without_room(capfd, tmp_path, monkeypatch):
+def test_a_disk_without_room_is_refused_in_advance(capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     monkeypatch.setattr("graphpass.jobs.foresight.shares_blocks", lambda *_: False)
     done = convert(capfd, export("llama", "ov-stateless"), tmp_path / "out")
@@ -57,7 +57,7 @@ def test_a_disk_without_room(capfd, tmp_path, monkeypatch):
         (["-o", "file/out"], "GP501"),
     ],
 )
-def test_places_and_settings(capfd, tmp_path, monkeypatch, options, error):
+def test_wrong_places_and_settings_are_refused_in_advance(capfd, tmp_path, monkeypatch, options, error):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     done = convert(capfd, export("llama", "ov-stateless"), "out", *options)

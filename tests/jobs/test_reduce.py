@@ -95,7 +95,7 @@ def test_a_planted_fault_is_found_reduced_and_reproduced(
     assert graphpass.replay(tmp_path / "bundle.zip") is None
 
 
-def test_the_command_line(capfd, tmp_path, monkeypatch):
+def test_commands_reduce_and_bundle(capfd, tmp_path, monkeypatch):
     plant_gelu(monkeypatch)
     save(parse(GELU), tmp_path / "m.onnx")
     case, packed = tmp_path / "m.graph", tmp_path / "m.zip"
@@ -134,7 +134,7 @@ def test_a_crash_prints_the_command(capfd, tmp_path, monkeypatch):
     assert "1 passes left" in done.err
 
 
-def test_what_cannot_be_reduced(tmp_path):
+def test_models_that_do_not_fail_are_refused(tmp_path):
     with pytest.raises(UsageError, match="GP275: the pipeline does not fail with different: it ends without error"):
         graphpass.reduce(parse(GELU), "fuse-functions", "different")
     with pytest.raises(UsageError, match=r"GP275: .* it ends with GP301: "):

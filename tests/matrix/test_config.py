@@ -66,7 +66,7 @@ def test_the_cells_of_a_matrix(project):
     assert found[-1].settings == Settings(verify=False, steps=3, allow=("/guard/Equal",), budgets=budgets)
 
 
-def test_selection(project):
+def test_cells_are_selected_by_pattern(project):
     assert [cell.id for cell in cells(GOOD, ["*:npu*", "llama:gpu{cache=reorder}"])] == [
         "llama:gpu{cache=reorder}",
         "llama:npu-long",
@@ -77,7 +77,7 @@ def test_selection(project):
     assert raised.value.id == "GP234"
 
 
-def test_in_a_pyproject(project, monkeypatch):
+def test_a_pyproject_holds_the_configuration(project, monkeypatch):
     Path("pyproject.toml").write_text("[tool.graphpass]\nmodels = [{path = 'one', targets = ['cpu']}]\n")
     (project / "deeper").mkdir()
     monkeypatch.chdir(project / "deeper")
@@ -119,7 +119,7 @@ ILL_FORMED = [
 
 
 @pytest.mark.parametrize(("text", "line", "words"), ILL_FORMED)
-def test_what_the_schema_refuses(project, text, line, words):
+def test_settings_against_the_schema_are_refused(project, text, line, words):
     with pytest.raises(UsageError) as raised:
         cells(text)
     assert raised.value.id == "GP231"
@@ -145,7 +145,7 @@ def test_what_the_schema_refuses(project, text, line, words):
         ),
     ],
 )
-def test_what_is_refused_besides(project, text, error_id, line, words):
+def test_contradictory_settings_are_refused(project, text, error_id, line, words):
     with pytest.raises(UsageError) as raised:
         cells(text)
     assert raised.value.id == error_id
@@ -153,7 +153,7 @@ def test_what_is_refused_besides(project, text, error_id, line, words):
     assert words in raised.value.message
 
 
-def test_what_is_no_toml(project):
+def test_text_that_is_not_toml_is_refused(project):
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: .*line 2"):
         cells("output = 'a'\nmodels = ?\n")
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: it nests too deep"):
@@ -176,11 +176,11 @@ def test_the_schema_is_one_and_says_all_settings():
     assert json.dumps(schema())
 
 
-def test_sizes():
+def test_sizes_are_read_in_units():
     assert [size_of(text) for text in (7, "7 B", "1.5KB", "2 MiB", "1GiB")] == [7, 7, 1500, 2 << 20, 1 << 30]
 
 
-def test_lines():
+def test_entries_are_located_by_line():
     assert line_of(GOOD, ("models", 0)) == 9
     assert line_of(GOOD, ("models", 0, "targets", 1)) == 13
     assert line_of(GOOD, ("models", 0, "targets", 2, "steps")) == 14

@@ -104,7 +104,7 @@ def test_an_interrupt_does_not_reach_the_server_that_forks(cells):
 
 
 @pytest.mark.slow
-def test_what_is_preloaded_needs_no_extra():
+def test_preloaded_modules_need_no_extra():
     """A module that cannot be imported ends the server's imports, and each cell goes through them again."""
     extras = ("distributed", "fsspec", "onnxruntime_genai", "openvino_genai", "pytest", "transformers")
     script = f"import sys; sys.modules.update(dict.fromkeys({extras})); import graphpass.matrix.preloaded"
@@ -151,7 +151,7 @@ def test_a_small_cell_overtakes_one_that_must_wait(cells):
     assert counting.order == [cells[0].id, cells[2].id, cells[1].id]
 
 
-def test_the_machine():
+def test_cores_and_memory_are_estimated():
     assert usable_cores() >= 1
     assert available_memory() > 2**20
     weights = sum(file.stat().st_size for file in export("llama", "onnx").iterdir())
@@ -183,7 +183,7 @@ def show(progress):
     progress.end()
 
 
-def test_plain_lines(capfd):
+def test_plain_lines_show_each_cell(capfd):
     show(PlainLines(len(RESULTS), Console()))
     assert capfd.readouterr().err.splitlines() == [
         "[1/4] good:cpu converted (1.2 s)",

@@ -74,7 +74,7 @@ def as_code_scanning_reads(told):
     assert "automationDetails" not in told  # populateRunAutomationDetails of upload-sarif would ignore the category
 
 
-def test_sarif():
+def test_sarif_holds_findings_with_rules():
     told = sarif_of(run_of(failed(2), *OTHERS))
     assert [result["level"] for result in told["results"]] == ["error", "error", "warning"]  # notes are not findings
     first = told["results"][0]
@@ -95,7 +95,7 @@ def test_sarif():
     assert told["invocations"][0]["exitCode"] == 1
 
 
-def test_sarif_tells_one_finding_of_several_targets_apart():
+def test_sarif_separates_one_finding_of_several_targets():
     targets = [failed(2, label=label) for label in ("cpu", "gpu", "npu")]
     before, after = (sarif_of(run_of(*targets))["results"] for _ in range(2))
     assert [one["partialFingerprints"] for one in before] == [one["partialFingerprints"] for one in after]
@@ -160,11 +160,11 @@ def test_a_baseline_suppresses_what_is_known():
         ((CONVERTED, CellResult(cell("c"), "cancelled")), {}, 1),
     ],
 )
-def test_exit_codes(results, given, code):
+def test_exit_codes_follow_from_results(results, given, code):
     assert run_of(*results, **given).exit_code == code
 
 
-def test_junit():
+def test_junit_holds_cells_as_cases():
     bad = failed(2)
     bad = replace(bad, problems=(replace(bad.problems[0], message="a\x00b <c> \ud800 &"), bad.problems[1]))
     broken = failed(model="broken", exit_code=3)
@@ -190,7 +190,7 @@ def test_junit():
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("7", "1", "1")
 
 
-def test_json():
+def test_json_holds_counts_and_verdicts():
     run = run_of(failed(2), *OTHERS)
     told = json.loads(json.dumps(as_json(run), allow_nan=False))
     assert_valid_report(told)
@@ -214,7 +214,7 @@ def test_text_names_changes():
     assert as_text(run_of(changed)).splitlines()[0] == line
 
 
-def test_markdown():
+def test_markdown_holds_tables_of_cells():
     text = as_markdown(run_of(failed(1, node="a|b*c"), *OTHERS))
     assert "| model | cpu | npu |\n| --- | --- | --- |\n| `m` | ❌ failed |  |\n| `good` |  | ✅ converted |" in text
     assert "| `m:cpu` | GP350 | a&#124;b&#42;c0 is not fused: 0 ms |" in text
@@ -235,7 +235,7 @@ def test_names_mean_nothing_to_markdown_and_to_logs():
     assert "\x1b" not in line
 
 
-def test_annotations():
+def test_annotations_are_limited_and_escaped():
     result = replace(failed(60), file="/src/models/a,b.onnx")
     lines = as_annotations(run_of(result, WARNED), ROOT).splitlines()
     assert len(lines) == 50
@@ -246,7 +246,7 @@ def test_annotations():
     assert warning.startswith("::warning file=/elsewhere/warned.onnx,title=GP350 warned%3Acpu::a is not fused")
 
 
-def test_page():
+def test_the_page_holds_pictures_and_escapes_names():
     bad = failed(1, node="<script>")
     picture = {"titles": ["</script>"], "groups": []}
     page = as_page(run_of(bad, *OTHERS), lambda one: [picture] if one.model == "good" else [], ORIGIN)
@@ -258,7 +258,7 @@ def test_page():
     assert all(fact in page for fact in ("0.2.0", "2026-11-23 23:20 UTC", "f245dd2"))
 
 
-def test_origin_of_a_report(monkeypatch, tmp_path):
+def test_the_origin_of_a_report_is_found(monkeypatch, tmp_path):
     for name in ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")

@@ -67,7 +67,7 @@ def test_a_result_that_differs_from_the_published_one_says_how(tmp_path):
         ("llama", "nowhere", "cpu", 3, "GP101", ""),
     ],
 )
-def test_what_fails_leaves_nothing(tmp_path, model, variant, target, exit_code, rule, node):
+def test_a_failed_cell_leaves_no_files(tmp_path, model, variant, target, exit_code, rule, node):
     source = Path(export(model, "onnx")).parent / variant
     result = run_cell(cell_of(tmp_path, source, target))
     assert (result.state, result.exit_code) == ("failed", exit_code)
@@ -89,7 +89,7 @@ def test_a_broken_contract_that_is_allowed_is_a_warning(tmp_path):
 @pytest.mark.parametrize(
     "budgets", [Budgets(bytes=10_000), Budgets(operators=20), Budgets(bytes_per_token=1), Budgets(seconds=0.001)]
 )
-def test_budgets(tmp_path, budgets):
+def test_cells_over_budget_fail(tmp_path, budgets):
     result = run_cell(cell_of(tmp_path, export("llama", "ov-stateful"), budgets=budgets))
     assert (result.state, result.exit_code, result.problems[0].rule) == ("failed", 1, "GP602")
     assert not (tmp_path / "out").exists()

@@ -51,7 +51,7 @@ class TestConversion:
             (f"{one.read}{one.write}", one.kind, one.role, one.layer, one.axes) for one in before.caches
         ]
 
-    def test_and_back(self, form):
+    def test_to_stateful_and_back_it_computes_the_same(self, form):
         model = STATES[form]()
         back = PassManager([ToOpenVINO(), MakeStateful(), MakeStateless()]).run(model).model
         assert compare(model, back).passed
@@ -83,7 +83,7 @@ def test_variables_in_bodies_are_refused(step):
         PassManager([step]).run(forms.variable_in_a_body())
 
 
-def test_what_the_plugin_computes_wrong_is_not_written(tmp_path, capfd):
+def test_loops_that_the_plugin_computes_wrong_are_not_written(tmp_path, capfd):
     """OpenVINO 2026.4.1's CPU plugin spoils a variable that grows in a Loop beyond 16 positions; verifying sees it."""
     path = saved(forms.appended(), tmp_path)
     finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")

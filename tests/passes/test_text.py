@@ -8,5 +8,5 @@ from graphpass.testing import read_cases
 
 
 @pytest.mark.parametrize("case", read_cases(Path(__file__).parent), ids=str)
-def test_text(case):
+def test_cases_in_text_hold(case):
     case.check()

@@ -37,7 +37,7 @@ def test_the_rule_that_holds_is_that_of_the_inventory(path):
         assert cache.write is None or reasoning.path[-1].name == cache.write
 
 
-def test_readers_tell_what_lies_between():
+def test_readers_name_the_operators_between():
     model = TinyDecoder(layout="BLHD", layers=1).build()
     inventory = graphpass.analyze_caches(model)
     reasoning = reason_about(model, inventory, inventory.caches[0])
@@ -87,7 +87,7 @@ def variable(name, shape, kind):
     return Variable(info)
 
 
-def test_what_is_no_cache():
+def test_other_tensors_are_no_caches():
     ids = ops.parameter(openvino.PartialShape([-1, -1]), openvino.Type.i64)
     hidden = ops.gather(ops.constant(numpy.ones((5, 4), numpy.float32)), ids, ops.constant(0))
     weights, count = variable("lora", [-1, 4], openvino.Type.f32), variable("count", [1], openvino.Type.i64)

@@ -24,7 +24,7 @@ def page(model, title="a model"):
 
 
 @pytest.mark.parametrize("file", quick_files(model_files()))
-def test_tells_everything_of_every_export(file):
+def test_pages_hold_everything_of_every_export(file):
     model = exported(file)
     inventory = graphpass.analyze_caches(model)
     made = page(model)
@@ -67,7 +67,7 @@ def test_alternating_layers_fold_too():
         ("lfm2", "ov-stateless", 0, "Parameter Concat Slice Broadcast Result", ""),
     ],
 )
-def test_way_of_a_cache(model, variant, cache, update, reading):
+def test_the_flow_of_a_cache_is_shown(model, variant, cache, update, reading):
     loaded = graphpass.load(export(model, variant))
     inventory = graphpass.analyze_caches(loaded)
     flow = flow_of(loaded, inventory, inventory.caches[cache])
@@ -78,7 +78,7 @@ def test_way_of_a_cache(model, variant, cache, update, reading):
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> \u2028 "&'
 
 
-def test_names_are_text_whatever_they_hold():
+def test_names_are_escaped():
     model = graphpass.load(export("llama", "onnx")).clone()
     node = next(node for node in model.proto.graph.node if node.op_type == "Softmax")
     node.name = HOSTILE
@@ -113,5 +113,5 @@ def pictures_in(made):
 @pytest.mark.parametrize(
     ("numbers", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 5, 7, 8), "0-2, 5, 7-8"), ((0, 2, 4), "0, 2, 4")]
 )
-def test_ranges(numbers, text):
+def test_numbers_are_printed_as_ranges(numbers, text):
     assert ranges(numbers) == text

@@ -93,7 +93,7 @@ def test_a_change_to_one_layer_sets_it_apart():
         ("ov-stateless", "make-stateful", "Result", "Assign"),
     ],
 )
-def test_what_a_conversion_changed_stands_side_by_side(variant, passes, gone, new):
+def test_changes_of_a_conversion_are_side_by_side(variant, passes, gone, new):
     picture = converted(export("llama", variant), passes)
     check(picture)
     (group,) = (group for group in picture["groups"] if group["layers"])

@@ -44,7 +44,7 @@ def test_digests_are_of_the_bytes(file):
     assert digests_of(places(file)) == expected(file)
 
 
-def test_what_was_computed_is_remembered(file, digest_memory, monkeypatch):
+def test_computed_digests_are_remembered(file, digest_memory, monkeypatch):
     first = digests_of(places(file)[:2])
     assert [path.suffix for path in digest_memory.iterdir()] == [".json"]
     monkeypatch.setattr(digests, "_computed", lambda *_: pytest.fail("read again"))
@@ -54,7 +54,7 @@ def test_what_was_computed_is_remembered(file, digest_memory, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["time", "size", "file"])
-def test_what_was_computed_of_another_file_does_not_count(file, change):
+def test_digests_of_another_file_are_not_used(file, change):
     digests_of(places(file))
     if change == "file":
         (file.parent / "new").write_bytes(CONTENT[::-1])
@@ -78,7 +78,7 @@ def test_a_damaged_memory_is_as_none(file, digest_memory):
         assert digests_of(places(file)) == expected(file)
 
 
-def test_no_place_to_remember(file, digest_memory):
+def test_digests_without_a_cache_folder_are_computed(file, digest_memory):
     digest_memory.parent.write_text("a file")
     assert digests_of(places(file)) == expected(file)
 

@@ -19,7 +19,7 @@ def written(*weights: bytes) -> tuple[ScratchFile, list[int]]:
     return file, starts
 
 
-def test_equal_weights_are_held_once_at_aligned_places():
+def test_equal_weights_are_stored_once_at_aligned_places():
     file, starts = written(b"one", b"other", b"one", b"third")
     assert starts == [0, ALIGNMENT, 0, 2 * ALIGNMENT]
     path = ScratchFile.find(file.name)

@@ -48,7 +48,7 @@ def test_keeps_other_files_of_the_destination(tmp_path):
     }
 
 
-def test_a_relative_destination(tmp_path, monkeypatch):
+def test_a_relative_destination_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for destination in (Path(), Path("out"), Path("../" + tmp_path.name + "/out2")):
         with staging(destination) as folder:
@@ -235,7 +235,7 @@ def test_a_folder_where_a_file_should_go(tmp_path):
     assert tree(tmp_path) == {"model.xml": None}
 
 
-def test_a_full_disk(tmp_path):
+def test_a_full_disk_keeps_the_older_result(tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()
     done = subprocess.run(

@@ -79,7 +79,7 @@ def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path, strid
 
 @pytest.mark.sampled(2)
 @STEP_BY_STEP
-def test_no_room_at_every_step(tmp_path, variant, policy, stride):
+def test_a_lack_of_room_at_every_step_keeps_the_older_result(tmp_path, variant, policy, stride):
     rows = attempts(tmp_path, variant, policy, stride, 28)
     codes = {int(status) >> 8 for _, status, *_ in rows}
     assert codes == {0, 1, 3}
@@ -197,7 +197,7 @@ def test_a_read_only_folder(variant):
 @pytest.mark.parametrize(
     ("variant", "limit"), [("ov-stateful", None), ("onnx-genai", None), ("onnx", None), ("onnx", 300_000)]
 )
-def test_a_full_disk(tmp_path, variant, limit):
+def test_a_full_disk_keeps_the_older_result(tmp_path, variant, limit):
     """With a limit, embedded weights go to a file of their own."""
     disk = tmp_path / "disk"
     disk.mkdir()

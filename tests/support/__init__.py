@@ -1,1 +1,1 @@
-"""Helpers that tests share."""
+"""Helpers that tests of several rooms share; those of one room are in its folder."""

@@ -189,17 +189,17 @@ class _Builder:
         element_type = scores.get_element_type()
         chooses = mask.how in {"keep", "hide", "chosen"}
         shape = [{"1": 1, "H": HEADS}.get(axis, -1) for axis in mask.shape]
-        given = self.input(f"mask_{number}", "boolean" if chooses else element_type.to_string(), shape)
+        mask_input = self.input(f"mask_{number}", "boolean" if chooses else element_type.to_string(), shape)
         if mask.how == "add":
-            return ops.add(scores, given)
+            return ops.add(scores, mask_input)
         if mask.how == "add left":
-            return ops.add(given, scores)
+            return ops.add(mask_input, scores)
         if mask.how == "subtract":
-            return ops.subtract(scores, given)
+            return ops.subtract(scores, mask_input)
         fill = ops.constant(numpy.float32(mask.fill), dtype=element_type)
         if mask.how == "chosen":
-            return ops.add(scores, ops.select(given, ops.constant(0.0, dtype=element_type), fill))
-        return ops.select(given, scores, fill) if mask.how == "keep" else ops.select(given, fill, scores)
+            return ops.add(scores, ops.select(mask_input, ops.constant(0.0, dtype=element_type), fill))
+        return ops.select(mask_input, scores, fill) if mask.how == "keep" else ops.select(mask_input, fill, scores)
 
 
 def dropped(weights: openvino.Node, sink: Sink) -> openvino.Node:
@@ -224,7 +224,7 @@ def feeds(form: Form, model: openvino.Model, sizes: Sizes, seed: int) -> tuple[d
     random = numpy.random.default_rng(seed)
     past = 2 if form.past else 0
     axes = {"B": sizes.batch, "H": HEADS, "L": sizes.length, "S": sizes.sequence + past, "1": 1}
-    given: dict[str, numpy.ndarray] = {}
+    arrays: dict[str, numpy.ndarray] = {}
     visible = numpy.ones([axes[axis] for axis in "BHLS"], bool)
     for port in model.inputs:
         name = port.get_any_name()
@@ -233,17 +233,17 @@ def feeds(form: Form, model: openvino.Model, sizes: Sizes, seed: int) -> tuple[d
             mask = form.masks[int(name.removeprefix("mask_"))]
             seen = random.random([axes[axis] for axis in mask.shape]) < 0.7
             visible = visible & seen
-            given[name] = _mask(mask, seen, random).astype(dtype)
+            arrays[name] = _mask(mask, seen, random).astype(dtype)
         elif name.startswith("scale_"):
-            given[name] = numpy.array([0.4], dtype)
+            arrays[name] = numpy.array([0.4], dtype)
         elif name == "sink":
-            given[name] = random.standard_normal(port.get_shape()).astype(dtype)
+            arrays[name] = random.standard_normal(port.get_shape()).astype(dtype)
         else:
             dims = [dim.get_length() if dim.is_static else None for dim in port.get_partial_shape()]
             length = {"query": sizes.length, "past_key": past, "past_value": past}.get(name, sizes.sequence)
             shape = [sizes.batch, *(length if dim is None else dim for dim in dims[1:])]
-            given[name] = random.standard_normal(shape).astype(dtype)
-    return given, visible.any(-1)
+            arrays[name] = random.standard_normal(shape).astype(dtype)
+    return arrays, visible.any(-1)
 
 
 def _mask(mask: Mask, seen: numpy.ndarray, random: numpy.random.Generator) -> numpy.ndarray:
@@ -271,17 +271,17 @@ def fused(model: openvino.Model) -> tuple[openvino.Model, list[str], tuple[str, 
 _CORE = openvino.Core()
 
 
-def infer(model: openvino.Model, given: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+def infer(model: openvino.Model, arrays: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
     """The outputs by name, computed in f32 on CPU."""
-    return infer_each(model, [given])[0]
+    return infer_each(model, [arrays])[0]
 
 
-def infer_each(model: openvino.Model, given: Iterable[dict[str, numpy.ndarray]]) -> list[dict[str, numpy.ndarray]]:
+def infer_each(model: openvino.Model, inputs: Iterable[dict[str, numpy.ndarray]]) -> list[dict[str, numpy.ndarray]]:
     """The outputs by name for each of several inputs."""
     exact = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "INFERENCE_NUM_THREADS": 1}
     compiled = _CORE.compile_model(model, "CPU", exact)
-    found = [compiled(each) for each in given]
-    return [{(output.get_any_name()): results[output] for output in compiled.outputs} for results in found]
+    all_results = [compiled(arrays) for arrays in inputs]
+    return [{(output.get_any_name()): results[output] for output in compiled.outputs} for results in all_results]
 
 
 def is_expressible(form: Form) -> bool:
@@ -302,9 +302,9 @@ def check(form: Form, sizes: Sizes, seed: int = 0, tolerance: float = 1e-5) -> C
     assert product.get_names() == {"attended"}
     assert product.get_element_type() == before.outputs[0].get_element_type()
     given_inputs, sees = feeds(form, before, sizes, seed)
-    expected, found = infer(before, given_inputs)["attended"], infer(after, given_inputs)["attended"]
-    assert expected.shape == found.shape
+    expected, actual = infer(before, given_inputs)["attended"], infer(after, given_inputs)["attended"]
+    assert expected.shape == actual.shape
     if is_expressible(form):
-        assert numpy.isfinite(found).all()
-    numpy.testing.assert_allclose(found[sees], expected[sees], atol=tolerance, rtol=tolerance)
+        assert numpy.isfinite(actual).all()
+    numpy.testing.assert_allclose(actual[sees], expected[sees], atol=tolerance, rtol=tolerance)
     return Counter(types)

@@ -13,10 +13,10 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 def executable() -> str:
     """The browser, named by ``CHROMIUM`` or found on the path; skip the test without one."""
-    found = os.environ.get("CHROMIUM") or next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
+    program = os.environ.get("CHROMIUM") or next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if program is None:
         pytest.skip(f"no Chromium here: none of {', '.join(_NAMES)} is on the path, and CHROMIUM names none")
-    return found
+    return program
 
 
 @contextlib.contextmanager

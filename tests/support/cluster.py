@@ -38,10 +38,10 @@ def _program(
     try:
         with log.open() as stream:
             printed = ""
-            while not (found := re.search(line, printed)):
+            while not (match := re.search(line, printed)):
                 assert process.poll() is None, printed
                 printed += stream.read()
-        yield found[1], process
+        yield match[1], process
     finally:
         process.terminate()
         process.wait()
@@ -50,11 +50,11 @@ def _program(
 @contextlib.contextmanager
 def cluster(folder: Path, workers: int, environment: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """Start a cluster of workers with one thread each."""
-    given = environment or {}
+    variables = environment or {}
     with contextlib.ExitStack() as stack:
         arguments = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
         ready = r"Scheduler at:\s+(tcp://\S+)"
-        scheduler, _ = stack.enter_context(_program(folder / "scheduler", ready, *arguments, environment=given))
+        scheduler, _ = stack.enter_context(_program(folder / "scheduler", ready, *arguments, environment=variables))
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(folder))
         started = [
             stack.enter_context(
@@ -62,7 +62,7 @@ def cluster(folder: Path, workers: int, environment: Mapping[str, str] | None = 
                     folder / f"worker-{number}",
                     r"Registered to:\s+(\S+)",
                     *("distributed.cli.dask_worker", scheduler, *options),
-                    environment=given,
+                    environment=variables,
                 )
             )[1]
             for number in range(workers)

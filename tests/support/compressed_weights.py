@@ -90,10 +90,10 @@ def with_dequantize_linear(
 
     def rows_first(node: onnx.NodeProto, weight: numpy.ndarray) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         name = node.input[0 if node.op_type == "Gather" else 1]
-        held = weight if node.op_type == "Gather" else weight.T
-        numbers, scale, zeros = rounded(held.reshape(len(held), -1, GROUP), bits, zero)
+        matrix = weight if node.op_type == "Gather" else weight.T
+        numbers, scale, zeros = rounded(matrix.reshape(len(matrix), -1, GROUP), bits, zero)
         tensors = [
-            helper.make_tensor(f"{name}_stored", code, held.shape, packed(numbers, bits), raw=True),
+            helper.make_tensor(f"{name}_stored", code, matrix.shape, packed(numbers, bits), raw=True),
             numpy_helper.from_array(numpy.ascontiguousarray(scale[:, :, 0]), f"{name}_scale"),
         ]
         if zero:
@@ -178,8 +178,8 @@ def _rewritten(
         if not is_whole or len(weights[name].dims) != 2:
             nodes.append(node)
             continue
-        made, tensors = write(node, numpy_helper.to_array(weights[name]))
-        nodes += made
+        new_nodes, tensors = write(node, numpy_helper.to_array(weights[name]))
+        nodes += new_nodes
         proto.graph.initializer.extend(tensors)
         replaced.add(name)
     kept = [tensor for tensor in proto.graph.initializer if tensor.name not in replaced]

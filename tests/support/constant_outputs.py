@@ -12,13 +12,13 @@ from graphpass.ir.graph import Graph, Value
 
 def graph_upstream(output: openvino.Output) -> tuple[Graph, Value]:
     """A view of what lies upstream of ``output``, and ``output`` in it."""
-    found, pending = {}, [output.get_node()]
+    nodes, pending = {}, [output.get_node()]
     while pending:
         node = pending.pop()
-        if node.get_name() not in found:
-            found[node.get_name()] = node
+        if node.get_name() not in nodes:
+            nodes[node.get_name()] = node
             pending += [source.get_node() for source in node.input_values()]
-    graph = build(openvino.Model([output], [node for node in found.values() if node.get_type_name() == "Parameter"]))
+    graph = build(openvino.Model([output], [node for node in nodes.values() if node.get_type_name() == "Parameter"]))
     return graph, next(graph.of_op("Result")).source()
 
 

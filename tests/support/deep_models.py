@@ -22,16 +22,16 @@ def deepened(model: OnnxModel, layers: int, weights: str | None = None) -> OnnxM
     graph = proto.graph
     last = max(int(number) for node in graph.node for number in re.findall(r"^/model/layers\.(\d+)/", node.name))
     mine = [node for node in graph.node if node.name.startswith(f"/model/layers.{last}/")]
-    made = {name for node in mine for name in node.output}
+    produced = {name for node in mine for name in node.output}
     ports = [port for port in (*graph.input, *graph.output) if f".{last}." in port.name]
     position = list(graph.node).index(mine[-1]) + 1
-    (exit_name,) = {name for node in graph.node[position:] for name in node.input if name in made}
+    (exit_name,) = {name for node in graph.node[position:] for name in node.input if name in produced}
     entrance = _renamed(exit_name, last, last - 1)
     rest = list(graph.node[position:])
     del graph.node[position:]
     arrival = exit_name
     for layer in range(last + 1, layers):
-        renamed = {name: _renamed(name, last, layer) for name in made | {port.name for port in ports}}
+        renamed = {name: _renamed(name, last, layer) for name in produced | {port.name for port in ports}}
         renamed[entrance] = arrival
         for node in mine:
             copy = graph.node.add()

@@ -114,7 +114,7 @@ def experts(
     *,
     bias: bool = False,
     turned: bool = False,
-    **given: Any,
+    **sizes: Any,
 ) -> OnnxModel:
     """Build a layer.
 
@@ -125,10 +125,10 @@ def experts(
         kind: ``silu``, ``clamped``, ``gelu``, ``relu``.
         bias: Whether products have a bias.
         turned: Whether weights are stored as ``[outputs, inputs]``.
-        given: ``dtype``; sizes ``count`` (of experts), ``chosen``, ``hidden`` and ``inner``; ``order`` in which the
+        sizes: ``dtype``; sizes ``count`` (of experts), ``chosen``, ``hidden`` and ``inner``; ``order`` in which the
             separate form adds its experts.
     """
-    layer = Layer(**given)
+    layer = Layer(**sizes)
     rows = layer.op("Reshape", "x", layer.ints(-1, layer.hidden), name="rows")
     weights, chosen = _router(layer, rows, router)
     write = {"separate": _separate, "sorted": _sorted, "dense": _dense, "gathered": _gathered}[form]
@@ -145,8 +145,8 @@ def _separate(
         shape = (outputs, inputs) if turned else (inputs, outputs)
         weight = layer.weight(*shape)
         weight = layer.op("Transpose", weight, perm=[1, 0]) if turned else weight
-        made = layer.op("MatMul", value, weight)
-        return layer.op("Add", made, layer.weight(outputs)) if bias else made
+        result = layer.op("MatMul", value, weight)
+        return layer.op("Add", result, layer.weight(outputs)) if bias else result
 
     marks = layer.op(
         "OneHot", chosen, layer.constant(numpy.int64(layer.count)), layer.ints(0, 1), axis=-1, name="marks"
@@ -155,9 +155,9 @@ def _separate(
     flat = layer.op("Reshape", weights, layer.ints(-1, 1))
     total = layer.zeros(layer.op("Shape", rows))
     for number in layer.order:
-        found = layer.op("NonZero", layer.op("Gather", marks, layer.constant(numpy.int64(number)), axis=0))
-        slot, token = layer.op("Split", found, axis=0, num_outputs=2, outputs=2)
-        slot, token = (layer.op("Squeeze", one, layer.ints(0)) for one in (slot, token))
+        places = layer.op("NonZero", layer.op("Gather", marks, layer.constant(numpy.int64(number)), axis=0))
+        slot, token = layer.op("Split", places, axis=0, num_outputs=2, outputs=2)
+        slot, token = (layer.op("Squeeze", index, layer.ints(0)) for index in (slot, token))
         result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
         place = layer.op("Add", slot, layer.op("Mul", token, layer.constant(numpy.int64(layer.chosen))))
         weighted = layer.op("Mul", result, layer.op("Gather", flat, place, axis=0))
@@ -188,8 +188,8 @@ def _sorted(
             weight = layer.weight(*((outputs, inputs) if turned else (inputs, outputs)))
             weight = layer.op("Transpose", weight, perm=[1, 0]) if turned else weight
             pieces.append(layer.op("MatMul", own, weight))
-        made = layer.op("Concat", *pieces, axis=0)
-        return layer.op("Add", made, layer.weight(outputs)) if bias else made
+        joined = layer.op("Concat", *pieces, axis=0)
+        return layer.op("Add", joined, layer.weight(outputs)) if bias else joined
 
     result = _expert(layer, layer.op("Gather", rows, token, axis=0), product, columns, kind, 1)
     flat_weights = layer.op("Reshape", weights, layer.ints(-1))
@@ -207,8 +207,8 @@ def _dense(
         shape = (layer.count, outputs, inputs) if turned else (layer.count, inputs, outputs)
         weight = layer.weight(*shape)
         weight = layer.op("Transpose", weight, perm=[0, 2, 1]) if turned else weight
-        made = layer.op("MatMul", value, weight)
-        return layer.op("Add", made, layer.weight(layer.count, 1, outputs)) if bias else made
+        result = layer.op("MatMul", value, weight)
+        return layer.op("Add", result, layer.weight(layer.count, 1, outputs)) if bias else result
 
     none = layer.zeros(layer.op("Shape", "logits"))
     gates = layer.op("ScatterElements", none, chosen, weights, axis=1, name="gates")
@@ -229,9 +229,9 @@ def _gathered(
         own = layer.op("GatherND", layer.weight(*shape), index)
         axis = layer.ints(-1 if turned else 1)
         value = layer.op("Unsqueeze", value, axis)
-        made = layer.op("Squeeze", layer.op("MatMul", *((own, value) if turned else (value, own))), axis)
+        result = layer.op("Squeeze", layer.op("MatMul", *((own, value) if turned else (value, own))), axis)
         table = layer.weight(layer.count, outputs) if bias else ""
-        return layer.op("Add", made, layer.op("Gather", table, flat, axis=0)) if bias else made
+        return layer.op("Add", result, layer.op("Gather", table, flat, axis=0)) if bias else result
 
     pairs = layer.op("Unsqueeze", rows, layer.ints(1))
     pairs = layer.op("Reshape", layer.op("Expand", pairs, layer.ints(1, layer.chosen, 1)), layer.ints(-1, layer.hidden))
@@ -257,7 +257,7 @@ def quantized(model: OnnxModel, stored: str, block: int, *, zeros: bool, turned:
     is_signed, code = stored.startswith("int"), 0 if is_packed else getattr(TensorProto, stored.upper())
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    kept, made, nodes = [], [], []
+    kept, added, nodes = [], [], []
     is_separate = any(node.op_type == "NonZero" for node in proto.graph.node)
     rank = 2 if is_separate else 3
     routed = {name for node in proto.graph.node if node.name == "logits" for name in node.input}
@@ -283,14 +283,14 @@ def quantized(model: OnnxModel, stored: str, block: int, *, zeros: bool, turned:
         names = [f"{tensor.name}_{name}" for name in parts]
         for name, (part, array) in zip(names, parts.items(), strict=True):
             if part == "scales":
-                made.append(numpy_helper.from_array(numpy.ascontiguousarray(array), name))
+                added.append(numpy_helper.from_array(numpy.ascontiguousarray(array), name))
             elif is_packed:
                 even = numpy.pad(array, [(0, 0), (0, array.shape[-1] % 2 if bits == 4 else 0)])
                 raw = numpy.frombuffer(packed(even, bits), numpy.uint8)
                 shape = (rows.shape[0], -1, block * bits // 8) if part == "stored" else (-1,)
-                made.append(numpy_helper.from_array(raw.reshape(shape), name))
+                added.append(numpy_helper.from_array(raw.reshape(shape), name))
             else:
-                made.append(helper.make_tensor(name, code, array.shape, packed(array, bits), raw=True))
+                added.append(helper.make_tensor(name, code, array.shape, packed(array, bits), raw=True))
         if not is_packed:
             axis = rows.ndim - 1 if turned else rows.ndim - 2
             nodes.append(helper.make_node("DequantizeLinear", names, [tensor.name], axis=axis, block_size=block))
@@ -301,7 +301,7 @@ def quantized(model: OnnxModel, stored: str, block: int, *, zeros: bool, turned:
                 node.op_type, node.domain, node.input[1:] = "MatMulNBits", "com.microsoft", names
                 node.attribute.extend(helper.make_attribute(key, value) for key, value in sizes.items())
     graph = helper.make_graph(
-        [*nodes, *proto.graph.node], "experts", proto.graph.input, proto.graph.output, [*kept, *made]
+        [*nodes, *proto.graph.node], "experts", proto.graph.input, proto.graph.output, [*kept, *added]
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return OnnxModel(helper.make_model(graph, opset_imports=opsets, ir_version=10))

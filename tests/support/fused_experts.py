@@ -25,8 +25,8 @@ def operators(model: Any) -> Counter[str]:
 
 def findings(model: Any, target: str = "ort") -> list[tuple[str, str | None]]:
     """Verdicts on layers of experts, with their reasons."""
-    found = parse_target(target).predict(model, analyze_caches(model))
-    return [(one.verdict, one.reason) for one in found if one.subject == "experts"]
+    predictions = parse_target(target).predict(model, analyze_caches(model))
+    return [(finding.verdict, finding.reason) for finding in predictions if finding.subject == "experts"]
 
 
 def assert_stays(model: OnnxModel, reason: str) -> None:
@@ -35,7 +35,7 @@ def assert_stays(model: OnnxModel, reason: str) -> None:
     assert not done.changed
     assert operators(after) == operators(model)
     assert reason in done.notes[0]
-    ((verdict, told),) = findings(model)
+    ((verdict, explanation),) = findings(model)
     assert verdict == "plain"
-    assert told is not None
-    assert told.partition(": ")[2] == done.notes[0].partition(": ")[2]
+    assert explanation is not None
+    assert explanation.partition(": ")[2] == done.notes[0].partition(": ")[2]

@@ -167,14 +167,14 @@ def random_step(model: OnnxModel, **feeds: Any) -> dict[str, numpy.ndarray]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.proto.SerializeToString(), options, ["CPUExecutionProvider"])
     random = numpy.random.default_rng(5)
-    given = dict(feeds)
+    arrays = dict(feeds)
     kinds = {"tensor(float)": numpy.float32, "tensor(int8)": numpy.int8, "tensor(int32)": numpy.int32}
     kinds |= {"tensor(bool)": numpy.bool_}
     for port in session.get_inputs():
         shape = [SIZES.get(size, size) for size in port.shape]
-        if port.name not in given:
-            given[port.name] = random.integers(0, 3, shape).astype(kinds.get(port.type, numpy.int64))
+        if port.name not in arrays:
+            arrays[port.name] = random.integers(0, 3, shape).astype(kinds.get(port.type, numpy.int64))
     names = [port.name for port in session.get_outputs()]
-    return dict(zip(names, session.run(names, given), strict=True)) | {
-        f"in:{name}": value for name, value in given.items()
+    return dict(zip(names, session.run(names, arrays), strict=True)) | {
+        f"in:{name}": value for name, value in arrays.items()
     }

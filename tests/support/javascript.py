@@ -16,9 +16,9 @@ def javascript(monkeypatch: pytest.MonkeyPatch, *, browser: bool = False) -> Jav
     """Find transformers.js; skip the test without it, or without Chromium if that is asked for."""
     if INSTALLED.is_dir():
         monkeypatch.setenv(MODULES, str(INSTALLED))
-    found = find_javascript()
-    if isinstance(found, str):
-        pytest.skip(found)
-    if browser and found.browser is None:
+    programs = find_javascript()
+    if isinstance(programs, str):
+        pytest.skip(programs)
+    if browser and programs.browser is None:
         pytest.skip("Chromium was not found on PATH, or puppeteer-core and onnxruntime-web are not installed")
-    return found
+    return programs

@@ -67,16 +67,16 @@ def build(
 
 
 def feeds(model: OnnxModel, length: int, random: numpy.random.Generator) -> dict[str, numpy.ndarray]:
-    given = {}
+    arrays = {}
     for port in model.inputs:
         shape = [{"batch": 2, "length": length}.get(size, size) for size in port.shape or ()]
-        given[port.name] = random.standard_normal(shape).astype(numpy.float32)
-    given["key"] /= 4
-    if "decay" in given:
-        given["decay"] = -numpy.abs(given["decay"])
-    if "beta" in given:
-        given["beta"] = 1 / (1 + numpy.exp(-given["beta"]))
-    return given
+        arrays[port.name] = random.standard_normal(shape).astype(numpy.float32)
+    arrays["key"] /= 4
+    if "decay" in arrays:
+        arrays["decay"] = -numpy.abs(arrays["decay"])
+    if "beta" in arrays:
+        arrays["beta"] = 1 / (1 + numpy.exp(-arrays["beta"]))
+    return arrays
 
 
 def session(model: OnnxModel) -> onnxruntime.InferenceSession:
@@ -85,12 +85,12 @@ def session(model: OnnxModel) -> onnxruntime.InferenceSession:
 
 def compute_the_same(reference: OnnxModel, candidate: OnnxModel, lengths: list[int]) -> None:
     """Run both on the same random chunks; the state goes on if there is a past."""
-    both, random, state = (session(reference), session(candidate)), numpy.random.default_rng(1), None
+    sessions, random, state = (session(reference), session(candidate)), numpy.random.default_rng(1), None
     for length in lengths:
         fed = feeds(reference, length, random)
         if "past" in fed and state is not None:
             fed["past"] = state
-        wanted, found = (one.run(None, fed) for one in both)
-        state = wanted[1]
-        for want, got in zip(wanted, found, strict=True):
+        expected, actual = (each.run(None, fed) for each in sessions)
+        state = expected[1]
+        for want, got in zip(expected, actual, strict=True):
             numpy.testing.assert_allclose(got, want, atol=1e-4)

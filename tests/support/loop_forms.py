@@ -91,38 +91,38 @@ def _over_tokens(
     """``work`` over axis 1 of ``tokens``: what it leaves in ``state``, and what it gives, stacked on axis 1."""
     if loop == "Loop":
 
-        def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
-            return list(work(body, held[0], [body.op("Gather", token, number, axis=1) for token in tokens]))
+        def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
+            return list(work(body, carried[0], [body.op("Gather", token, number, axis=1) for token in tokens]))
 
-        final, stacked = looped(build, _length(build), [(state, shape)], turn, 1, name or "loop")
+        final, stacked = looped(build, _length(build), [(state, shape)], iterate, 1, name or "loop")
         return final, build.op("Transpose", stacked, perm=[1, 0, *range(2, 4 if len(tokens) > 1 else 3)])
     body = build.body(name or "scan")
-    held = body.input(f"{body.prefix}state", shape)
+    carried = body.input(f"{body.prefix}state", shape)
     token = ["B", HEADS, SIZE] if len(tokens) > 1 else ["B", HIDDEN]
     parts = [body.input(f"{body.prefix}part_{port}", token) for port in range(len(tokens))]
-    body.gives(*work(body, held, parts))
+    body.gives(*work(body, carried, parts))
     axes = {"scan_input_axes": [1] * len(tokens), "scan_output_axes": [1]}
     return build.op("Scan", state, *tokens, outputs=2, body=body.graph(), num_scan_inputs=len(tokens), **axes)
 
 
 def looped(
-    build: GraphBuilder, count: str, states: list[tuple[str, Any]], turn: Any, stacked: int, name: str = "loop"
+    build: GraphBuilder, count: str, states: list[tuple[str, Any]], iterate: Any, stacked: int, name: str = "loop"
 ) -> list[str]:
     """A Loop of ``count`` iterations that carries ``states`` (value, shape in the body) and stacks further results.
 
-    ``turn(body, number, held)`` gives what is carried on and what is stacked.
+    ``iterate(body, number, carried)`` gives what is carried on and what is stacked.
     """
     body = build.body(name)
     number, go = f"{body.prefix}number", f"{body.prefix}go"
     body._inputs.append(helper.make_tensor_value_info(number, TensorProto.INT64, []))
     body._inputs.append(helper.make_tensor_value_info(go, TensorProto.BOOL, []))
-    held = [body.input(f"{body.prefix}state_{port}", shape) for port, (_, shape) in enumerate(states)]
+    carried = [body.input(f"{body.prefix}state_{port}", shape) for port, (_, shape) in enumerate(states)]
     go_on = body.op("Identity", go)
     body._outputs.append(helper.make_tensor_value_info(go_on, TensorProto.BOOL, []))
-    body.gives(*turn(body, number, held))
+    body.gives(*iterate(body, number, carried))
     initial = [value for value, _ in states]
-    made = build.op("Loop", count, "", *initial, outputs=len(states) + stacked, body=body.graph())
-    return [made] if isinstance(made, str) else made
+    outputs = build.op("Loop", count, "", *initial, outputs=len(states) + stacked, body=body.graph())
+    return [outputs] if isinstance(outputs, str) else outputs
 
 
 def _length(build: GraphBuilder) -> str:
@@ -136,14 +136,14 @@ def appended(shapes: bool = True) -> OnnxModel:
     pasts = build.pasts(["B", HEADS, "P", SIZE])
     tokens = [build.heads() for _ in range(3)]
 
-    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
+    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
         first = body.op("Unsqueeze", number, body.ints(0))
         key, value, query = (body.op("Gather", token, first, axis=2) for token in tokens)
-        whole = [body.op("Concat", past, new, axis=2) for past, new in zip(held, (key, value), strict=True)]
+        whole = [body.op("Concat", past, new, axis=2) for past, new in zip(carried, (key, value), strict=True)]
         return [*whole, body.op("Squeeze", body.attend(*whole, query=query), body.ints(2))]
 
     shape = ["B", HEADS, None, SIZE] if shapes else None
-    *presents, rows = looped(build, _length(build), [(past, shape) for past in pasts], turn, 1)
+    *presents, rows = looped(build, _length(build), [(past, shape) for past in pasts], iterate, 1)
     build.presents(*presents, ["B", HEADS, "T", SIZE])
     rows = build.op("Transpose", rows, perm=[1, 0, 2, 3])
     _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
@@ -169,15 +169,15 @@ def over_layers() -> OnnxModel:
     weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
     body = build.body("scan")
     hidden = body.input("layer_hidden", ["B", "N", HIDDEN])
-    held = [body.input(f"layer_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
+    caches = [body.input(f"layer_{role}", ["B", HEADS, "P", SIZE]) for role in ROLES]
     mine = [body.input(f"layer_weight_{port}", [HIDDEN, HEADS * SIZE]) for port in range(3)]
     last = body.input("layer_weight_out", [HEADS * SIZE, HIDDEN])
     key, value, query = (_parted(body, hidden, weight) for weight in mine)
-    whole = [body.op("Concat", past, new, axis=2) for past, new in zip(held, (key, value), strict=True)]
+    whole = [body.op("Concat", past, new, axis=2) for past, new in zip(caches, (key, value), strict=True)]
     body.gives(_mixed(body, hidden, body.attend(*whole, query=query), last), *whole)
-    made = build.op("Scan", "hidden", *pasts, *weights, outputs=3, body=body.graph(), num_scan_inputs=6)
-    build.presents(*made[1:], [LAYERS, "B", HEADS, "T", SIZE])
-    _logits(build, made[0], HIDDEN)
+    outputs = build.op("Scan", "hidden", *pasts, *weights, outputs=3, body=body.graph(), num_scan_inputs=6)
+    build.presents(*outputs[1:], [LAYERS, "B", HEADS, "T", SIZE])
+    _logits(build, outputs[0], HIDDEN)
     return build.model()
 
 
@@ -190,8 +190,8 @@ def layers_in_place() -> OnnxModel:
     weights = [build.weight(LAYERS, HIDDEN, HEADS * SIZE) for _ in range(3)]
     weights.append(build.weight(LAYERS, HEADS * SIZE, HIDDEN))
 
-    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
-        hidden, *buffers = held
+    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
+        hidden, *buffers = carried
         *mine, last = (body.op("Gather", weight, number, axis=0) for weight in weights)
         new = [_parted(body, hidden, weight) for weight in mine]
         layers = []
@@ -209,7 +209,7 @@ def layers_in_place() -> OnnxModel:
 
     count = build.constant(numpy.int64(LAYERS))
     states = [("hidden", ["B", "N", HIDDEN]), *((past, whole) for past in pasts)]
-    out, *presents = looped(build, count, states, turn, 0)
+    out, *presents = looped(build, count, states, iterate, 0)
     build.presents(*presents, whole)
     _logits(build, out, HIDDEN)
     return build.model()
@@ -231,11 +231,11 @@ def states_of_layers(loop: str = "Scan") -> OnnxModel:
         present, outs = build.op("Scan", past, decays, outputs=2, body=body.graph(), num_scan_inputs=2)
     else:
 
-        def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
-            del held
+        def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
+            del carried
             return list(layer(body, *(body.op("Gather", whole, number, axis=0) for whole in (past, decays))))
 
-        present, outs = looped(build, build.constant(numpy.int64(LAYERS)), [], turn, 2)
+        present, outs = looped(build, build.constant(numpy.int64(LAYERS)), [], iterate, 2)
     build.present(present, "present", [LAYERS, *STATE])
     total = build.op("ReduceSum", outs, build.ints(0), keepdims=0)
     _logits(build, build.op("Reshape", total, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
@@ -248,8 +248,8 @@ def _branching(build: GraphBuilder, flag: str, then: Any, otherwise: Any, output
         body = build.body(name)
         body.gives(*work(body))
         branches[name] = body.graph()
-    made = build.op("If", flag, outputs=outputs, **branches)
-    return [made] if isinstance(made, str) else made
+    results = build.op("If", flag, outputs=outputs, **branches)
+    return [results] if isinstance(results, str) else results
 
 
 def _attending(body: GraphBuilder, pasts: list[str], tokens: list[str]) -> list[str]:
@@ -265,11 +265,11 @@ def if_in_loop() -> OnnxModel:
     pasts = build.pasts(["B", HEADS, "P", SIZE])
     tokens = [build.heads() for _ in range(3)]
 
-    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
+    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
         return _branching(
             body,
             flag,
-            lambda inner: _attending(inner, held, tokens),
+            lambda inner: _attending(inner, carried, tokens),
             lambda inner: [
                 *(inner.op("Identity", new) for new in tokens[:2]),
                 inner.attend(*tokens[:2], query=tokens[2]),
@@ -279,7 +279,7 @@ def if_in_loop() -> OnnxModel:
 
     shape = ["B", HEADS, None, SIZE]
     states = [(past, shape) for past in pasts]
-    *presents, rows = looped(build, build.constant(numpy.int64(1)), states, turn, 1)
+    *presents, rows = looped(build, build.constant(numpy.int64(1)), states, iterate, 1)
     build.presents(*presents, ["B", HEADS, "T", SIZE])
     rows = build.op("Transpose", build.op("Squeeze", rows, build.ints(0)), perm=[0, 2, 1, 3])
     _logits(build, build.op("Reshape", rows, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
@@ -293,15 +293,15 @@ def loop_in_if() -> OnnxModel:
     state = build.input("past", STATE)
     tokens = [build.new([0, 0, HEADS, SIZE]) for _ in range(3)]
 
-    def many(body: GraphBuilder) -> list[str]:
+    def all_tokens(body: GraphBuilder) -> list[str]:
         return list(_over_tokens(body, "Loop", state, STATE, tokens, _remember))
 
-    def one(body: GraphBuilder) -> list[str]:
+    def last_token(body: GraphBuilder) -> list[str]:
         last = [body.op("Gather", token, body.constant(numpy.int64(-1)), axis=1) for token in tokens]
         final, out = _remember(body, state, last)
         return [final, body.op("Unsqueeze", out, body.ints(1))]
 
-    final, out = _branching(build, flag, many, one, 2)
+    final, out = _branching(build, flag, all_tokens, last_token, 2)
     build.present(final, "present", STATE)
     _logits(build, build.op("Reshape", out, build.ints(0, 0, HEADS * SIZE)), HEADS * SIZE)
     return build.model()
@@ -315,16 +315,16 @@ def no_caches() -> OnnxModel:
     zeros = build.op("Mul", inputs, build.constant(numpy.float32(0)))
     counter = build.constant(numpy.float32(0))
 
-    def turn(body: GraphBuilder, number: str, held: list[str]) -> list[str]:
-        hidden, total, rows, count = held
-        made = body.op("MatMul", body.op("Tanh", hidden), body.op("Gather", weights, number, axis=0))
-        hidden = body.op("Add", hidden, made)
+    def iterate(body: GraphBuilder, number: str, carried: list[str]) -> list[str]:
+        hidden, total, rows, count = carried
+        product = body.op("MatMul", body.op("Tanh", hidden), body.op("Gather", weights, number, axis=0))
+        hidden = body.op("Add", hidden, product)
         counted = body.op("Add", count, body.constant(numpy.float32(1)))
-        return [hidden, body.op("Add", total, hidden), body.op("Concat", rows, made, axis=1), counted]
+        return [hidden, body.op("Add", total, hidden), body.op("Concat", rows, product, axis=1), counted]
 
     states: list[tuple[str, Any]] = [(inputs, ["B", "N", HIDDEN]), (zeros, ["B", "N", HIDDEN])]
     states += [(zeros, ["B", None, HIDDEN]), (counter, [])]
-    final, total, rows, count = looped(build, build.constant(numpy.int64(LAYERS)), states, turn, 0)
+    final, total, rows, count = looped(build, build.constant(numpy.int64(LAYERS)), states, iterate, 0)
     _logits(build, build.op("Add", "hidden", final), HIDDEN)
     for value, name in ((final, "hidden_states"), (total, "total"), (rows, "rows")):
         build.present(value, name, ["B", "N" if name != "rows" else "R", HIDDEN])

@@ -13,9 +13,9 @@ import pytest
 import xmlschema
 
 
-def assert_valid_sarif(told: dict[str, Any]) -> None:
+def assert_valid_sarif(report: dict[str, Any]) -> None:
     """Hold an object to the official schema of SARIF 2.1.0."""
-    _sarif().validate(told)
+    _sarif().validate(report)
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def _junit() -> xmlschema.XMLSchema:
     return xmlschema.XMLSchema(str(Path(__file__).with_name("schemas") / "junit-10.xsd"))
 
 
-def assert_valid_report(told: Any, name: str = "ci") -> None:
+def assert_valid_report(report: Any, name: str = "ci") -> None:
     """Hold a report to its schema."""
     text = resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text(encoding="utf-8")
-    jsonschema.Draft202012Validator(json.loads(text)).validate(told)
+    jsonschema.Draft202012Validator(json.loads(text)).validate(report)

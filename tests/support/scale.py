@@ -121,8 +121,8 @@ def scaled_ir(name: str, size: str | Size, folder: Path, layers: int | None = No
 
 
 def _layer(name: str) -> int | None:
-    found = re.search(r"[./](?:layers|past_key_values|present|past)\.(\d+)[./]", name)
-    return int(found[1]) if found else None
+    match = re.search(r"[./](?:layers|past_key_values|present|past)\.(\d+)[./]", name)
+    return int(match[1]) if match else None
 
 
 def _shifted(name: str, by: int) -> str:
@@ -130,15 +130,15 @@ def _shifted(name: str, by: int) -> str:
         r"(?<=[./])((?:layers|past_key_values|present|past)\.)(\d+)(?=[./])|^((?:past_key_values|present|past)\.)(\d+)"
     )
 
-    def shift(found: re.Match[str]) -> str:
-        return f"{found[1] or found[3]}{int(found[2] or found[4]) + by}"
+    def shift(match: re.Match[str]) -> str:
+        return f"{match[1] or match[3]}{int(match[2] or match[4]) + by}"
 
     return re.sub(pattern, shift, name)
 
 
 def _port_layer(name: str) -> int | None:
-    found = re.match(r"(?:past_key_values|present|past)\.(\d+)\.", name)
-    return int(found[1]) if found else None
+    match = re.match(r"(?:past_key_values|present|past)\.(\d+)\.", name)
+    return int(match[1]) if match else None
 
 
 def _deepen(graph: onnx.GraphProto, layers: int) -> None:
@@ -149,10 +149,10 @@ def _deepen(graph: onnx.GraphProto, layers: int) -> None:
     copies = (layers - 4) // period
     block = [node for node in graph.node if _layer(node.name) is not None and _FIRST <= _layer(node.name) <= _LAST]
     inside = {id(node) for node in block}
-    made = {name for node in block for name in node.output if name}
+    produced = {name for node in block for name in node.output if name}
     rest = [node for node in graph.node if id(node) not in inside]
     read_outside = {name for node in rest for name in node.input}
-    exits = made & read_outside
+    exits = produced & read_outside
     own = {name for node in block for name in node.input} - read_outside
     weights = [tensor for tensor in graph.initializer if tensor.name in own]
     ports = [port for port in (*graph.input, *graph.output) if _port_layer(port.name) in {_FIRST, _LAST}]
@@ -181,13 +181,13 @@ def _deepen(graph: onnx.GraphProto, layers: int) -> None:
         node.output[:] = [name if name in keep else names.get(name, name) for name in node.output]
         if layer is not None:
             node.name = _shifted(node.name, by)
-    infos = [info for info in graph.value_info if info.name in made]
+    infos = [info for info in graph.value_info if info.name in produced]
     for info in graph.value_info:
-        if info.name not in made and info.name not in keep:
+        if info.name not in produced and info.name not in keep:
             info.name = names.get(info.name, info.name)
     for copy in range(1, copies + 1):
         offset = copy * period
-        renamed = {name: _shifted(name, offset) for name in made | {port.name for port in ports}}
+        renamed = {name: _shifted(name, offset) for name in produced | {port.name for port in ports}}
         renamed |= {tensor.name: _copied(tensor.name, offset) for tensor in weights}
         for node in block:
             new = graph.node.add()
@@ -220,7 +220,7 @@ def _copied(name: str, offset: int) -> str:
 
 def _sort(graph: onnx.GraphProto) -> None:
     """Order nodes by what they read, and ports by layer, as exporters do."""
-    made = {name for node in graph.node for name in node.output if name}
+    produced = {name for node in graph.node for name in node.output if name}
     nodes, done, ordered = list(graph.node), set(), []
     makers = {name: node for node in nodes for name in node.output if name}
     for root in nodes:
@@ -230,7 +230,7 @@ def _sort(graph: onnx.GraphProto) -> None:
             if id(node) in done:
                 pending.pop()
                 continue
-            missing = [makers[name] for name in node.input if name in made and id(makers[name]) not in done]
+            missing = [makers[name] for name in node.input if name in produced and id(makers[name]) not in done]
             if missing:
                 pending += missing
                 continue
@@ -270,17 +270,17 @@ def _resize(graph: onnx.GraphProto, sizes: dict[int, int]) -> None:
 def _resize_small(tensor: TensorProto, sizes: dict[int, int]) -> None:
     array = numpy_helper.to_array(tensor)
     if array.dtype.kind in "iu":
-        made = numpy.array([sizes.get(int(one), int(one)) for one in array.reshape(-1)], array.dtype)
-        made = made.reshape(array.shape)
+        values = numpy.array([sizes.get(int(size), int(size)) for size in array.reshape(-1)], array.dtype)
+        values = values.reshape(array.shape)
     elif any(size in sizes for size in array.shape):
         shape = [sizes.get(size, size) for size in array.shape]
         count = int(numpy.prod(shape))
         # Frequencies of a rotary embedding; norms are as well served by numbers between 0 and 1.
-        made = (10000.0 ** (-numpy.arange(count) / count)).astype(array.dtype).reshape(shape)
+        values = (10000.0 ** (-numpy.arange(count) / count)).astype(array.dtype).reshape(shape)
     else:
         return
     name = tensor.name
-    tensor.CopyFrom(numpy_helper.from_array(made, name))
+    tensor.CopyFrom(numpy_helper.from_array(values, name))
 
 
 def _place_weights(graph: onnx.GraphProto, file: Path, seed: int | None) -> None:

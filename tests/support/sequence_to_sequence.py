@@ -37,21 +37,21 @@ class Generator:
             compiled(core.read_model(folder / f"openvino_{name}_model.xml")) for name in ("encoder", "decoder")
         )
         self.request = self.decoder.create_infer_request()
-        self.given: dict[str, numpy.ndarray] = {}
+        self.encoder_feeds: dict[str, numpy.ndarray] = {}
 
     def start(self, feeds: dict[str, numpy.ndarray], copies: int = 1) -> None:
         """Reset, and encode ``feeds``, each row several times."""
         hidden = self.encoder(feeds)["last_hidden_state"].repeat(copies, 0)
-        self.given = {"encoder_hidden_states": hidden}
+        self.encoder_feeds = {"encoder_hidden_states": hidden}
         if "attention_mask" in feeds:
-            self.given["encoder_attention_mask"] = feeds["attention_mask"].repeat(copies, 0)
+            self.encoder_feeds["encoder_attention_mask"] = feeds["attention_mask"].repeat(copies, 0)
         self.request.reset_state()
 
     def step(self, ids: Any, beams: list[int] | None = None) -> numpy.ndarray:
         """Feed tokens ``[batch, length]``; returns the last position's logits."""
         ids = numpy.array(ids)
         order = list(range(len(ids))) if beams is None else beams
-        feeds = self.given | {"input_ids": ids, "beam_idx": numpy.array(order, numpy.int32)}
+        feeds = self.encoder_feeds | {"input_ids": ids, "beam_idx": numpy.array(order, numpy.int32)}
         return self.request.infer(feeds)["logits"][:, -1].copy()
 
     def greedy(self, start: int, count: int) -> list[int]:

@@ -72,7 +72,7 @@ def test_options_of_a_target_are_kept():
 
 
 @pytest.mark.parametrize(("target", "error"), [("tpu", "GP215: unknown target 'tpu'"), ("gpu{cache=x}", "GP213")])
-def test_an_unknown_target_or_option_is_told(target, error):
+def test_an_unknown_target_or_option_is_refused(target, error):
     with pytest.raises(UsageError, match=error):
         check_model(openvino_model("llama"), target)
 
@@ -100,7 +100,7 @@ REFUSED, WRONG = Finding("model", "m", "refused"), Finding("cache", "c", "wrong"
         ((FUSED,), Observation("", wrong="NaN", ran=True)),
     ],
 )
-def test_what_does_not_come_true_contradicts(findings, observed):
+def test_wrong_predictions_are_contradicted(findings, observed):
     confirmation = confirmation_of(findings, observed)
     assert confirmation.outcome == "contradicted"
     assert len(confirmation.contradictions) == 1
@@ -115,7 +115,7 @@ def test_what_does_not_come_true_contradicts(findings, observed):
         ((WRONG,), Observation("")),
     ],
 )
-def test_what_comes_true_is_confirmed(findings, observed):
+def test_right_predictions_are_confirmed(findings, observed):
     assert confirmation_of(findings, observed).outcome == "confirmed"
 
 

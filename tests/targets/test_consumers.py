@@ -135,7 +135,7 @@ def stateful(decoder, more="", *, beam_index=True):
     ],
     ids=["onnx", "ov-stateful", "ov-stateless"],
 )
-def test_names_that_say_nothing_are_not_found(model, consumers):
+def test_unknown_names_are_not_found(model, consumers):
     anonymous = renamed(model("llama"), Renaming(3))
     for consumer in consumers:
         found = view(anonymous, consumer)

@@ -57,7 +57,7 @@ def test_json_is_as_the_schema_says(capfd, options):
     assert (told["holds"], told["target"], done.code) == (False, "sample{factor=2.0}", 1)
 
 
-def test_what_does_not_keep_it_is_not_written(capfd, tmp_path, monkeypatch, target):
+def test_a_model_that_breaks_the_contract_is_not_written(capfd, tmp_path, monkeypatch, target):
     monkeypatch.setattr(target, "pipeline", lambda self, model: ())
     done = converted(capfd, tmp_path / "out")
     assert done.code == 4
@@ -91,7 +91,7 @@ def test_onnx_has_to_be_converted_for_it_first(capfd):
     assert "sample takes OpenVINO IR: run graphpass convert first\n" in done.out
 
 
-def test_a_target_without_rules_says_so_and_converts(capfd, tmp_path, monkeypatch, target):
+def test_a_target_without_rules_converts_with_a_note(capfd, tmp_path, monkeypatch, target):
     marked = "promises: OpenVINO IR; graphpass check knows its rules\n"
     assert marked in in_process(capfd, "targets").out.partition("\nsample\n")[2]
     monkeypatch.delattr(target, "predict")
@@ -102,7 +102,7 @@ def test_a_target_without_rules_says_so_and_converts(capfd, tmp_path, monkeypatc
     assert converted(capfd, tmp_path / "out").code == 0
 
 
-def test_its_view_is_told_with_the_others(capfd):
+def test_its_view_is_printed_with_the_others(capfd):
     assert (
         "agrees          openvino.genai, optimum-intel, NPUW, sample runtime\n"
         in in_process(capfd, "inspect", LLAMA).out

@@ -75,7 +75,7 @@ def test_the_result_keeps_the_contract(variant):
 
 
 @pytest.mark.parametrize(("variant", "word"), [("onnx", "OpenVINO IR"), ("ov-stateless", "stateful")])
-def test_a_broken_contract_is_told(variant, word):
+def test_a_broken_contract_is_reported(variant, word):
     with pytest.raises(PassFailedError, match=f"GP405: target cpu needs {word!r}"):
         CPU().require_contract(load(export("llama", variant)))
 
@@ -118,7 +118,7 @@ def test_a_gpu_can_reorder_slots():
 
 
 @pytest.mark.parametrize(("target", "instead"), [(NPU, "rewind a session"), (Paged, "scheduler")])
-def test_some_reorder_nothing(target, instead):
+def test_targets_without_reorder_refuse_it(target, instead):
     with pytest.raises(UsageError, match="GP224") as caught:
         target(cache="reorder").pipeline(load(export("llama", "onnx")))
     assert instead in caught.value.hint
@@ -165,7 +165,7 @@ class TestOptions:
             ("ort{cache=reorder}", ORT(cache="reorder")),
         ],
     )
-    def test_as_of_a_pass(self, text, target):
+    def test_options_survive_text(self, text, target):
         assert parse_target(text) == target
         assert parse_target(format_target(target)) == target
 
@@ -180,7 +180,7 @@ class TestOptions:
             ("", "GP210: one target is wanted, not 0"),
         ],
     )
-    def test_what_is_wrong_is_told(self, text, error):
+    def test_wrong_options_are_refused(self, text, error):
         with pytest.raises(UsageError, match=error):
             parse_target(text)
 

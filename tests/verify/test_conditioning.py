@@ -84,7 +84,7 @@ def test_faults_are_not_called_rounding():
     assert "rounding" not in divergence.reason
 
 
-def test_ties_in_f16_are_told() -> None:
+def test_ties_in_f16_are_reported() -> None:
     """Nudges smaller than a step of f16 would be lost in a reference that computes in it."""
     model = OnnxModel(convert_float_to_float16(onnx.load(find_model(export("llama", "onnx")))))
     found = Comparison((), ("logits",), 1.0, Divergence(0, 0, "logits", (0,), 0.0, 1.0, "far"), ())

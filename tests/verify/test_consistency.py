@@ -52,7 +52,7 @@ def test_a_reference_that_misreads_padded_pasts_is_named():
     assert "several tokens after a padded past are weighed by the first columns of attention_mask" in warning
 
 
-def test_a_reference_without_room_to_be_held_against_itself_is_reported():
+def test_a_missing_self_check_is_reported():
     fixed = PassManager(parse("static-cache{capacity=14}")).run(exported("mistral_sw8/onnx")).model
     found = compare(fixed, fixed, steps=2, examine=True)
     assert found.passed

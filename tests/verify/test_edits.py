@@ -61,7 +61,7 @@ def test_a_cache_that_does_not_follow_beams_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_a_tree_is_held_against_its_branches() -> None:
+def test_a_tree_is_compared_with_its_branches() -> None:
     model = openvino_model("llama")
     tree = run_passes(model, "add-tree-mask")
     for reference, candidate in ((model, tree), (tree, model), (tree, tree)):

@@ -31,7 +31,7 @@ def clipped(model: Model, place: int) -> tuple[Model, str]:
 
 
 @pytest.mark.parametrize(("target", "place"), [("cpu", 5), ("ort", 2)])
-def test_what_no_prompt_shows_is_found(target, place):
+def test_faults_that_no_prompt_shows_are_found(target, place):
     reference = exported("llama/onnx")
     faulty, name = clipped(converted(reference, target).model, place)
     assert compare(reference, faulty, steps=1).passed

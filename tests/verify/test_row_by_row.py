@@ -26,7 +26,7 @@ def builder_s() -> Model:
     return load(export("llama", "onnx-genai"))
 
 
-def test_which_models_misread_it(builder_s):
+def test_models_that_misread_left_padding_are_found(builder_s):
     assert misreads_left_padding(builder_s)
     assert not misreads_left_padding(load(export("llama", "onnx")))
 
@@ -86,7 +86,7 @@ def opened_where_nothing_is_seen(mask: openvino.Output) -> openvino.Node:
     return ops.select(sees_nothing, zero, mask)
 
 
-def test_what_attention_gives_for_padding_alone_is_no_difference():
+def test_attention_over_padding_alone_is_no_difference():
     """Layers of attention stand before convolutions whose windows take it in, in the reference as in the candidate."""
     absorbing = load(export("lfm2", "ov-stateless"))
     other = rewired(absorbing, "ScaledDotProductAttention", 3, opened_where_nothing_is_seen)
@@ -96,7 +96,7 @@ def test_what_attention_gives_for_padding_alone_is_no_difference():
     assert "padded after the first" in comparison.sequences[2].description
 
 
-def test_padding_that_is_not_hidden_is_found_behind_such_layers():
+def test_visible_padding_is_found_after_such_layers():
     absorbing = load(export("lfm2", "ov-stateless"))
     one = ops.constant(numpy.int64(1))
     open_to_all = rewired(absorbing, "attention_mask", None, lambda mask: ops.maximum(mask, one))
@@ -118,7 +118,7 @@ def counts_places() -> Model:
     return counting
 
 
-def test_a_model_that_counts_positions_computes_what_one_computes_that_is_told_them():
+def test_counted_positions_equal_position_ids():
     """It counts padding, too, and learned positions are not the same from another one on."""
     told, counting = load(export("gpt2", "ov-stateless")), counts_places()
     comparison = compare(counting, told, steps=3)

@@ -54,7 +54,7 @@ def test_every_attention_is_what_it_is(path):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_told():
+def test_missing_attributes_are_as_recorded():
     untold: dict[str, int] = {}
     for path in GOLDEN["models"]:
         for block in blocks(path):
@@ -128,12 +128,12 @@ def test_a_converted_model_is_like_its_source(model):
 
 
 class TestWindowsOfCaches:
-    def test_in_the_mask_only(self):
+    def test_a_window_in_the_mask_is_reported(self):
         inventory = graphpass.analyze_caches(exported("gemma3_text/ov-stateful"))
         line = "a window of 8 in the mask only; the cache keeps all positions"
         assert [cache.layer for cache in inventory.caches if line in cache.evidence] == [0, 0, 1, 1, 2, 2]
 
-    def test_in_the_state(self):
+    def test_a_window_in_the_state_is_reported(self):
         inventory = graphpass.analyze_caches(layout_forms.window("after"))
         (block,) = inventory.attention
         assert (block.window, block.window_in) == (WINDOW, "state")
@@ -190,7 +190,7 @@ def capped(before, behind):
     ],
     ids=["none", "two", "computed from constants", "cap", "cap and scale in one", "cap of one", "given"],
 )
-def test_scales(build, scale, factors, softcap):
+def test_scales_and_soft_caps_are_found(build, scale, factors, softcap):
     found = details(Scored(build))
     assert (found.scale, found.factors, found.softcap) == (scale, factors, softcap)
 
@@ -238,7 +238,7 @@ KEYS, QUERIES = positions(5, 0), positions(5, 1)
         (lambda: ops.constant(numpy.ones([5, 5], bool)), (), None),
     ],
 )
-def test_conditions(condition, mask, window):
+def test_conditions_of_masks_are_found(condition, mask, window):
     found = details(
         Scored(lambda block, product: ops.add(product, ops.select(condition(), number(0.0), number(-numpy.inf))))
     )
@@ -279,11 +279,11 @@ def test_positions_and_lengths_that_are_given(shape, mask):
     ],
     ids=["input", "zeros", "bias", "unknown", "alibi"],
 )
-def test_what_is_added(added, mask):
+def test_terms_added_to_scores_are_found(added, mask):
     assert details(Scored(lambda block, product: ops.add(product, added(block)))).mask == mask
 
 
-def test_what_is_no_known_form():
+def test_unknown_forms_have_no_attributes():
     found = details(Scored(lambda block, product: ops.convert(ops.convert(product, "i32"), "f32")))
     assert (found.scale, found.mask, found.sinks, found.window) == (None, None, None, None)
     assert (found.heads, found.head_dim, found.value_head_dim) == (4, 8, 8)
@@ -294,7 +294,7 @@ def test_shared_heads_of_a_small_decoder():
     assert (block.heads, block.key_heads, block.mask) == (3, 3, ("causal", "input"))
 
 
-def test_in_words():
+def test_attributes_are_printed_in_words():
     block = AttentionBlock("n", "decomposed", heads=8, key_heads=2, scale=0.25, factors=(0.5, 0.5), mask=(), window=8)
     words = "8 heads over 2, scale 0.25 (0.5 * 0.5), no mask"
     assert attention_in_words(block) == words

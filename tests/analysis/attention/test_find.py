@@ -158,14 +158,14 @@ class WideMask(PlainAttention):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_not_plain(block, reason):
+def test_a_miss_names_its_reason(block, reason):
     (attention,) = block().found()
     assert attention.miss is not None
     assert re.search(reason, str(attention.miss))
     assert attention.query is None
 
 
-def test_plain():
+def test_plain_attention_is_found():
     (attention,) = PlainAttention().found()
     assert attention.miss is None
     assert not attention.is_fused
@@ -241,7 +241,7 @@ class PlusZerosFolded(PlainAttention):
 
 
 @pytest.mark.parametrize("block", [Shifted, PlusZeros, PlusZerosFolded, MinusZeros])
-def test_what_a_softmax_does_not_see(block):
+def test_terms_that_a_softmax_cancels_are_ignored(block):
     (attention,) = block().found()
     assert attention.miss is None
     assert len(attention.masks) == 1
@@ -287,7 +287,7 @@ class SoftmaxOverWeights(PlainAttention):
 
 
 @pytest.mark.parametrize("block", [Router, Classifier, WeightedWeights, SoftmaxOverWeights])
-def test_no_attention_at_all(block):
+def test_other_graphs_hold_no_attention(block):
     assert block().found() == ()
 
 
@@ -316,7 +316,7 @@ class OneElement(PlainAttention):
         return ops.multiply(ops.constant([[[[0.3]]]], dtype=F32), ops.add(self.mask, product))
 
 
-def test_scores_of_one_element():
+def test_scores_of_one_element_are_scaled():
     (attention,) = OneElement().found()
     assert attention.miss is None
     assert [scale.value.name for scale in attention.scales] != []
@@ -335,7 +335,7 @@ def test_scores_of_one_element():
         ("llama", "onnx-genai", "model.onnx", 2),
     ],
 )
-def test_exports(name, variant, file, count):
+def test_attention_of_exports_is_found(name, variant, file, count):
     found = find_attention(load(export(name, variant) / file))
     assert len(found) == count
     assert [attention.miss for attention in found] == [None] * count

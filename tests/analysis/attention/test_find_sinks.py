@@ -145,7 +145,7 @@ class ScoresOfTwoProducts(PlainAttention):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_not_plain(block, reason):
+def test_a_miss_names_its_reason(block, reason):
     (attention,) = block().found()
     assert attention.miss is not None
     assert re.search(reason, str(attention.miss))
@@ -161,7 +161,7 @@ class SharedSink(Sink):
 
 
 @pytest.mark.parametrize("block", [Sink, FirstSink, SharedSink])
-def test_sinks(block):
+def test_sinks_are_found(block):
     (attention,) = block().found()
     assert attention.miss is None
     assert attention.sink is not None

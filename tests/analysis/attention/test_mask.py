@@ -34,7 +34,7 @@ def shown(model):
         ("opt", [PADDED] * 2),
     ],
 )
-def test_exports(name, wanted):
+def test_masks_of_exports_are_found(name, wanted):
     assert shown(exported(f"{name}/onnx")) == wanted
 
 

@@ -89,7 +89,7 @@ def test_a_scale_of_its_own(kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in PLAIN if kind != "SparseAttention"])
-def test_no_scale_is_the_default(kind):
+def test_a_missing_scale_is_the_default(kind):
     assert block(kind, scale=0.0).scale == told(HALF)
 
 
@@ -115,12 +115,12 @@ FULL, PADDING = ["B", 1, "N", "T"], ["B", "T"]
         ("QAttention", {5: ("i32", PADDING)}, {}, ("input",)),
     ],
 )
-def test_masks(kind, ports, attributes, mask):
+def test_masks_of_operators_are_found(kind, ports, attributes, mask):
     assert block(kind, ports, **attributes).mask == mask
 
 
 @pytest.mark.parametrize("kind", ["Attention", "GroupQueryAttention"])
-def test_soft_caps(kind):
+def test_soft_caps_of_operators_are_found(kind):
     assert block(kind, softcap=30.0).softcap == 30.0
 
 
@@ -134,7 +134,7 @@ def test_soft_caps(kind):
         ("Attention", {"left_window_size": -1}, None),
     ],
 )
-def test_windows(kind, attributes, window):
+def test_windows_of_operators_are_found(kind, attributes, window):
     found = block(kind, **attributes)
     assert (found.window, found.window_in) == (window, "mask" if window else None)
 
@@ -170,7 +170,7 @@ def test_query_keys_and_values_in_one_tensor():
     assert (found.heads, found.key_heads, found.head_dim, found.value_head_dim) == (4, 2, SIZE, SIZE)
 
 
-def test_heads_beside_each_other():
+def test_heads_in_one_axis_are_counted():
     build = builder_with_hidden_states(opset=23)
     query, key, value = flat(build, 4 * SIZE), flat(build, 2 * SIZE), flat(build, 2 * 5)
     out = build.op("Attention", query, key, value, q_num_heads=4, kv_num_heads=2)
@@ -179,7 +179,7 @@ def test_heads_beside_each_other():
     assert (found.heads, found.key_heads, found.head_dim, found.value_head_dim) == (4, 2, SIZE, 5)
 
 
-def test_sizes_of_their_own():
+def test_sizes_of_packed_attention_are_found():
     sizes = block("com.microsoft.Attention", qkv_hidden_sizes=[HEADS * 4, HEADS * 4, HEADS * 6])
     assert (sizes.head_dim, sizes.value_head_dim, sizes.scale) == (4, 6, 0.5)
 
@@ -220,13 +220,13 @@ def _parameter(node: Any) -> Any:
     return node
 
 
-def test_openvino_default():
+def test_openvino_attention_has_default_attributes():
     found = sdpa()
     assert (found.heads, found.key_heads, found.head_dim, found.value_head_dim) == (4, 2, 16, 8)
     assert (found.scale, found.mask, found.sinks) == (0.25, (), False)
 
 
-def test_openvino_mask_and_scale():
+def test_openvino_attention_has_a_mask_and_a_scale():
     found = sdpa(inputs=5)
     assert (found.scale, found.mask, found.sinks) == (0.5, ("input",), False)
 
@@ -235,11 +235,11 @@ def test_openvino_reads_no_mask_where_it_is_causal():
     assert sdpa(inputs=5, causal=True).mask == ("causal",)
 
 
-def test_openvino_sink():
+def test_openvino_attention_has_a_sink():
     found = sdpa(inputs=5, sink=True)
     assert (found.scale, found.mask, found.sinks) == (0.5, ("input",), True)
 
 
-def test_one_head_for_all():
+def test_openvino_attention_has_one_key_head():
     found = sdpa(heads=1)
     assert (found.heads, found.key_heads) == (4, 1)

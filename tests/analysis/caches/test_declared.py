@@ -34,7 +34,7 @@ def test_roles_and_axes_are_taken_over():
     assert (cache.role, cache.axes) == ("key", Axes(batch=0, sequence=1, head_dim=2))
 
 
-def test_of_a_size_that_an_input_chooses():
+def test_a_cache_of_a_size_from_an_input_is_declared():
     model = decoder_with_unknown_cache(keep="chosen")
     assert graphpass.analyze_caches(model).caches[0].kind == "unknown"
     (cache,) = declared(model, "past=kv,sequence=1").caches
@@ -51,13 +51,13 @@ def test_of_a_size_that_an_input_chooses():
         ("all", "past=cross", "each step replaces it"),
     ],
 )
-def test_what_the_graph_contradicts(keep, text, against):
+def test_declarations_against_the_graph_are_refused(keep, text, against):
     with pytest.raises(UsageError, match="GP219") as error:
         declared(decoder_with_unknown_cache(keep=keep), text)
     assert error.value.message.endswith(against)
 
 
-def test_what_the_graph_knows_otherwise():
+def test_declarations_of_known_caches_are_refused():
     model = graphpass.load(export("lfm2", "ov-stateless"))
     conv, key = (next(c for c in graphpass.analyze_caches(model).caches if c.role == role) for role in ("conv", "key"))
     with pytest.raises(UsageError, match="it is linear: replaced each step"):

@@ -48,7 +48,7 @@ def layer(selects: str) -> OpenVINOModel:
     return OpenVINOModel(openvino.Model(results, [ids, *pasts, past]))
 
 
-def test_keys_of_an_indexer():
+def test_keys_of_an_indexer_are_a_cache():
     inventory = graphpass.analyze_caches(layer("positions"))
     cache = inventory.cache("past_key_values.0.indexer")
     assert (cache.kind, cache.role, cache.layer) == ("kv", "indexer_key", 0)
@@ -64,6 +64,6 @@ def test_tokens_are_no_mask_though_a_mask_is_made_of_them():
     assert PAST in lengths.values()
 
 
-def test_what_selects_no_positions():
+def test_selection_of_experts_is_no_indexer():
     cache = graphpass.analyze_caches(layer("experts")).cache("past_key_values.0.indexer")
     assert (cache.kind, cache.role) == ("unknown", "unknown")

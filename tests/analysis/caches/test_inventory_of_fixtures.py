@@ -117,7 +117,7 @@ class TestRealExports:
         assert named == files
 
     @pytest.mark.parametrize("path", DECODERS)
-    def test_every_cache_is_what_it_is(self, path):
+    def test_every_cache_has_its_kind_and_axes(self, path):
         inventory = graphpass.analyze_caches(model(path))
         assert table(inventory) == expected_table(path)
         assert inventory.kind == GOLDEN[path.split("/")[0]]["kind"]
@@ -134,7 +134,7 @@ class TestRealExports:
         assert all(cache.evidence for cache in inventory.caches)
 
     @pytest.mark.parametrize("path", WITHOUT_CACHES)
-    def test_no_caches_where_there_are_none(self, path):
+    def test_models_without_caches_have_none(self, path):
         inventory = graphpass.analyze_caches(model(path))
         assert inventory.kind == "none"
         assert not inventory.caches
@@ -269,7 +269,7 @@ class TestHalfPairs:
         assert graphpass.analyze_caches(broken).unpaired_inputs == (name,)
 
     @pytest.mark.parametrize("variant", ["onnx", "onnx-genai"])
-    def test_in_onnx(self, variant):
+    def test_an_unpaired_past_is_reported(self, variant):
         broken = graphpass.load(export("llama", variant)).clone()
         outputs = broken.proto.graph.output
         outputs.remove(next(info for info in outputs if info.name == "present.1.value"))

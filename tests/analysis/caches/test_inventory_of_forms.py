@@ -69,7 +69,7 @@ def rows(inventory):
 
 @pytest.mark.parametrize("form", GROWING | FIXED)
 class TestForms:
-    def test_every_cache_is_what_it_is(self, form):
+    def test_every_cache_has_its_kind_and_axes(self, form):
         build, expected = (GROWING | FIXED)[form]
         inventory = graphpass.analyze_caches(build())
         assert rows(inventory) == expected
@@ -77,7 +77,7 @@ class TestForms:
         assert inventory.kind == "kv"
         assert (inventory.unpaired_inputs, inventory.unpaired_outputs) == ((), ())
 
-    def test_names_and_order_say_nothing(self, form):
+    def test_names_and_order_do_not_matter(self, form):
         build, expected = (GROWING | FIXED)[form]
         rename = Renaming(len(form))
         inventory = graphpass.analyze_caches(shuffled(renamed(build(), rename), 4))
@@ -135,13 +135,13 @@ def stateful(model, expected):
 
 @pytest.mark.parametrize("form", GROWING | FIXED)
 class TestOpenVINO:
-    def test_stateless(self, form):
+    def test_stateless_forms_are_found(self, form):
         build, expected = (GROWING | FIXED)[form]
         inventory = graphpass.analyze_caches(in_openvino(build()))
         assert rows(inventory) == expected
         assert {cache.kind for cache in inventory.caches} == {"kv"}
 
-    def test_stateful(self, form):
+    def test_stateful_forms_are_found(self, form):
         build, expected = (GROWING | FIXED)[form]
         inventory = graphpass.analyze_caches(stateful(build(), expected))
         assert inventory.stateful
@@ -159,7 +159,7 @@ class TestQuantized:
                 assert found[row[0]] == row
         assert {cache.kind for cache in inventory.caches} == {"kv"}
 
-    def test_what_is_said(self):
+    def test_evidence_names_the_quantization(self):
         inventory = graphpass.analyze_caches(forms.quantized("arithmetic"))
         assert inventory.cache("scale_key").evidence[-1].startswith("it is the scale with which Multiply ")
         assert inventory.cache("zero_key").evidence[-1].startswith("it is the zero point with which Subtract ")

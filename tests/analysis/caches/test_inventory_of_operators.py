@@ -33,7 +33,7 @@ def keys_and_values():
 
 
 @pytest.mark.parametrize("form", GROWING | IN_PLACE)
-def test_keys_and_values(form):
+def test_keys_and_values_are_found(form):
     model = (GROWING | IN_PLACE)[form]()
     found = rows(model)
     assert found[:2] == keys_and_values()
@@ -61,14 +61,14 @@ def test_one_position_is_written_in_a_real_step():
         assert changed.tolist() == [position == PAST for position in range(ROOM)]
 
 
-def test_what_is_said_of_a_cache_that_is_written_in_place():
+def test_evidence_names_the_write_in_place():
     cache = graphpass.analyze_caches(forms.external()).cache("past_key")
     assert cache.evidence[0].startswith("written in place along axis 2 by TensorScatter ")
     assert cache.evidence[0].endswith("which has room for 9 positions")
     assert cache.evidence[1].startswith("the result is the key of Attention ")
 
 
-def test_what_is_said_of_a_shared_buffer():
+def test_evidence_names_the_shared_buffer():
     evidence = graphpass.analyze_caches(forms.masked_multi_head()).cache("past_key").evidence
     assert "past and present share one buffer of a fixed capacity" in evidence
 
@@ -78,14 +78,14 @@ def test_a_window_in_the_operator_is_none_in_the_state():
     assert evidence[-1] == "a window of 4 in the mask only; the cache keeps all positions"
 
 
-def test_cross_attention():
+def test_cross_attention_caches_are_found():
     assert rows(forms.multi_head())[2:] == [
         ("cross_key", "cross", "cross_key", 0, KV, None),
         ("cross_value", "cross", "cross_value", 0, KV, None),
     ]
 
 
-def test_the_other_attention():
+def test_the_cache_of_packed_attention_is_found():
     model = forms.packed_attention()
     axes = Axes(batch=1, heads=2, sequence=3, head_dim=4)
     assert rows(model) == [("past", "kv", "unknown", 0, axes, "present")]
@@ -101,7 +101,7 @@ class TestLinear:
             ("past_state", "linear", "recurrent", 0, Axes(batch=batch), "present_state"),
         ]
 
-    def test_of_com_microsoft(self):
+    def test_states_of_com_microsoft_operators_are_found(self):
         model = forms.linear()
         assert rows(model) == self.expected(0)
         results = random_step(model)
@@ -109,7 +109,7 @@ class TestLinear:
             assert results[f"present_{name}"].shape == results[f"in:past_{name}"].shape
         assert (results["present_conv"][:, :, :-1] == results["in:past_conv"][:, :, 1:]).all()
 
-    def test_of_onnx(self):
+    def test_states_of_onnx_operators_are_found(self):
         """No step: ONNX Runtime 1.31 does not know this opset."""
         assert rows(forms.linear(domain="", opset=27)) == self.expected(0)
 
@@ -120,7 +120,7 @@ class TestLinear:
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_ordinary_recurrent_networks(kind, layers):
+def test_states_of_recurrent_networks_are_of_kind_other(kind, layers):
     model = forms.recurrent(kind, layers)
     names = ("h", "c") if kind == "LSTM" else ("h",)
     assert {(*row[:3], *row[4:]) for row in rows(model)} == {

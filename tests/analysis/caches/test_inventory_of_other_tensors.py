@@ -39,7 +39,7 @@ def inventory(results, sinks, parameters):
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_adapter_weights(is_written):
+def test_adapter_weights_are_of_kind_other(is_written):
     """As openvino.genai adds them: a variable without initial value, multiplied with the layer's input."""
     ids, x = hidden()
     kept = variable("lora_state_0", [-1, 4], F32)
@@ -56,7 +56,7 @@ def test_adapter_weights(is_written):
 
 
 @pytest.mark.parametrize("shape", [[], [1]])
-def test_a_counter(shape):
+def test_a_counter_is_of_kind_other(shape):
     ids, x = hidden()
     kept = variable("count", shape, I64)
     read = openvino.opset6.read_value(ops.constant(numpy.zeros(shape, numpy.int64)), kept)
@@ -107,7 +107,7 @@ def test_the_state_of_an_lstm_in_openvino():
     assert all("LSTMCell" in cache.evidence[0] for cache in found.caches)
 
 
-def test_an_ordinary_residual_input():
+def test_a_residual_input_is_no_cache():
     ids, x = hidden()
     residual = ops.parameter(openvino.PartialShape([-1, -1, 4]), F32)
     total = ops.add(residual, ops.multiply(x, number(0.5)))

@@ -18,7 +18,7 @@ def rows(inventory):
 
 @settings(max_examples=60, deadline=None)
 @given(decoders(), some.integers(0, 99))
-def test_what_is_there_is_told(built, seed):
+def test_every_cache_has_its_kind_and_axes(built, seed):
     inventory = graphpass.analyze_caches(built.model)
     assert rows(inventory) == built.rows
     assert inventory.kind == built.kind

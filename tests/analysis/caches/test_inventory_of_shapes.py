@@ -98,7 +98,7 @@ def test_a_static_batch_in_onnx(model, variant):
 
 
 @pytest.mark.parametrize(("model", "variant"), [case for case in ONNX if case[1] == "onnx"])
-def test_constants_folded_by_onnxruntime(model, variant, tmp_path):
+def test_folding_by_onnxruntime_keeps_the_inventory(model, variant, tmp_path):
     source = source_of(model, variant)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -111,7 +111,7 @@ def test_constants_folded_by_onnxruntime(model, variant, tmp_path):
 
 
 @pytest.mark.parametrize(("model", "variant"), IR)
-def test_constants_folded_by_openvino(model, variant):
+def test_folding_by_openvino_keeps_the_inventory(model, variant):
     source = source_of(model, variant)
     folded = source.clone()
     passes = Manager()

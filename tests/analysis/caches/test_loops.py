@@ -77,7 +77,7 @@ class TestForms:
         assert rows(inventory) == expected
         assert (inventory.unpaired_inputs, inventory.unpaired_outputs) == ((), ())
 
-    def test_names_and_order_say_nothing(self, form):
+    def test_names_and_order_do_not_matter(self, form):
         build, expected = FORMS[form]
         rename = Renaming(len(form))
         inventory = graphpass.analyze_caches(shuffled(renamed(build(), rename), 4))
@@ -93,19 +93,19 @@ class TestForms:
 
 @pytest.mark.parametrize("form", CONVERTED)
 class TestOpenVINO:
-    def test_stateless(self, form):
+    def test_stateless_loops_are_read(self, form):
         build, expected = FORMS[form]
         inventory = graphpass.analyze_caches(in_openvino(build()))
         assert rows(inventory) == expected
         assert (inventory.unpaired_inputs, inventory.unpaired_outputs) == ((), ())
 
-    def test_stateful(self, form):
+    def test_stateful_loops_are_read(self, form):
         build, expected = FORMS[form]
         inventory = graphpass.analyze_caches(stateful(build(), expected))
         assert inventory.stateful is bool(expected)
         assert [row[:5] for row in rows(inventory)] == [(row[0] + row[5], *row[1:5]) for row in expected]
 
-    def test_under_random_names(self, form):
+    def test_names_do_not_matter(self, form):
         build, expected = FORMS[form]
         rename = Renaming(len(form))
         inventory = graphpass.analyze_caches(shuffled(renamed(stateful(build(), expected), rename), 2))
@@ -121,7 +121,7 @@ class TestEvidence:
             "carried through Scan Scan_7, whose body replaces it in each iteration by Add scan_Add_4"
         )
 
-    def test_so_does_a_window(self):
+    def test_a_window_names_its_loop(self):
         assert self.evidence("window in Loop")[:2] == (
             "carried through Loop Loop_4, whose body replaces it in each iteration by Concat loop_Concat_4",
             "a window: Concat loop_Concat_4 shifts new columns in",
@@ -132,13 +132,13 @@ class TestEvidence:
         assert first.startswith("carried through Scan layers_Scan_")
         assert last == "several layers in one tensor: Scan Scan_7 takes each layer's part"
 
-    def test_appending_in_a_loop(self):
+    def test_an_appended_cache_names_its_loop(self):
         assert self.evidence("appended in Loop")[0] == (
             "appended along axis 2 by Concat loop_Concat_5 in each iteration of Loop Loop_12, "
             "which is written back whole"
         )
 
-    def test_layers_in_one_tensor(self):
+    def test_layers_in_one_tensor_are_named(self):
         assert self.evidence("Scan over layers")[-1] == (
             "several layers in one tensor: Scan Scan_1 takes each layer's part"
         )
@@ -152,7 +152,7 @@ class TestEvidence:
 
     @pytest.mark.parametrize("name", ["granitemoehybrid", "qwen3_next"])
     @pytest.mark.parametrize("variant", ["ov-stateless", "ov-stateful"])
-    def test_in_real_exports(self, name, variant):
+    def test_states_of_exports_name_their_loops(self, name, variant):
         inventory = graphpass.analyze_caches(graphpass.load(export(name, variant)))
         states = [cache for cache in inventory.caches if cache.role == "recurrent"]
         assert len(states) == (2 if name == "granitemoehybrid" else 3)
@@ -217,7 +217,7 @@ class TestView:
         assert all(value.node < node.index for node in graph.nodes for value in node.inputs if value is not None)
 
     @pytest.mark.parametrize("depth", [1, 20])
-    def test_loops_within_loops(self, depth):
+    def test_states_of_nested_loops_are_found(self, depth):
         model = within_loops(depth)
         onnx.checker.check_model(model.proto, full_check=True)
         (cache,) = graphpass.analyze_caches(model).caches

@@ -28,7 +28,7 @@ class TestTwelveLayers:
         }
         assert names(model) == expected
 
-    def test_names_that_lie_do_not_mispair(self, variant):
+    def test_wrong_names_do_not_mispair(self, variant):
         """Layers 1, 2, 10 and 11 swap their names on the present side only."""
         model = openvino_model("llama_12l", variant) if variant.startswith("ov") else onnx_model("llama_12l", variant)
         swapped = {"1": "10", "10": "1", "2": "11", "11": "2"}
@@ -72,7 +72,7 @@ def test_a_variable_that_nothing_writes():
 
 
 @pytest.mark.parametrize("name", ["llama", "lfm2", "mamba"])
-def test_statefulness(name):
+def test_stateful_models_are_recognized(name):
     assert is_stateful(openvino_model(name))
     assert not is_stateful(openvino_model(name, "ov-stateless"))
 
@@ -94,7 +94,7 @@ def test_only_kv_caches_are_appended():
         ((None, 1, None, None), "boolean", False),
     ],
 )
-def test_what_may_be_a_past(shape, element_type, expected):
+def test_candidates_for_pasts_are_found(shape, element_type, expected):
     assert may_be_past(Value(0, 0, "x", shape, element_type)) == expected
 
 

@@ -84,7 +84,7 @@ def test_operators_besides_those_that_fold(op, inputs, attributes, wanted):
         ({"exclusive": 1, "reverse": 1}, [[4.5, 3, 0]]),
     ],
 )
-def test_sums_of_real_numbers(attributes, wanted):
+def test_cumulative_sums_are_computed(attributes, wanted):
     given = {"a": numpy.array([[0.5, 1.5, 3]], numpy.float32)}
     found = evaluated([helper.make_node("CumSum", ["a", "axis"], ["y"], **attributes)], given, {"axis": 1})
     assert found.tolist() == wanted
@@ -99,7 +99,7 @@ def test_sums_of_real_numbers(attributes, wanted):
         ([helper.make_node("Gather", ["a", "far"], ["y"])], "Gather cannot be computed ahead"),
     ],
 )
-def test_what_is_not_computed_says_why(nodes, reason):
+def test_a_miss_names_its_reason(nodes, reason):
     with pytest.raises(MissError) as caught:
         evaluated(nodes, {"a": numpy.array([[1, 2], [3, 4]])}, {"axis": 1, "far": 9})
     assert caught.value.miss.reason.startswith(reason)

@@ -21,7 +21,7 @@ def exported(family: str = "qwen3_5_text") -> OnnxModel:
     return model
 
 
-def test_roles():
+def test_operands_of_chunks_are_found():
     (found,) = exported().analysis(find_linear_attention).values()
     assert isinstance(found, LinearAttention)
     assert (found.rule, found.heads, found.groups, found.key_dim, found.value_dim) == ("gated_delta", 4, 1, 16, 16)
@@ -31,7 +31,7 @@ def test_roles():
     assert [len(shape) for shape in tensors] == [4, 4, 4, 3, 3]
 
 
-def test_what_skips_the_state():
+def test_a_skip_of_the_state_is_found():
     (found,) = exported("nemotron_h").analysis(find_linear_attention).values()
     assert isinstance(found, LinearAttention)
     assert (found.rule, found.heads, found.betas) == ("gated", 8, ())

@@ -28,7 +28,7 @@ def rotations(model):
         ("phi3", 16, False, False),
     ],
 )
-def test_exports(name, size, interleaved, counts_slots):
+def test_rotations_of_exports_are_found(name, size, interleaved, counts_slots):
     for query, key in rotations(exported(f"{name}/onnx")):
         assert (query.size, query.interleaved, query.counts_slots) == (size, interleaved, counts_slots)
         assert query.signature == key.signature

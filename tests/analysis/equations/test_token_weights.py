@@ -8,7 +8,7 @@ from graphpass.analysis.equations.token_weights import TokenWeights, Weighing, f
 from graphpass.analysis.lengths.past_order import past_order
 
 
-def test_first_columns_and_none():
+def test_weights_by_first_columns_are_found():
     weighing = find_weighing(hybrid_masked_by_first_columns())
     assert weighing.several == TokenWeights(first=True)
     assert weighing.single == TokenWeights(none=True)

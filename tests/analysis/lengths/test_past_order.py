@@ -58,23 +58,23 @@ HYBRIDS = ["granitemoehybrid", "lfm2", "qwen3_next"]
     ("name", "variant", "expected"),
     [(*one, "any") for one in ANY] + [(*one, "order") for one in ORDER] + [(*one, "index") for one in INDEX],
 )
-def test_what_a_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
+def test_the_order_that_exports_see_is_found(name: str, variant: str, expected: PastOrder) -> None:
     assert past_order(exported(f"{name}/{variant}")) == expected
 
 
 @pytest.mark.parametrize(("name", "variant", "expected"), CONVERTED)
-def test_what_a_converted_model_sees_of_the_order(name: str, variant: str, expected: PastOrder) -> None:
+def test_the_order_that_converted_models_see_is_found(name: str, variant: str, expected: PastOrder) -> None:
     assert past_order(subjects.model(name, variant)) == expected
 
 
 @pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
 @pytest.mark.parametrize("name", HYBRIDS)
-def test_hybrids_that_are_told_positions_see_no_order(name: str, passes: str) -> None:
+def test_hybrids_with_position_ids_see_no_order(name: str, passes: str) -> None:
     assert past_order(subjects.model(name, "ov-stateful", passes)) == "any"
 
 
 @pytest.mark.parametrize("name", HYBRIDS)
-def test_the_rollback_of_a_hybrid_that_is_told_positions_moves_no_entry(name: str) -> None:
+def test_the_rollback_of_a_hybrid_with_position_ids_moves_no_entry(name: str) -> None:
     session = open_session(subjects.model(name, "ov-stateful", "expose-position-ids"))
     tokens = np.random.default_rng(0).integers(1, 300, 24).tolist()
     session.prefill([tokens[:12]])

@@ -68,7 +68,7 @@ def test_a_value_is_the_dimension_it_was_read_from():
     assert shape[0] != shape[1]
 
 
-def test_what_is_joined_is_as_long_as_both():
+def test_a_concatenation_is_as_long_as_its_parts():
     x, y = parameter("x", -1, 8), parameter("y", -1, 8)
     joined = ops.concat([x, y], 0)
     total = ops.add(dimension(x, 0), dimension(y, 0))
@@ -103,7 +103,7 @@ def test_broadcasting_does_not_make_dimensions_equal():
     assert len(set(found)) == 3
 
 
-def test_what_must_be_equal_is():
+def test_dimensions_of_a_sum_are_equal():
     x, y = parameter("x", -1, 8), parameter("y", -1, 3)
     sizes = lengths_of([x, y], ops.concat([x, y], 1))
     assert sizes.shape(x.output(0))[0] == sizes.shape(y.output(0))[0]
@@ -119,7 +119,7 @@ def test_a_slice_of_the_whole(stop, whole):
     assert (sizes.shape(cut.output(0))[0] == sizes.shape(x.output(0))[0]) is whole
 
 
-def test_what_is_broadcast_to_itself_stays():
+def test_a_broadcast_to_the_same_size_is_known():
     """Keys are as long as positions and tokens; PyTorch's expand takes them to the tokens' length, or keeps it."""
     tokens, positions = parameter("tokens", -1, 1, 8), parameter("positions", -1, 1, 8)
     keys = ops.multiply(tokens, positions)
@@ -131,7 +131,7 @@ def test_what_is_broadcast_to_itself_stays():
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_what_is_broadcast_to_another_size_is_not_known(own):
+def test_a_broadcast_to_another_size_is_unknown(own):
     x, y = parameter("x", -1, 8), parameter("y", -1, 8)
     copies = ops.broadcast(x, ops.shape_of(x if own else y), None, "BIDIRECTIONAL")
     sizes = lengths_of([x, y], copies)
@@ -184,7 +184,7 @@ def test_key_and_value_of_one_attention_are_equally_long():
     assert sizes.shape(key.output(0))[2] != sizes.shape(query.output(0))[2]
 
 
-def test_they_are_computed_once():
+def test_lengths_are_computed_once():
     model = PassManager([ToOpenVINO(), FuseAttention()]).run(onnx_model("llama")).model
     assert find_lengths(model) is find_lengths(model)
 
@@ -230,7 +230,7 @@ def test_key_and_value_of_a_layer_are_where_layers_cannot_be_compared():
     assert len(set(found)) == 2 == len({length for _, length in found})
 
 
-def test_the_model_is_left_as_it_was():
+def test_the_model_is_unchanged():
     model = openvino_model("qwen3", "ov-stateless")
     before = model.digest()
     find_lengths(model)

@@ -22,7 +22,7 @@ from graphpass.io import load
         ("zamba2", "ov-stateful", [(4, False), (8, False)]),  # columns of a convolution, chunks of a scan
     ],
 )
-def test_lengths_of_exports(name, variant, lengths):
+def test_thresholds_of_exports_are_found(name, variant, lengths):
     assert [(threshold.length, threshold.ends) for threshold in find_thresholds(load(export(name, variant)))] == lengths
 
 
@@ -43,7 +43,7 @@ def test_passes_keep_them(target):
 
 @pytest.mark.parametrize("op", ["GreaterEqual", "LessEqual"])
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateful"])
-def test_thresholds_of_both_dialects(variant, op):
+def test_thresholds_of_both_dialects_are_found(variant, op):
     """ONNX calls these operators GreaterOrEqual and LessOrEqual."""
     model = load(export("llama", variant))
     rewriter = model.rewriter()

@@ -39,7 +39,7 @@ def element(array: numpy.ndarray) -> ex.Expr:
         ([0, 0, 1, 1, 3, 3], True),
     ],
 )
-def test_patterns(vector: list[int], reads: bool) -> None:
+def test_regular_constants_are_read_as_expressions(vector: list[int], reads: bool) -> None:
     assert any(part.op == "read" for part in ex.walk(element(numpy.array(vector)))) == reads
 
 

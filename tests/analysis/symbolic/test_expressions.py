@@ -111,6 +111,6 @@ def test_rounding_keeps_small_integers():
     assert ex.round_to("f16", number(2049)) is number(2048)
 
 
-def test_in_words():
+def test_expressions_are_printed_in_words():
     window = ex.conjunction(ex.at_most(K, ex.add(PAST, Q)), ex.less(ex.subtract(ex.add(PAST, Q), number(8)), K))
     assert {"k <= past + q", "past + q <= 7 + k"} == {expression_text(part) for part in window.args}

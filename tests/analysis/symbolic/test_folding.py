@@ -31,7 +31,7 @@ def one(value: int) -> openvino.Node:
     return ops.constant(numpy.array(value, numpy.int64))
 
 
-def test_head_size():
+def test_a_scale_by_head_size_is_folded():
     size = ops.gather(ops.shape_of(tensor(-1, 4, -1, 16)), one(-1), one(0))
     scale = ops.divide(ops.constant(1.0, dtype=F32), ops.sqrt(ops.convert(size, "f32")))
     value = constant_of(scale.output(0))
@@ -50,13 +50,13 @@ def test_scalars_keep_their_shape():
 
 
 @pytest.mark.parametrize(("reduction", "expected"), [("none", [0, 2, 0]), ("sum", None)])
-def test_writes_that_reduce(reduction, expected):
+def test_writes_that_reduce_are_not_folded(reduction, expected):
     places = ops.constant(numpy.array([[1], [1]]))
-    value = fold(opset15.scatter_nd_update(ints(0, 0, 0), places, ints(1, 2), reduction).output(0))
+    value = constant_of(opset15.scatter_nd_update(ints(0, 0, 0), places, ints(1, 2), reduction).output(0))
     assert (None if value is None else value.tolist()) == expected
 
 
-def test_quotients_of_torch():
+def test_rounded_quotients_of_torch_are_folded():
     """torch rounds down by a comparison of signs, with a remainder."""
     divisor = ops.gather(ops.shape_of(tensor(-1, 4, -1, 16)), one(1), one(0))
     for number, quotient in ((-7, -2), (-8, -2), (0, 0), (7, 1)):
@@ -122,11 +122,11 @@ def test_bounded_dimensions_are_unknown():
     ],
     ids=lambda node: node.get_type_name(),
 )
-def test_not_folded(node):
+def test_other_values_are_not_folded(node):
     assert constant_of(node.output(0)) is None
 
 
-def test_split():
+def test_parts_of_a_split_are_folded():
     split = ops.variadic_split(ints(1, 2, 3), one(0), ints(1, 2))
     assert [constant_of(output).tolist() for output in split.outputs()] == [[1], [2, 3]]
 
@@ -196,7 +196,7 @@ def _cuts(node: openvino.Node) -> list[tuple[object, ...]]:
     ]
 
 
-def test_cuts():
+def test_bounds_of_slices_are_read():
     whole, far = tensor(-1, 4, -1, 16), 2**31 - 1
     length = ops.gather(ops.shape_of(whole), ints(2), one(0))
     assert _cuts(ops.slice(whole, ints(0, 1), ints(-1, far), ints(1, 2), ints(-1, 1))) == [
@@ -234,7 +234,7 @@ def test_onnx_shape_of_some_axes():
         assert (None if sizes is None else sizes.tolist()) == found
 
 
-def test_onnx_slices():
+def test_onnx_slices_are_folded():
     node = onnx.helper.make_node
     bounds = [_held("start", -1), _held("stop", -5), _held("axes", 0), _held("steps", -2)]
     shape = [*bounds, node("Shape", ["x"], ["shape"])]
@@ -307,7 +307,7 @@ def test_folds_to_what_inference_gives_for_any_shape(program, sizes):
 
 
 @pytest.mark.parametrize(("bounds", "found"), [((2, 9, 3), [2, 5, 8]), ((3, 0, -1), [3, 2, 1]), ((4, 4, 1), [])])
-def test_ranges(bounds, found):
+def test_ranges_are_folded(bounds, found):
     made = constant_of(ops.range(*[one(bound) for bound in bounds], "i32").output(0))
     assert made is not None
     assert (made.tolist(), made.dtype) == (found, numpy.int32)
@@ -318,7 +318,7 @@ def test_a_long_range_is_not_folded():
 
 
 @pytest.mark.parametrize(("filled", "found"), [(None, [[0.0, 0.0]]), (7, [[7, 7]])])
-def test_constants_of_a_shape(filled, found):
+def test_a_filled_shape_is_folded(filled, found):
     node = onnx.helper.make_node
     given = {} if filled is None else {"value": onnx.numpy_helper.from_array(numpy.array([filled]))}
     graph = _onnx(_held("sizes", 1, 2), node("ConstantOfShape", ["sizes"], ["end"], **given))

@@ -45,7 +45,7 @@ def value_of(size: Expr, meaning: dict[object, int]) -> int | None:
 
 
 class TestSizes:
-    def test_sums(self):
+    def test_sums_of_dimensions_are_normalized(self):
         batch, length = dimension("B"), dimension("N")
         assert subtract(add(batch, length), batch) is length
         assert subtract(multiply(add(batch, number(2)), number(3)), number(6)) is multiply(batch, number(3))
@@ -210,7 +210,7 @@ def observed(model):
 
 @settings(max_examples=150, deadline=None)
 @given(programs())
-def test_what_is_told_is_what_is_seen(model):
+def test_inferred_sizes_equal_those_of_a_run(model):
     sizes = infer_sizes(model)
     told = 0
     for meaning, seen in observed(model):
@@ -224,7 +224,7 @@ def test_what_is_told_is_what_is_seen(model):
 
 @settings(max_examples=150, deadline=None)
 @given(programs())
-def test_what_is_proven_holds_in_every_run(model):
+def test_proven_sizes_hold_in_every_run(model):
     """Sizes that are proven equal are, and so are sums of them, whatever the inputs' sizes are."""
     sizes = Sizes(model.graph, {})
     for _, seen in observed(model):
@@ -292,7 +292,7 @@ def test_a_window_that_drops_as_many_as_come():
     assert cache.kind == "linear"
 
 
-def test_a_matrix_that_decays():
+def test_a_decaying_matrix_keeps_its_size():
     growth, cache = carried(
         lambda build: build.op("Add", build.op("Mul", "past", build.constant(numpy.float32(0.5))), decayed(build))
     )
@@ -310,7 +310,7 @@ def test_a_state_whose_batch_is_not_first():
     assert (cache.kind, cache.axes) == ("linear", Axes(batch=1))
 
 
-def test_what_grows():
+def test_an_appended_state_grows():
     growth, cache = carried(lambda build: build.op("Concat", "past", columns(build), axis=2))
     assert growth[1:] == ("fixed", "grows")
     assert (cache.kind, cache.axes.sequence) == ("unknown", 2)

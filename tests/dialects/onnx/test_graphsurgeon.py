@@ -34,7 +34,7 @@ def test_a_fixture_comes_back_identical(file):
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_what_graphsurgeon_drops_comes_back_identical(tmp_path, external):
+def test_fields_that_graphsurgeon_drops_are_restored(tmp_path, external):
     proto = model_with_every_field(tmp_path if external else None)
     model, before = OnnxModel(proto, tmp_path / "model.onnx"), content(proto)
     with model.graphsurgeon() as graph:

@@ -47,7 +47,7 @@ def test_reads_every_export(file):
     assert model.proto.SerializeToString(deterministic=True) == (fixtures() / file).read_bytes()
 
 
-def test_ports():
+def test_ports_have_names_shapes_and_types():
     model = OnnxModel.load(export("llama", "onnx") / "model.onnx")
     assert model.inputs[0] == Port("input_ids", ("batch_size", "sequence_length"), "i64")
     assert model.outputs[0].element_type == "f32"
@@ -201,30 +201,30 @@ def damaged(tmp_path: Path, content: bytes) -> Path:
     ],
     ids=["empty", "text", "lfs", "no graph", "no opset"],
 )
-def test_no_model(tmp_path, content, words):
+def test_other_files_are_refused(tmp_path, content, words):
     with pytest.raises(ReadError, match=rf"GP104: .*bad\.onnx.* {words}"):
         OnnxModel.load(damaged(tmp_path, content))
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.99])
-def test_truncated(tmp_path, kept):
+def test_a_truncated_file_is_refused(tmp_path, kept):
     content = (export("llama", "onnx") / "model.onnx").read_bytes()
     with pytest.raises(ReadError, match=r"GP104: .*bad\.onnx"):
         OnnxModel.load(damaged(tmp_path, content[: int(len(content) * kept)]))
 
 
-def test_damaged_name(tmp_path):
+def test_a_damaged_name_is_refused(tmp_path):
     content = (export("llama", "onnx-genai") / "model.onnx").read_bytes()
     with pytest.raises(ReadError, match=r"GP104: .*bad\.onnx is damaged: a name"):
         OnnxModel.load(damaged(tmp_path, content.replace(b"input_layernorm", b"input_\xfflayernor", 1)))
 
 
-def test_unreadable(tmp_path):
+def test_an_unreadable_path_is_refused(tmp_path):
     with pytest.raises(ReadError, match=r"GP104: .*cannot be read"):
         OnnxModel.load(tmp_path)
 
 
-def test_missing_external_data(tmp_path):
+def test_missing_external_data_is_refused(tmp_path):
     shutil.copy(export("llama", "onnx-genai") / "model.onnx", tmp_path)
     with pytest.raises(ReadError, match=r"GP105: tensor 'model\..*model\.onnx\.data, which is missing"):
         OnnxModel.load(tmp_path / "model.onnx")
@@ -245,7 +245,7 @@ def test_missing_external_data(tmp_path):
     ],
     ids=str,
 )
-def test_bad_external_data(tmp_path, reference, words):
+def test_bad_external_data_is_refused(tmp_path, reference, words):
     path = external_model(tmp_path / "model", **reference)
     with pytest.raises(ReadError, match=f"GP105: tensor 'weight' .*{words}"):
         OnnxModel.load(path)
@@ -297,7 +297,7 @@ def test_external_data_of_a_model_without_a_path(tmp_path):
         OnnxModel(proto).digest()
 
 
-def test_who_writes_beside_a_scratch_copy_leaves_it_alone(tmp_path, monkeypatch):
+def test_writing_beside_a_scratch_copy_leaves_it_unchanged(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     model = OnnxModel.load(find_model(export("llama", "onnx")))
     model.mark_edited()

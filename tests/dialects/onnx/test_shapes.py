@@ -30,7 +30,7 @@ def shape_of(op: str, inputs: dict[str, list[Any]], outputs: int = 1, domain: st
     return [value.shape for value in next(model.graph.of_op(op)).outputs]
 
 
-def test_packed_attention():
+def test_shapes_of_packed_attention_are_inferred():
     inputs = {
         "qkv": ["b", "n", 128],
         "no_key": [],
@@ -46,7 +46,7 @@ def test_packed_attention():
 
 @pytest.mark.parametrize("kind", ["UINT8", "UINT16", None])
 @pytest.mark.parametrize("scales", [[], [16]])
-def test_rounded_activations(kind: str | None, scales: list[int]) -> None:
+def test_shapes_of_rounded_activations_are_inferred(kind: str | None, scales: list[int]) -> None:
     """ONNX's own operators have no 16 bits before opset 21."""
     given = {"x": (TensorProto.FLOAT, ["b", "n", 16]), "scale": (TensorProto.FLOAT, scales)}
     given |= {"zero": (getattr(TensorProto, kind), scales)} if kind else {}
@@ -66,7 +66,7 @@ def test_rounded_activations(kind: str | None, scales: list[int]) -> None:
     assert (few.element_type, back.element_type) == ("u16" if kind == "UINT16" else "u8", "f32")
 
 
-def test_multi_head_attention():
+def test_shapes_of_multi_head_attention_are_inferred():
     inputs = {"q": ["b", "n", 64], "k": ["b", "m", 64], "v": ["b", "m", 48]}
     past = {"no_bias": [], "no_padding": [], "no_mask": [], "key": ["b", 4, "p", 16], "value": ["b", 4, "p", 12]}
     assert shape_of("MultiHeadAttention", inputs, num_heads=4) == [("b", "n", 48)]
@@ -82,14 +82,14 @@ def test_multi_head_attention_with_split_heads():
 
 
 @pytest.mark.parametrize("heads", [(4, 2), (2, 4)])
-def test_linear_attention(heads):
+def test_shapes_of_linear_attention_are_inferred(heads):
     inputs = {"q": ["b", "n", 8 * heads[0]], "k": ["b", "n", 8 * heads[1]], "v": ["b", "n", 6 * heads[1]]}
     state = ["b", heads[1], 8, 6]
     found = shape_of("LinearAttention", inputs | {"past": state}, 2, q_num_heads=heads[0], kv_num_heads=heads[1])
     assert found == [("b", "n", 24), tuple(state)]
 
 
-def test_quantized_product():
+def test_shapes_of_a_quantized_product_are_inferred():
     inputs = {"x": ["b", "n", 64], "weight": [96, 2, 16], "scales": [96, 2]}
     assert shape_of("MatMulNBits", inputs, K=64, N=96, bits=4, block_size=32) == [("b", "n", 96)]
 
@@ -111,7 +111,7 @@ def test_the_builder_s_model_is_known_to_its_end():
     assert not [name for name in unknown if "/output_1" not in name]
 
 
-def test_what_a_loop_writes_into_keeps_its_shape():
+def test_a_buffer_that_a_loop_writes_keeps_its_shape():
     """As a scripted loop over tokens does; inference gives carried tensors no shape."""
     whole = ["b", "n", 4]
     body = helper.make_graph(

@@ -52,7 +52,7 @@ def held(file: Path) -> dict[str, bytes]:
     }
 
 
-def test_every_element_type(tmp_path):
+def test_every_element_type_is_written_as_by_openvino(tmp_path):
     weights = [constant(kind, number) for number, kind in enumerate(TYPES)]
     slow, fast, again = (tmp_path / name / "m.xml" for name in ("slow", "fast", "again"))
     slow.parent.mkdir()
@@ -124,7 +124,7 @@ def with_scaled_weights(file: Path, *factors: float) -> OpenVINOModel:
 
 
 @pytest.mark.slow
-def test_what_the_same_work_appended_before_is_not_appended_again(tmp_path):
+def test_the_same_weights_are_appended_once(tmp_path):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
     source = tmp_path / "in" / "openvino_model.xml"
     sizes = []
@@ -157,7 +157,7 @@ def test_one_of_two_that_append_to_one_file_finds_it_changed(tmp_path, monkeypat
     assert load(tmp_path / "1" / "m.xml").digest() == first.digest()
 
 
-def test_what_nobody_uses_any_more_is_left_out(tmp_path):
+def test_unused_weights_are_left_out(tmp_path):
     weights = [constant("f32", number, (512, 512)) for number in range(3)]
     openvino.serialize(of_constants(*weights), str(tmp_path / "m.xml"))
     read = load(tmp_path / "m.xml").ov_model
@@ -173,7 +173,7 @@ def test_what_nobody_uses_any_more_is_left_out(tmp_path):
 
 @pytest.mark.parametrize("weights", ["copy", "share"])
 @pytest.mark.parametrize("how", ["edited", "replaced"])
-def test_an_input_that_changes(tmp_path, how, weights):
+def test_changed_weights_are_refused(tmp_path, how, weights):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
     data = tmp_path / "in" / "openvino_model.bin"
     model = load(tmp_path / "in" / "openvino_model.xml")

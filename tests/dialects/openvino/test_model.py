@@ -45,14 +45,14 @@ def test_reads_every_export(file):
     assert OpenVINOModel.load(fixtures() / file).digest() == digest
 
 
-def test_ports():
+def test_ports_have_names_shapes_and_types():
     model = llama()
     assert model.inputs[0] == Port("input_ids", (None, None), "i64")
     assert {port.name for port in model.inputs} == {"input_ids", "attention_mask", "position_ids", "beam_idx"}
     assert model.outputs == (Port("logits", (None, None, 320), "f32"),)
 
 
-def test_port_name():
+def test_a_port_has_its_first_or_friendly_name():
     assert port_name(relu("b", "x", "a").inputs[0]) == "x"
     assert port_name(relu("c", "b").inputs[0]) == "b"
     unnamed = relu("a")
@@ -60,7 +60,7 @@ def test_port_name():
     assert port_name(unnamed.inputs[0]) == "x"
 
 
-def test_unknown_rank():
+def test_an_unknown_rank_has_no_shape():
     x = ops.parameter(openvino.PartialShape.dynamic(), numpy.float32)
     assert OpenVINOModel(openvino.Model([ops.result(ops.relu(x))], [x])).inputs[0].shape is None
 
@@ -224,7 +224,7 @@ def copied(tmp_path, variant="ov-stateful"):
     return tmp_path / "openvino_model.xml"
 
 
-def test_missing_weights(tmp_path):
+def test_missing_weights_are_refused(tmp_path):
     path = copied(tmp_path)
     path.with_suffix(".bin").unlink()
     with pytest.raises(ReadError, match=r"GP107: .*openvino_model\.bin is missing"):
@@ -232,7 +232,7 @@ def test_missing_weights(tmp_path):
 
 
 @pytest.mark.parametrize("lost", [1, 1000])
-def test_truncated_weights(tmp_path, lost):
+def test_truncated_weights_are_refused(tmp_path, lost):
     path = copied(tmp_path)
     weights = path.with_suffix(".bin")
     weights.write_bytes(weights.read_bytes()[:-lost])
@@ -264,7 +264,7 @@ NET = '<?xml version="1.0"?><net name="x" version="11"><layers>{}</layers><edges
         (NET.format("<a>" * 200_000 + "</a>" * 200_000), "nests elements more than 1000 deep"),
     ],
 )
-def test_damaged_xml(tmp_path, xml, words, capfd):
+def test_damaged_xml_is_refused(tmp_path, xml, words, capfd):
     path = tmp_path / "bad.xml"
     path.write_text(xml)
     with pytest.raises(ReadError) as error:
@@ -276,20 +276,20 @@ def test_damaged_xml(tmp_path, xml, words, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_truncated_xml(tmp_path):
+def test_truncated_xml_is_refused(tmp_path):
     path = copied(tmp_path)
     path.write_bytes(path.read_bytes()[:20000])
     with pytest.raises(ReadError, match=r"GP106: .*openvino_model\.xml is not XML, or damaged: .*line \d+"):
         OpenVINOModel.load(path)
 
 
-def test_unknown_operator(tmp_path):
+def test_an_unknown_operator_is_refused(tmp_path):
     path = copied(tmp_path)
     path.write_text(path.read_text().replace('type="MatMul"', 'type="Nonsense"', 1))
     with pytest.raises(ReadError, match=r"GP106: .*openvino_model\.xml .*Nonsense"):
         OpenVINOModel.load(path)
 
 
-def test_operators_of_an_extension():
+def test_operators_of_an_extension_are_refused():
     with pytest.raises(ReadError, match=r"GP106: .*openvino_tokenizer\.xml .*from unsupported opset: extension"):
         OpenVINOModel.load(export("llama", "ov-stateful") / "openvino_tokenizer.xml")

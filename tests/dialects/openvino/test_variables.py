@@ -34,7 +34,7 @@ def test_ids_of_known_families_come_apart(past, present):
     assert split_id(model(), past + present) == expected
 
 
-def test_what_was_remembered_comes_first():
+def test_remembered_names_come_first():
     one = model()
     remember_names(one, {"past_key_values.0.keypresent.0.key": ("past_key_values.0.keypre", "sent.0.key")})
     assert split_id(one, "past_key_values.0.keypresent.0.key") == ("past_key_values.0.keypre", "sent.0.key")
@@ -49,7 +49,7 @@ def test_names_survive_a_file(tmp_path, name):
     assert split_id(graphpass.load(tmp_path / "model.xml"), f"{name}b") == (name, "b")
 
 
-def test_forgetting():
+def test_forgotten_names_leave_no_note():
     one = model()
     one.ov_model.set_rt_info("kept", ["other"])
     forget_names(one)

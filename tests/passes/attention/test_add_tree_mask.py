@@ -117,7 +117,7 @@ def test_windows_that_count_positions(pipeline, seeds):
 
 
 @pytest.mark.parametrize("variant", ["ov-stateful", "onnx"])
-def test_in_a_batch_behind_padding(variant):
+def test_trees_in_a_padded_batch_equal_their_branches(variant):
     prompts = [reference("llama")["prompt_ids"], [7, 9]]
     requests = request(treed("llama", variant)), request(source("llama", variant))
     for seed in range(3):
@@ -177,7 +177,7 @@ def test_the_cpu_plugin_goes_on_fusing(name):
 
 
 @pytest.mark.parametrize("masked", OPERATOR_MASKS)
-def test_the_operator_of_onnx(masked):
+def test_trees_in_the_operator_of_onnx_equal_their_branches(masked):
     plain = decoder_with_attention_operator(masked)
     model = PassManager([AddTreeMask()]).run(plain).model
     model.validate()
@@ -201,20 +201,20 @@ class TestRefuses:
             ("gpt_neo", "onnx", "GP363.*window"),
         ],
     )
-    def test_what_cannot_hold_a_tree(self, name, variant, message):
+    def test_models_without_room_for_a_tree_are_refused(self, name, variant, message):
         with pytest.raises((PreconditionError, UnsupportedError), match=message):
             PassManager([AddTreeMask()]).run(source(name, variant))
 
-    def test_linear_caches(self):
+    def test_linear_caches_are_refused(self):
         model = openvino_model("lfm2")
         exposed = PassManager(parse("expose-position-ids")).run(model).model
         with pytest.raises(UnsupportedError, match=r"GP362: .*cache .*conv.* cannot hold a tree"):
             PassManager([AddTreeMask()]).run(exposed)
 
-    def test_twice(self):
+    def test_a_second_run_is_refused(self):
         with pytest.raises(PreconditionError, match="GP360"):
             PassManager([AddTreeMask()]).run(treed("llama", "ov-stateful"))
 
-    def test_a_model_without_caches(self):
+    def test_a_model_without_caches_is_refused(self):
         with pytest.raises(PreconditionError, match="GP302"):
             PassManager([AddTreeMask()]).run(source("llama", "ov-nocache"))

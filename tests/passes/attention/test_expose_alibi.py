@@ -41,7 +41,7 @@ def masks(model: OpenVINOModel):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_it_stands_in_the_branch_of_a_select(name):
+def test_alibi_is_in_the_branch_of_a_select(name):
     def selects(model):
         return [is_exposed(model.graph, mask) for mask in masks(model)]
 
@@ -69,7 +69,7 @@ def test_twice_is_once(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_neo"])
-def test_models_without_it(name):
+def test_models_without_alibi_are_unchanged(name):
     _, result = exposed(before(name))
     assert not result.changed
     assert not result.notes
@@ -99,7 +99,7 @@ def test_a_bias_besides_it_stays():
     assert after.graph.producer(masks(after)[0]).op == "Add"
 
 
-def test_what_each_head_adds_to_all_keys_goes():
+def test_constants_per_head_are_dropped():
     added = numpy.linspace(0.1, 0.9, 4, dtype=numpy.float32).reshape(1, 4, 1, 1)
     model = changed(lambda mask: opset13.add(mask, opset13.constant(added)))
     after, result = exposed(model)
@@ -169,7 +169,7 @@ def counted_ahead(step: int = 1, one_for_all: bool = False) -> OpenVINOModel:
     return changed(change)
 
 
-def test_constant_positions():
+def test_alibi_of_constant_positions_is_exposed():
     after, result = exposed(counted_ahead())
     assert result.changed, result.notes
     assert result.statistics == {"attention with ALiBi": 2}

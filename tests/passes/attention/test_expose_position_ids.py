@@ -103,7 +103,7 @@ def test_an_input_that_nothing_reads_is_taken(variant):
     assert isinstance(exposed(after)[1], Skipped)
 
 
-def test_the_mask_counts_on():
+def test_the_mask_does_not_read_exposed_positions():
     """Moving all positions leaves rotary attention unchanged; a mask that read them would see less."""
     after, _ = exposed(before("gemma3_text", "onnx"))
     given = random_inputs(after, length=6, past=0, batch=1)
@@ -117,7 +117,7 @@ def test_the_mask_counts_on():
 
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)
-def test_twice(name, variant):
+def test_a_second_run_is_skipped(name, variant):
     after = openvino_after(before(name, variant), ExposePositionIds())
     again, result = exposed(after)
     assert isinstance(result, Skipped)
@@ -134,7 +134,7 @@ def test_models_with_the_input_are_skipped(name, variant):
 
 
 @pytest.mark.parametrize(("name", "variant"), [("mamba", "ov-stateless")])
-def test_models_without_positions(name, variant):
+def test_models_without_positions_are_unchanged(name, variant):
     model = before(name, variant)
     after, result = exposed(model)
     assert not result.changed
@@ -256,7 +256,7 @@ class Counting:
         ("learned with offset", "sum of the mask"),
     ],
 )
-def test_kinds_of_embedding(embedding, counted):
+def test_positions_of_each_embedding_are_exposed(embedding, counted):
     model = Counting(embedding, counted).build()
     after, result = exposed(model)
     assert result.changed

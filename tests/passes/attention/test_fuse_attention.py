@@ -57,7 +57,7 @@ def operators(model: openvino.Model) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("place", "count"), EXPORTS.items(), ids=map("-".join, EXPORTS))
-def test_exports(place, count):
+def test_attention_of_exports_is_fused(place, count):
     before = converted(*place)
     softmaxes = operators(before.ov_model)["Softmax"]
     result = run_once(before, FuseAttention())
@@ -149,19 +149,19 @@ SIZES = st.builds(Sizes, st.integers(1, 3), st.integers(1, 4), st.integers(1, 5)
 
 @settings(max_examples=15)
 @given(FORMS, SIZES, st.integers(0, 99))
-def test_any_form(form, sizes, seed):
+def test_any_form_computes_the_same(form, sizes, seed):
     check(form, sizes, seed)
 
 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(FORMS, SIZES, st.integers(0, 99))
-def test_any_of_many_forms(form, sizes, seed):
+def test_any_of_many_forms_computes_the_same(form, sizes, seed):
     check(form, sizes, seed)
 
 
 @pytest.mark.parametrize(("shape", "how"), quick_product(MASK_SHAPES, ["add", "keep", "hide", "subtract"]))
-def test_masks(shape, how):
+def test_any_mask_computes_the_same(shape, how):
     check(Form(masks=(Mask(shape, how),)), Sizes())
 
 
@@ -178,7 +178,7 @@ def test_masks(shape, how):
     ],
     ids=str,
 )
-def test_scales(scale):
+def test_any_scale_computes_the_same(scale):
     check(Form(scales=(scale,), masks=(Mask(),)), Sizes())
 
 

@@ -99,7 +99,7 @@ def test_fuses_and_computes_the_same(alibi, bounded, softmax_rank, key_swapped):
     numpy.testing.assert_allclose(attended(result.model, feeds), attended(block.model, feeds), atol=1e-5)
 
 
-def test_heads_of_unknown_number_cannot_be_told_from_the_batch():
+def test_heads_of_unknown_number_are_left():
     block = Merged(heads=-1)
     (record,) = PassManager([FuseAttention()]).run(block.model).records
     assert not record.result.changed
@@ -144,7 +144,7 @@ def test_only_query_and_key_are_merged():
     numpy.testing.assert_allclose(attended(result.model, feeds), attended(block.model, feeds), atol=1e-5)
 
 
-def test_what_asks_for_the_length_of_the_old_key_asks_the_key():
+def test_readers_of_the_old_length_read_the_key():
     """Another reader of the cache's Concat would keep the CPU plugin from fusing it."""
     after = PassManager([FuseAttention()]).run(Upcast().model).model.ov_model
     (key,) = [op for op in after.get_ops() if op.get_friendly_name() == "key"]

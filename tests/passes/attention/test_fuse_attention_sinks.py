@@ -41,7 +41,7 @@ def attention(model: openvino.Model) -> openvino.Node:
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("is_input", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes(shape, is_input, shifted):
+def test_sinks_of_any_shape_compute_the_same(shape, is_input, shifted):
     form = Form(masks=(Mask(),), past=True, groups=2, sink=Sink(shape, is_input=is_input), shifted=shifted)
     check(form, Sizes())
     after, _, _ = fused(build(form))
@@ -53,13 +53,13 @@ def test_shapes(shape, is_input, shifted):
 @pytest.mark.parametrize(
     "masks", [(), (Mask("11LS", "keep", -65504.0), Mask("B11S", "chosen"))], ids=["plain", "masked"]
 )
-def test_columns(column, drop, masks):
+def test_dropped_columns_compute_the_same(column, drop, masks):
     counts = check(Form(masks=masks, sink=Sink(column=column, drop=drop)), Sizes())
     assert not counts["Concat"] + counts[drop]
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_f16(wide):
+def test_sinks_in_f16_stay_f16(wide):
     form = Form((Scale(0.3),), (Mask(),), past=True, element_type="f16", softmax_type="f32", wide_scores=wide)
     form = dataclasses.replace(form, sink=Sink(), shifted=True)
     check(form, Sizes(), tolerance=5e-3)
@@ -177,7 +177,7 @@ def test_the_cpu_plugin_fuses_it_with_the_cache(decoders):
         past = {f"past_key_values.0.{name}": expected[f"present.0.{name}"] for name in ("key", "value")}
 
 
-def test_a_number_of_heads_that_nothing_tells():
+def test_an_unknown_number_of_heads_is_left():
     decoder = Decoder(kv_heads=-1, sink=(1, 1, 1, 1))
     (record,) = PassManager([FuseAttention()]).run(decoder.model).records
     assert "an attention sink, " in record.result.notes[0]

@@ -22,7 +22,7 @@ def types(node: openvino.Node) -> set[str]:
 
 @pytest.mark.parametrize(("softmax", "wide"), [("f16", False), ("f32", False), ("f32", True)])
 @pytest.mark.parametrize("fill", [-numpy.inf, -65504.0])
-def test_f16(softmax, wide, fill):
+def test_attention_in_f16_stays_f16(softmax, wide, fill):
     masks = (Mask(fill=fill), Mask("11LS", "keep", fill), Mask("B11S", "chosen", fill))
     form = Form((Scale(0.3),), masks, True, past=True, element_type="f16", softmax_type=softmax, wide_value=wide)
     check(form, Sizes(), tolerance=5e-3)
@@ -92,7 +92,7 @@ def test_key_and_value_decide_the_type(query, key, value, expected):
     "scale", [Scale(0.25), Scale(0.25, "query", source="vector"), Scale(0, divides=True, source="shape")], ids=str
 )
 @pytest.mark.parametrize("how", ["add", "chosen"])
-def test_bf16(scale, how):
+def test_attention_in_bf16_computes_the_same(scale, how):
     """Constants of bf16 must not be read as f16, which is how OpenVINO shows them to numpy."""
     lowest = float(numpy.finfo(numpy.float32).min) / 2
     form = Form((scale,), (Mask("11LS", how, lowest),), True, element_type="bf16", softmax_type="bf16")

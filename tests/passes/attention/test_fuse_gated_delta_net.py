@@ -74,7 +74,7 @@ def test_queries_are_scaled_once(monkeypatch, key_dim):
     compute_the_same(build(), model, [3, 1])
 
 
-def test_real_sizes(monkeypatch):
+def test_heads_of_128_compute_the_same(monkeypatch):
     monkeypatch.setattr(linear_attention, "KEY_DIM", 128)
     monkeypatch.setattr(linear_attention, "VALUE_DIM", 128)
     model, _ = ran(build("gated_delta", 16, 16), f"{_LOOP},fuse-gated-delta-net")
@@ -99,7 +99,7 @@ def test_loops_that_openvino_finds_stay():
     ],
     ids=["torchscript", "mobius", "chunks"],
 )
-def test_exported_hybrids(source, count):
+def test_layers_of_exported_hybrids_are_fused(source, count):
     reference = graphpass.load(source())
     model, result = ran(reference, f"{_LOOP},fuse-gated-delta-net")
     assert result.statistics == {"layers fused": count}

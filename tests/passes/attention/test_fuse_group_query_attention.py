@@ -79,7 +79,7 @@ def test_padding_in_front_is_found_misread_with_right():
     assert not compare(exported("llama/onnx"), fused("llama", "right").model, steps=1).passed
 
 
-def test_what_stays_says_why():
+def test_attention_that_is_left_has_a_reason():
     result = run_once(exported("deepseek_v3/onnx"), "fuse-group-query-attention{context=64}")
     assert not result.records[-1].result.changed
     reason = "GroupQueryAttention requires keys and values of one size, not 24 and 16"
@@ -103,7 +103,7 @@ def test_without_a_cache_nothing_is_fused():
     assert "is not a past with new entries appended" in result.records[-1].result.notes[0]
 
 
-def test_it_runs_once():
+def test_a_second_run_changes_nothing():
     again = run_once(fused("llama", "any").model, "fuse-group-query-attention{context=512}")
     assert not again.records[-1].result.changed
 

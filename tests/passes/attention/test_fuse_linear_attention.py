@@ -42,7 +42,7 @@ def test_the_operator_comes_back_from_a_scan(form, heads, lengths):
     compute_the_same(scan, model, lengths)
 
 
-def test_layers_of_real_sizes(monkeypatch):
+def test_heads_of_128_are_fused(monkeypatch):
     """Corrections by keys of 128 numbers cancel most digits of what is compared."""
     monkeypatch.setattr(linear_attention, "KEY_DIM", 128)
     monkeypatch.setattr(linear_attention, "VALUE_DIM", 128)
@@ -99,7 +99,7 @@ def scaled(body: GraphBuilder, state: str, token: list[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize("loop", ["Scan", "Loop"])
 @pytest.mark.parametrize("work", [values_first, einsums, scaled])
-def test_forms_of_the_update(work, loop):
+def test_each_form_of_the_update_is_fused(work, loop):
     model = step(work, loop)
     after, result = fused(model)
     assert result.statistics == {"layers fused": 1, "layers left": 0}, result.notes
@@ -270,7 +270,7 @@ def test_a_chunk_of_tokens_becomes_one_operator(family, share):
 
 
 @pytest.mark.slow
-def test_names_say_nothing():
+def test_names_do_not_matter():
     rename = Renaming(5)
     model = renamed(hybrid(), rename)
     assert isinstance(model, OnnxModel)

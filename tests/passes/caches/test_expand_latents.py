@@ -52,14 +52,14 @@ def test_steps_compute_the_same():
         numpy.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_it_is_proven_for_all_steps():
+def test_the_result_is_proven_for_all_steps():
     model = original()
     found = compare_structures(model, run_passes(model, ExpandLatents())[0])
     assert found is not None
     assert found.equal == found.operators > 0
 
 
-def test_it_is_proven_in_openvino():
+def test_the_result_is_proven_in_openvino():
     model = original()
     found = compare_structures(model, run_once(model, "to-openvino,expand-latents,make-stateful").model)
     assert found is not None
@@ -84,7 +84,7 @@ def test_another_result_is_not_proven(kind):
     assert found.unpadded < found.operators
 
 
-def test_twice():
+def test_a_second_run_changes_nothing():
     after = run_passes(original(), ExpandLatents())[0]
     again, result = run_passes(after, ExpandLatents())
     assert not result.changed

@@ -121,7 +121,7 @@ class TestMoves:
             numpy.testing.assert_allclose(step_with_moves(with_pass, token, src, dst), by_hand.step(token), atol=2e-5)
             numpy.testing.assert_allclose(with_pass.step(token), by_hand.step(token), atol=2e-5)  # and they persist
 
-    def test_they_matter(self):
+    def test_moves_change_the_logits(self):
         moved, still = (Decoder(request("llama", with_reorder=True)) for _ in range(2))
         first = [moved.step(prompts("llama", 1)), step_with_moves(moved, numpy.array([[9]]), [6, 5], [1, 2])][1]
         second = [still.step(prompts("llama", 1)), still.step(numpy.array([[9]]))][1]
@@ -185,7 +185,7 @@ class TestTrim:
 
 class TestStructure:
     @pytest.mark.parametrize("name", [*DENSE, *HYBRID])
-    def test_the_gpu_plugins_pattern(self, name):
+    def test_caches_have_the_pattern_of_the_gpu_plugin(self, name):
         native = reordered(name).ov_model
         names = {cache.name for cache in kv(source(name))}
         reads = [op for op in native.get_ops() if op.get_type_name() == "ReadValue" and op.get_variable_id() in names]
@@ -284,7 +284,7 @@ class TestStructure:
         fresh.step(numpy.array([[1, 5, 9]]))
         numpy.testing.assert_allclose(decoder.step(numpy.array([[6]])), fresh.step(numpy.array([[6]])), atol=2e-5)
 
-    def test_the_same_file_twice(self, tmp_path):
+    def test_output_is_deterministic(self, tmp_path):
         for name in ("one", "two"):
             graphpass.save(PassManager([InsertReorder()]).run(openvino_model("lfm2")).model, tmp_path / f"{name}.xml")
         assert (tmp_path / "one.xml").read_bytes() == (tmp_path / "two.xml").read_bytes()
@@ -402,7 +402,7 @@ class TestOnnx:
         ports = {port.name: (port.shape, port.element_type) for port in onnx_reordered("llama", "onnx").inputs}
         assert ports["src_idx"] == ports["dst_idx"] == (("moved",), "i32")
 
-    def test_it_becomes_the_form_of_openvino(self):
+    def test_the_onnx_form_becomes_the_form_of_openvino(self):
         """The same graph, converted and made stateful, still decodes."""
         expected = reference("llama")
         model = PassManager(graphpass.parse("to-openvino,make-stateful")).run(onnx_reordered("llama", "onnx")).model
@@ -420,7 +420,7 @@ class TestPastLength:
     }
 
     @pytest.mark.parametrize("form", PIPELINES)
-    def test_cuts(self, form):
+    def test_a_shorter_past_equals_recomputation(self, form):
         model = PassManager(graphpass.parse(self.PIPELINES[form])).run(decoder_with_attention_operator("none")).model
         ports = {port.name: port for port in model.inputs}
         assert (ports["past_len"].shape, ports["past_len"].element_type) == ((1,), "i64")
@@ -475,17 +475,17 @@ class TestRefusals:
         assert (caught.value.id, caught.value.exit_code) == (number, 4)
         assert model.digest() == before
 
-    def test_a_second_run(self):
+    def test_a_second_run_is_refused(self):
         self.refuse(reordered("llama"), PreconditionError, "GP319")
 
-    def test_a_stateless_model(self):
+    def test_a_stateless_model_is_refused(self):
         self.refuse(openvino_model("llama", "ov-stateless"), PreconditionError, "GP302")
 
     @pytest.mark.parametrize(("form", "variant"), [("onnx", "ov-stateful"), ("gpu", "onnx"), ("compact", "onnx")])
-    def test_the_other_format(self, form, variant):
+    def test_the_other_format_is_refused(self, form, variant):
         self.refuse(graphpass.load(fixtures() / "llama" / variant), PreconditionError, "GP301", form=form)
 
-    def test_an_onnx_model_twice(self):
+    def test_a_second_run_on_onnx_is_refused(self):
         self.refuse(onnx_reordered("llama", "onnx"), PreconditionError, "GP319", form="onnx")
 
     def test_a_model_without_kv_caches_is_skipped(self):

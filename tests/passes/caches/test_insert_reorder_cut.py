@@ -66,7 +66,7 @@ def test_beams_stay():
     assert "beam_idx" in {port.name for port in cut("llama", "ov-stateful").inputs}
 
 
-def test_a_model_that_does_not_tell_the_length_gets_an_input():
+def test_a_model_without_a_length_gets_an_input():
     model = PassManager([CUT]).run(decoder_with_attention_operator("none")).model
     assert "past_len" in {port.name for port in model.inputs}
     decoder, fresh = Decoder(request(model)), Decoder(request(model))
@@ -79,15 +79,15 @@ def test_a_model_that_does_not_tell_the_length_gets_an_input():
 
 class TestRefuses:
     @pytest.mark.parametrize(("name", "variant"), [("llama", "ov-stateful"), ("llama", "onnx")])
-    def test_twice(self, name, variant):
+    def test_a_second_run_is_refused(self, name, variant):
         with pytest.raises(PreconditionError, match="GP319"):
             PassManager([CUT]).run(cut(name, variant))
 
-    def test_what_can_be_reordered(self):
+    def test_a_model_with_reorder_inputs_is_refused(self):
         with pytest.raises(PreconditionError, match="GP319"):
             PassManager([InsertReorder(), CUT]).run(openvino_model("llama"))
 
-    def test_a_stateless_ir(self):
+    def test_a_stateless_ir_is_refused(self):
         with pytest.raises(PreconditionError, match="GP302"):
             PassManager([CUT]).run(openvino_model("llama", "ov-stateless"))
 
@@ -106,7 +106,7 @@ class TestBeginOne:
     PASSES = (InsertReorder(form="cut", trim="begin-one"), InsertReorder(trim="begin-one"))
 
     @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
-    def test_the_gpu_plugin_is_told_to_fuse_it(self, step):
+    def test_check_reports_fusion_on_the_gpu_plugin(self, step):
         made = PassManager([step]).run(openvino_model("llama")).model
         report = check_model(made, "gpu", confirm=False)
         assert report.holds
@@ -126,7 +126,7 @@ class TestBeginOne:
             assert ends == ["lengths/past"] * 3
 
     @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
-    def test_it_is_marked_in_the_file(self, step, tmp_path):
+    def test_the_trim_is_noted_in_the_file(self, step, tmp_path):
         graphpass.save(PassManager([step]).run(openvino_model("llama")).model, tmp_path / "made.xml")
         made = graphpass.load(tmp_path / "made.xml")
         assert made.read_note("trim") == "begin-one"
@@ -136,7 +136,7 @@ class TestBeginOne:
         with pytest.raises(UnsupportedError, match="GP367: device CPU"):
             open_session(made)
 
-    def test_the_cpu_is_told_that_it_is_wrong(self):
+    def test_check_reports_wrong_results_on_a_cpu(self):
         made = PassManager([InsertReorder(form="cut", trim="begin-one")]).run(openvino_model("llama")).model
         report = check_model(made, "cpu")
         assert "wrong" in {finding.verdict for finding in report.findings}

@@ -41,7 +41,7 @@ def back(steps):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_step_taken_back_changes_nothing(name):
+def test_zero_steps_back_change_nothing(name):
     expected = reference(name)
     found = greedy(compiled(kept(name).ov_model).create_infer_request(), [expected["prompt_ids"]] * 2, 12)
     assert found == [expected["greedy_ids"]] * 2
@@ -103,7 +103,7 @@ def test_a_reset_forgets_the_history():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_variables(name):
+def test_linear_caches_get_histories(name):
     before, after = (graphpass.analyze_caches(make(name)) for make in (source, kept))
     facts = [
         [(c.name, c.kind, c.role, c.layer, c.axes, c.shape) for c in one.of_kind("kv", "linear")]
@@ -122,11 +122,11 @@ def test_sessions_take_no_step_back():
 
 
 class TestRefuses:
-    def test_twice(self):
+    def test_a_second_run_is_refused(self):
         with pytest.raises(PreconditionError, match="GP368"):
             PassManager([InsertSnapshot()]).run(kept("lfm2"))
 
-    def test_a_stateless_model(self):
+    def test_a_stateless_model_is_refused(self):
         with pytest.raises(PreconditionError, match="GP302"):
             PassManager([InsertSnapshot()]).run(openvino_model("lfm2", "ov-stateless"))
 
@@ -144,6 +144,6 @@ class TestRefuses:
         result = PassManager([InsertSnapshot()]).run(openvino_model("llama")).records[0].result
         assert isinstance(result, Skipped)
 
-    def test_no_slots(self):
+    def test_zero_slots_are_refused(self):
         with pytest.raises(ValueError, match="at least 1"):
             InsertSnapshot(slots=0)

@@ -67,7 +67,7 @@ class TestStructure:
         assert layers == reference_layers(name)
 
     @pytest.mark.parametrize("name", HYBRID)
-    def test_ids_of_hybrids(self, name):
+    def test_variables_have_the_ids_of_optimum(self, name):
         ids = {variable.info.variable_id for variable in converted(name).ov_model.get_variables()}
         theirs = {variable.info.variable_id for variable in openvino_model(name).ov_model.get_variables()}
         assert ids == theirs
@@ -106,11 +106,11 @@ class TestStructure:
         ] + ["beam_idx"]
         assert [port.name for port in after.outputs] == ["logits"]
 
-    def test_statistics(self):
+    def test_statistics_count_variables_by_kind(self):
         (record,) = PassManager([MakeStateful()]).run(openvino_model("lfm2", "ov-stateless")).records
         assert record.result.statistics == {"variables": 6, "kv": 4, "linear": 2}
 
-    def test_the_same_file_twice(self, tmp_path):
+    def test_output_is_deterministic(self, tmp_path):
         for name in ("one", "two"):
             graphpass.save(stateful(openvino_model("granitemoehybrid", "ov-stateless")), tmp_path / f"{name}.xml")
         assert (tmp_path / "one.xml").read_bytes() == (tmp_path / "two.xml").read_bytes()
@@ -220,11 +220,11 @@ class TestLayouts:
             == [expected["greedy_ids"]] * 2
         )
 
-    def test_a_static_batch_needs_no_input_to_tell_it(self):
+    def test_a_static_batch_needs_no_input_for_its_size(self):
         native = reshaped(openvino_model("lfm2", "ov-stateless"), 1).ov_model
         assert stateful(OpenVINOModel(native)).ov_model.get_sinks()
 
-    def test_half_precision_export(self):
+    def test_caches_of_an_f16_export_are_f16(self):
         # Where attention is not fused, the CPU plugin (2026.4.1) cannot run a cache of f16 in f32.
         source = PassManager([ToOpenVINO(), FuseAttention()]).run(onnx_model("llama", "onnx-fp16")).model
         after = stateful(source).ov_model
@@ -326,10 +326,10 @@ class TestRefusals:
         assert model.digest() == before
         return caught.value
 
-    def test_a_second_run(self):
+    def test_a_second_run_is_refused(self):
         assert "stateful already" in self.refuse(converted("llama"), PreconditionError, "GP302").message
 
-    def test_an_export_without_caches(self):
+    def test_an_export_without_caches_is_refused(self):
         error = self.refuse(openvino_model("llama", "ov-nocache"), PreconditionError, "GP302")
         assert "past_key_values" in error.hint
 
@@ -346,7 +346,7 @@ class TestRefusals:
             ("mamba", "cache_params.present.ssm.1"),
         ],
     )
-    def test_a_half_paired_model(self, name, present):
+    def test_a_missing_present_is_refused(self, name, present):
         model = openvino_model(name, "ov-stateless").clone()
         result = next(port.get_node() for port in model.ov_model.outputs if present in port.get_names())
         model.ov_model.remove_result(result)

@@ -52,13 +52,13 @@ class TestInverse:
         assert [port.name for port in after.outputs] == ["logits", *(cache.write for cache in caches)]
         assert graphpass.analyze_caches(exported(f"{name}/ov-stateless")).caches == caches
 
-    def test_tokens(self, name):
+    def test_decodes_the_reference_tokens(self, name):
         expected = reference(name)
         after = openvino_after(exported(f"{name}/ov-stateless"), MakeStateful(), MakeStateless())
         request = compiled(after.ov_model).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
-    def test_of_what_optimum_made_stateful(self, name):
+    def test_models_that_optimum_made_stateful_compute_the_same(self, name):
         theirs = openvino_model(name, "ov-stateless")
         after = openvino_after(exported(f"{name}/ov-stateful"), MakeStateless())
         assert by_name(after.inputs) == by_name(theirs.inputs)
@@ -75,7 +75,7 @@ class TestInverse:
         assert graphpass.analyze_caches(again).caches[0].shape == graphpass.analyze_caches(once).caches[0].shape
 
 
-def test_the_same_file_twice(tmp_path):
+def test_output_is_deterministic(tmp_path):
     for name in ("one", "two"):
         graphpass.save(run(openvino_model("granitemoehybrid"), MakeStateless()), tmp_path / f"{name}.xml")
     assert (tmp_path / "one.xml").read_bytes() == (tmp_path / "two.xml").read_bytes()
@@ -94,7 +94,7 @@ def test_names_of_no_known_family_come_back(tmp_path, through_a_file):
     assert by_name(after.outputs) == by_name(before.outputs)
 
 
-def test_names_that_nobody_knows_are_those_of_openvino():
+def test_unknown_names_are_those_of_openvino():
     stateful = renamed(openvino_model("llama"), lambda name: name if name == "beam_idx" else f"x{name}")
     after = run(stateful, MakeStateless())
     first = "xpast_key_values.0.keypresent.0.key"
@@ -120,7 +120,7 @@ def test_nothing_is_left_of_what_make_stateful_wrote():
     ids=str,
 )
 @pytest.mark.parametrize("beam_index", [True, False])
-def test_small_decoders(decoder, beam_index):
+def test_small_decoders_compute_the_same(decoder, beam_index):
     before = decoder.build()
     after = run(before, MakeStateful(beam_index=beam_index), MakeStateless())
     assert by_name(after.inputs) == by_name(before.inputs)
@@ -133,7 +133,7 @@ def test_small_decoders(decoder, beam_index):
     assert first == second
 
 
-def test_a_static_batch():
+def test_a_static_batch_stays():
     before = reshaped(openvino_model("granitemoehybrid", "ov-stateless"), 1)
     after = run(before, MakeStateful(), MakeStateless())
     assert by_name(after.inputs) == by_name(before.inputs)
@@ -149,14 +149,14 @@ def test_beams_of_who_holds_the_caches_after_a_reorder():
 
 
 class TestRefusals:
-    def test_a_stateless_model(self):
+    def test_a_stateless_model_is_refused(self):
         for model in (openvino_model("llama", "ov-stateless"), run(openvino_model("llama"), MakeStateless())):
             with pytest.raises(PreconditionError) as caught:
                 run(model, MakeStateless())
             assert (caught.value.id, caught.value.exit_code) == ("GP302", 4)
 
     @pytest.mark.parametrize("name", ["t5", "whisper"])
-    def test_variables_that_nothing_writes(self, name):
+    def test_variables_without_assign_are_refused(self, name):
         model = graphpass.load(fixtures() / name / "ov-stateful/openvino_decoder_model.xml")
         before = model.digest()
         with pytest.raises(UnsupportedError) as caught:

@@ -56,7 +56,7 @@ def there_and_back(name, variant):
 
 
 @pytest.mark.parametrize(("name", "variant"), QUICK)
-def test_there_and_back(name, variant):
+def test_unpacking_restores_the_model(name, variant):
     there_and_back(name, variant)
 
 
@@ -209,7 +209,7 @@ def test_flat_models_that_others_made(cuts):
     assert not kept & {"Reshape", "Slice", "Split", "Concat"}
 
 
-def test_what_is_read_as_a_whole_stays():
+def test_a_state_that_is_read_whole_stays():
     assert isinstance(run_passes(flat(reads="whole"), "unpack{only=linear}")[1], Skipped)
 
 
@@ -246,13 +246,13 @@ def two_states(*, beams=False, turned=False):
         ),
     ],
 )
-def test_what_cannot_be_packed(form, says):
+def test_states_of_different_forms_are_refused(form, says):
     with pytest.raises(UnsupportedError, match="GP387") as caught:
         run_passes(two_states(**form), "pack{only=linear}")
     assert says in caught.value.message
 
 
-def test_what_differs_in_neither_is_packed():
+def test_states_of_equal_form_are_packed():
     model = two_states()
     packed, _ = run_passes(model, "pack{only=linear}")
     onnx.checker.check_model(packed.proto, full_check=True)

@@ -68,7 +68,7 @@ def there_and_back(name, variant):
 
 
 @pytest.mark.parametrize(("name", "variant"), QUICK)
-def test_there_and_back(name, variant):
+def test_unpacking_restores_the_model(name, variant):
     there_and_back(name, variant)
 
 
@@ -78,7 +78,7 @@ def test_there_and_back_on_every_decoder(name, variant):
     there_and_back(name, variant)
 
 
-def test_both_kinds_at_once():
+def test_both_kinds_are_packed_at_once():
     model = openvino_model("granitemoehybrid", "ov-stateless")
     packed, result = run_passes(model, "pack")
     assert result.statistics == {"caches packed": 8, "caches made": 4}
@@ -127,7 +127,7 @@ def halves(packed):
 
 
 @pytest.mark.parametrize("form", [forms.latent, forms.absorbed, forms.shared, forms.all_layers])
-def test_what_holds_no_pair_stays(form):
+def test_caches_without_a_pair_stay(form):
     result = run_passes(form(), Unpack())[1]
     assert isinstance(result, Skipped) or not result.changed
 
@@ -159,7 +159,7 @@ def two_values():
         ),
     ],
 )
-def test_what_cannot_be_packed(form, says):
+def test_caches_without_one_partner_are_refused(form, says):
     with pytest.raises(UnsupportedError, match="GP386") as caught:
         run_passes(form(), "pack")
     assert says in caught.value.message
@@ -213,7 +213,7 @@ def test_inspect_names_a_pair(capfd, tmp_path):
     assert "] 2BHSD" in in_process(capfd, "inspect", tmp_path / "model.onnx").out
 
 
-def test_what_was_declared_holds_for_the_parts():
+def test_declarations_hold_for_unpacked_caches():
     model = forms.packed_pair()
     model.declare([Declaration("past", "kv", "unknown", Axes(batch=1, heads=2, sequence=3, head_dim=4))])
     unpacked, _ = run_passes(model, "unpack")
@@ -237,7 +237,7 @@ def test_names_come_back(key, value, packed):
     assert part_names(packed) == (key, value)
 
 
-def test_names_of_nothing_in_common():
+def test_unrelated_names_are_joined():
     assert packed_name(["past.k.0", "past.v.0"]) == "past.k_v.0"
     assert part_names("memory") == ("memory.key", "memory.value")
     assert part_names("past_key_values.0") == ("past_key_values.0.key", "past_key_values.0.value")

@@ -62,7 +62,7 @@ def rescaled(model: OnnxModel, factor: float) -> OnnxModel:
 
 
 @pytest.mark.parametrize(("name", "target"), CASES)
-def test_decoders(name, target):
+def test_decoders_with_quantized_caches_compute_the_same(name, target):
     model, result = exported(f"{name}/onnx"), made(name, target)
     bits = 8 if "i8" in target else 4
     caches = analyze_caches(result).caches
@@ -132,7 +132,7 @@ def test_scales_of_rotated_channels_hold_at_any_position(pairs):
     assert numpy.isfinite(cache_scale_of(numpy.zeros_like(keys), 4, None)).all()
 
 
-def test_what_cannot_be_rounded_is_refused():
+def test_caches_that_cannot_be_quantized_are_refused():
     run = graphpass.PassManager(graphpass.parse("quantize-caches")).run
     with pytest.raises(UnsupportedError, match=r"GP389: .*Softmax stay unchanged: it is decomposed, and Group"):
         run(exported("llama/onnx"))
@@ -181,7 +181,7 @@ def test_convert_reports_the_loss(capfd, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["cache=reorder", "padding=right,logits=last,precision=f16"])
 @pytest.mark.parametrize("bits", [8, 4])
-def test_with_other_options(options, bits):
+def test_quantized_caches_combine_with_other_options(options, bits):
     target = f"ort{{cache-precision=i{bits},{options}}}"
     model, result = exported("llama/onnx"), made("llama", target)
     assert {cache.precision for cache in analyze_caches(result).caches} == {f"i{bits}"}

@@ -8,7 +8,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.verify import compare
 
 
-def test_layers_are_numbered_as_told():
+def test_layers_are_numbered_by_the_option():
     result = run_once(exported("llama/onnx"), "rename-caches{layers=[3,7]}").model
     caches = analyze_caches(result).caches
     assert [(cache.read, cache.write) for cache in caches[2:]] == [
@@ -34,7 +34,7 @@ def test_the_batch_gets_one_name_everywhere():
     assert {port.shape[0] for port in result.inputs} == {"batch_size"}
 
 
-def test_layers_beyond_those_told_have_no_names():
+def test_layers_beyond_the_option_are_refused():
     with pytest.raises(UnsupportedError, match="GP342"):
         run_once(exported("llama/onnx"), "rename-caches{layers=[0]}")
 

@@ -21,7 +21,7 @@ from graphpass.passes.caches.slots import conversions
         (("output",), 0),
     ],
 )
-def test_conversions(users, count):
+def test_conversions_of_a_past_are_counted(users, count):
     past = ops.parameter(openvino.PartialShape([-1, 2]), openvino.Type.f16)
     make = {"shape": ops.shape_of, "relu": ops.relu, "output": lambda value: value}
     made = [make[user](past) if user in make else ops.convert(past, user) for user in users]

@@ -84,7 +84,7 @@ def there_and_back(name, variant, to):
 
 
 @pytest.mark.parametrize(("name", "variant", "to"), QUICK)
-def test_there_and_back(name, variant, to):
+def test_the_first_layout_is_restored(name, variant, to):
     there_and_back(name, variant, to)
 
 
@@ -141,7 +141,7 @@ FORMS = {
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(FORMS)), st.sampled_from(ORDERS))
-def test_forms_in_random_layouts(form, to):
+def test_forms_in_random_layouts_compute_the_same(form, to):
     """Every output is what it was: caches with their axes moved, all else as it stood."""
     model = FORMS[form]()
     caches = graphpass.analyze_caches(model).of_kind("kv")
@@ -223,7 +223,7 @@ def test_caches_read_in_branches(to):
     assert [port.name for port in back.outputs] == [port.name for port in model.outputs]
 
 
-def test_what_was_declared_moves_along():
+def test_declarations_follow_the_layout():
     model = forms.unread()
     model.declare([Declaration("past", "kv", "key", Axes(batch=1, sequence=0, head_dim=2))])
     moved, _ = standardized(model, "BSD")
@@ -238,7 +238,7 @@ def test_slots_that_move_by_layout():
         standardized(model, "BSHD")
 
 
-def test_no_layout():
+def test_an_unknown_layout_is_refused():
     with pytest.raises(GraphpassError, match="GP213"):
         standardized(onnx_model("llama"), "BHSX")
 

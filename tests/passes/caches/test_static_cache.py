@@ -81,7 +81,7 @@ def test_greedy_tokens_are_those_of_pytorch() -> None:
     assert greedy_tokens(session, logits, len(expected["greedy_ids"])) == expected["greedy_ids"]
 
 
-def test_padding_in_a_batch() -> None:
+def test_a_padded_batch_computes_the_same() -> None:
     model = onnx_model("gemma3_text")
     ids, mask = np.array([[0, 0, 7, 9], [5, 6, 7, 8]]), np.array([[0, 0, 1, 1], [1, 1, 1, 1]])
     growing, static = open_session(model), open_session(fixed(model))
@@ -90,7 +90,7 @@ def test_padding_in_a_batch() -> None:
         np.testing.assert_allclose(static.step(token), growing.step(token), atol=1e-4)
 
 
-def test_what_becomes_of_the_graph() -> None:
+def test_the_graph_writes_caches_in_place() -> None:
     model = onnx_model("llama")
     result = fixed(model)
     assert operators(result).count("ScatterElements") == 4
@@ -171,7 +171,7 @@ def test_attention_leaves_no_copies_of_keys_for_heads() -> None:
 
 
 @pytest.mark.parametrize("causal", [0, 1])
-def test_attention_of_onnx_is_told_how_many_positions_there_are(causal: int) -> None:
+def test_attention_of_onnx_gets_the_number_of_positions(causal: int) -> None:
     model = operator_forms.attention(24)
     (node,) = [node for node in model.proto.graph.node if node.op_type == "Attention"]
     node.attribute.append(onnx.helper.make_attribute("is_causal", causal))
@@ -218,7 +218,7 @@ def test_a_model_whose_caches_do_not_grow() -> None:
     assert not PassManager(parse("static-cache")).run(onnx_model("mamba", "onnx-raw")).changed
 
 
-def test_what_is_refused() -> None:
+def test_unsuitable_models_are_refused() -> None:
     with pytest.raises(GraphpassError, match="capacity of 0") as caught:
         fixed(onnx_model("llama"), 0)
     assert caught.value.id == "GP266"

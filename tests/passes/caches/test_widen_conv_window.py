@@ -67,7 +67,7 @@ def test_paged_attention_takes_it(tmp_path):
                 paged_attention_transformation(paged)
 
 
-def test_twice():
+def test_a_second_run_changes_nothing():
     once, _ = run(narrow())
     again, result = run(once)
     assert not result.changed
@@ -117,7 +117,7 @@ def convolving(*, bias: bool = False, dilation: int = 1, start: int | None = Non
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_small_models(bias):
+def test_small_models_compute_the_same(bias):
     before = PassManager([MakeStateful()]).run(convolving(bias=bias)).model
     after, result = run(before)
     assert result.changed

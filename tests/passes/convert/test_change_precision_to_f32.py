@@ -91,7 +91,7 @@ def for_cpu(kind: str) -> OpenVINOModel:
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 class TestLlama:
-    def test_it_computes_in_f32(self, kind):
+    def test_the_model_computes_in_f32(self, kind):
         model = for_cpu(kind)
         assert computes_in(model.ov_model) == {"f32"}
         assert [(port.name, port.element_type) for port in model.outputs] == [("logits", "f32")]
@@ -110,7 +110,7 @@ class TestLlama:
         assert fused_attention(model) == 2
         assert greedy(model.create_infer_request(), [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
-    def test_it_is_the_same_model_in_f32(self, kind):
+    def test_the_result_equals_the_model_in_f32(self, kind):
         # ONNX Runtime on the same weights, cast to f32; this holds to f32's tolerance.
         in_f32 = OnnxModel(recast(llama(kind).proto, ONNX_TYPES[kind], onnx.TensorProto.FLOAT))
         comparison = compare(in_f32, for_cpu(kind))
@@ -173,7 +173,7 @@ def test_models_in_f32_are_unchanged(name, variant):
 
 
 class TestVariables:
-    def test_of_llama(self):
+    def test_variables_of_llama_become_f32(self):
         before, _ = run_passes(llama("f16"), ToOpenVINO(), MakeStateful())
         after, result = run_passes(before, ChangePrecision())
         assert result.statistics["variables"] == 4
@@ -186,7 +186,7 @@ class TestVariables:
             assert greedy(native.create_infer_request(), [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
     @pytest.mark.parametrize("stateful", [True, False])
-    def test_that_are_converted(self, stateful):
+    def test_converted_variables_become_f32(self, stateful):
         """Caches of f16 in a model that computes in f32."""
         before = TinyDecoder(cache_type=openvino.Type.f16).build()
         if stateful:
@@ -387,7 +387,7 @@ class TestOperators:
         after, _ = widened(model)
         assert ports(after) == {"y0": "i64", "y1": "boolean", "y2": "i32", "y3": "i32"}
 
-    def test_that_give_f16_all_the_same_are_refused(self):
+    def test_operators_that_give_f16_are_refused(self):
         x = ops.parameter([2, 4], HALF["f16"])
         model = OpenVINOModel(with_outputs([x], Half(x.output(0))))
         before = model.digest()
@@ -401,7 +401,7 @@ HALF_ROW = numpy.arange(20, dtype=numpy.float16)
 
 @pytest.mark.parametrize("kind", HALF)
 class TestBodies:
-    def test_of_if(self, kind):
+    def test_bodies_of_if_become_f32(self, kind):
         x, chosen = ops.parameter([-1, 4], HALF[kind]), ops.parameter([], openvino.Type.boolean)
         bodies, inner = [], []
         for factor in (2.0, 3.0):
@@ -425,7 +425,7 @@ class TestBodies:
             numpy.testing.assert_allclose(infer(after, given, numpy.array(value))[0], given * factor, rtol=1e-6)
 
     @pytest.mark.parametrize("start", ["input", "constant"])
-    def test_of_loop(self, kind, start):
+    def test_bodies_of_loop_become_f32(self, kind, start):
         iteration, state = ops.parameter([], openvino.Type.i64), ops.parameter([2, 20], HALF[kind])
         piece = ops.parameter([2, 1], HALF[kind])
         weight = ops.constant(RANDOM.standard_normal((20, 20)), dtype=HALF[kind])
@@ -455,7 +455,7 @@ class TestBodies:
             numpy.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-3)
 
 
-def test_the_same_file_twice(tmp_path: Path) -> None:
+def test_output_is_deterministic(tmp_path: Path) -> None:
     for name in ("one", "two"):
         model, _ = run_passes(llama("f16"), ToOpenVINO(), ChangePrecision())
         graphpass.save(model, tmp_path / f"{name}.xml")

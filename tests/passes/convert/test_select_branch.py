@@ -25,7 +25,7 @@ def test_each_branch_is_the_decoder_it_was_merged_from():
             OnnxRuntimeRequest(taken, exact=True)
 
 
-def test_the_input_stays_as_it_was():
+def test_the_input_is_unchanged():
     merged = load(export("t5", "onnx") / "decoder_model_merged.onnx")
     before = merged.digest()
     PassManager([SelectBranch()]).run(merged)

@@ -57,7 +57,7 @@ def test_ports_stay(file):
 
 
 @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("gpt2", "onnx"), ("t5", "onnx/encoder_model.onnx")])
-def test_same_files_twice(tmp_path, name, variant):
+def test_output_is_deterministic(tmp_path, name, variant):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         save(convert(load(fixtures() / name / variant)), tmp_path / folder / "model.xml")
@@ -241,7 +241,7 @@ def test_unsupported_operator_in_a_body():
     ],
     ids=["dimensions", "input", "missing input"],
 )
-def test_broken_graphs(node, words):
+def test_broken_graphs_are_refused(node, words):
     weight = helper.make_tensor("w", TensorProto.FLOAT, [3, 2], [0.0] * 6)
     with pytest.raises(UnsupportedError) as failure:
         convert(model_of(node, weights=[weight]))

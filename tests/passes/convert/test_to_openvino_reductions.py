@@ -54,7 +54,7 @@ def test_names_of_tensors_stay():
 
 
 @pytest.mark.parametrize(("axis", "keep_dims"), [(1, False), (2, True)])
-def test_others_stay_what_they_are(axis, keep_dims):
+def test_other_reductions_are_unchanged(axis, keep_dims):
     other = model(axis, keep_dims)
     before = [op.get_type_name() for op in other.get_ordered_ops()]
     keep_reduced_axes(OpenVINOModel(other))

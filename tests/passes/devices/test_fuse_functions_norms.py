@@ -21,7 +21,7 @@ from graphpass.verify import compare
         pytest.param("llama/onnx-fp16", 1, marks=pytest.mark.slow),
     ],
 )
-def test_they_compute_the_same(place, norms):
+def test_fused_norms_compute_the_same(place, norms):
     result = run_once(exported(place), "fuse-functions")
     assert result.records[-1].result.statistics["norms fused"] == norms
     found = Counter(node.op_type for node in result.model.proto.graph.node)

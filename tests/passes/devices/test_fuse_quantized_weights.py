@@ -95,7 +95,7 @@ def test_rows_of_tables_are_those_of_dequantized_ones(stored, zeros, rows, block
 
 @settings(deadline=None, max_examples=10)
 @given(stored=st.sampled_from(sorted(TYPES)), zeros=st.booleans(), **forms)
-def test_activations_in_8_bits(stored, zeros, rows, blocks, block):
+def test_activations_in_8_bits_are_close(stored, zeros, rows, blocks, block):
     model = build(stored, rows, blocks, block, zeros=zeros)
     after, _ = fused(model, "int8")
     assert set(kinds(after)) == {"MatMulNBits"}

@@ -26,7 +26,7 @@ def operators(model):
         pytest.param("opt/onnx", SKIP_LAYER, 1, marks=pytest.mark.slow),
     ],
 )
-def test_they_compute_the_same(place, kind, sums):
+def test_fused_models_compute_the_same(place, kind, sums):
     result = run_once(exported(place), "fuse-functions,fuse-skip-norms")
     assert result.records[-1].result.statistics == ({"sums joined": sums} if sums else {})
     found = operators(result.model)

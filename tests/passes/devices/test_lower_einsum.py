@@ -61,7 +61,7 @@ def same(equation: str, open_axes: str = "") -> None:
         ("bl,bl->b", "b"),
     ],
 )
-def test_products_of_models(equation: str, open_axes: str) -> None:
+def test_products_of_models_compute_the_same(equation: str, open_axes: str) -> None:
     same(equation, open_axes)
 
 
@@ -80,12 +80,12 @@ def equations(draw: st.DrawFn) -> str:
 
 
 @given(equations())
-def test_any_product(equation: str) -> None:
+def test_any_product_computes_the_same(equation: str) -> None:
     same(equation)
 
 
 @pytest.mark.parametrize("equation", ["bl->b", "bll,lm->bm", "bl,lm,mn->bn", "bl,m->b"])
-def test_what_is_no_product_stays(equation: str) -> None:
+def test_an_einsum_without_a_product_stays(equation: str) -> None:
     assert any(lowered(model(equation)).graph.of_op("Einsum"))
 
 

@@ -16,7 +16,7 @@ def splits(model):
 
 
 @pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])
-def test_gated_convolutions(variant):
+def test_splits_of_gated_convolutions_are_lowered(variant):
     result = PassManager([LowerVariadicSplit()]).run(openvino_model("lfm2", variant))
     assert result.records[0].result.changed
     assert (splits(openvino_model("lfm2", variant)), splits(result.model)) == (2, 0)

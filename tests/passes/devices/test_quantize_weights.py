@@ -60,7 +60,7 @@ def test_products_of_computed_tensors_and_gemm_stay():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2/onnx", "mistral_sw8/onnx", "lfm2/onnx-genai", "llama/onnx-fp16", "gemma2/onnx"])
 @pytest.mark.parametrize("dtype", ["q4", "q4f16"])
-def test_families(name, dtype, tmp_path, capfd):
+def test_families_are_quantized_and_verified(name, dtype, tmp_path, capfd):
     source = export(*name.split("/"))
     done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", f"web{{dtype={dtype}}}")
     assert done.code == 0, done.err

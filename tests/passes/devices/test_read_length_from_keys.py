@@ -70,12 +70,12 @@ def test_where_a_step_appends_more_to_keys_than_to_values_nothing_is_asked_of_ke
     assert not run(before)[1].changed
 
 
-def test_twice():
+def test_a_second_run_changes_nothing():
     once, _ = run(with_length_of_value(openvino_model("llama")))
     assert not run(once)[1].changed
 
 
-def test_what_asks_keys_already_is_left():
+def test_lengths_read_from_keys_are_unchanged():
     model = openvino_model("llama")
     after, result = run(model)
     assert not result.changed

@@ -40,7 +40,7 @@ def keeping_ports(rename: Renaming):
 
 
 @pytest.mark.parametrize("name", ["llama_12l", "lfm2", "qwen3_next"])
-def test_names_that_say_nothing_become_those_of_optimum(name):
+def test_unknown_names_become_those_of_optimum(name):
     model = renamed(openvino_model(name), keeping_ports(Renaming(seed=3)))
     after, result = run_passes(model, RenameVariables())
     assert result.changed
@@ -68,7 +68,7 @@ def test_names_that_are_known_stay(name):
     assert after.digest() == model.digest()
 
 
-def test_twice():
+def test_a_second_run_changes_nothing():
     once, _ = run_passes(OTHERS.build(), MakeStateful(), RenameVariables())
     assert not run_passes(once, RenameVariables())[1].changed
 
@@ -89,7 +89,7 @@ def test_models_that_read_an_encoder_are_left_alone():
     assert after.digest() == model.digest()
 
 
-def test_what_was_said_of_a_cache_goes_with_it():
+def test_declarations_follow_the_name():
     decoder = OTHERS.build()
     decoder.declare([parse_declaration("in_0_key=kv,sequence=2,role=key")])
     after, _ = run_passes(decoder, MakeStateful(), RenameVariables())

@@ -35,7 +35,7 @@ def test_targets_set_them(target):
     assert runtime_options(converted(exported("llama/onnx"), target).model) == BOTH
 
 
-def test_what_a_model_says_is_kept():
+def test_options_of_the_model_are_kept():
     source = graphpass.load(export("llama", "ov-stateless"))
     source.ov_model.set_rt_info("u8", ["runtime_options", "KV_CACHE_PRECISION"])
     result = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model

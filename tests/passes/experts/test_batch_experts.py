@@ -82,7 +82,7 @@ def test_twice_is_once():
     assert not PassManager([BatchExperts()]).run(converted()).records[0].result.changed
 
 
-def test_experts_are_told_by_their_number():
+def test_experts_are_recognized_by_their_number():
     """The loop takes them in another order than they are numbered in."""
     model = proto()
     made = {node.output[0]: node for node in model.graph.node}

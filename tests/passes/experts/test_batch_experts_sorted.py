@@ -66,7 +66,7 @@ def test_weights_are_not_written_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_in_half_precision(tmp_path):
+def test_weights_in_half_precision_are_batched(tmp_path):
     openvino.save_model(exported(), tmp_path / "openvino_model.xml", compress_to_fp16=True)
     half = openvino.Core().read_model(tmp_path / "openvino_model.xml")
     expected = generated(half)

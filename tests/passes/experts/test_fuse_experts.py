@@ -83,7 +83,7 @@ def test_all_forms_compute_the_same(form, router, columns, kind, bias, turned):
     assert not fused(after)[1].changed
 
 
-def test_experts_are_told_by_their_number():
+def test_experts_are_recognized_by_their_number():
     model = experts("separate", order=(2, 0, 3, 1))
     numpy.testing.assert_allclose(run(fused(model)[0], tokens()), run(model, tokens()), rtol=1e-4, atol=1e-4)
 
@@ -109,7 +109,7 @@ def test_experts_of_f16_stay_in_it():
         ({"dtype": numpy.float64}, "its tokens are of type f64, weights of f64, and not both of one of f16 and f32"),
     ],
 )
-def test_what_the_operator_does_not_have_stays(given, reason):
+def test_layers_that_the_operator_lacks_stay(given, reason):
     """The pass notes what `check` prints."""
     assert_stays(experts(**({"form": "dense"} | given)), reason)
 

@@ -92,7 +92,7 @@ def test_whole_numbers_and_scales_are_those_of_the_model():
         ({"kind": "gelu"}, "a function of 2 products that MoE does not have stands between the products of an expert"),
     ],
 )
-def test_what_the_operator_does_not_have_stays(given, reason):
+def test_layers_that_the_operator_lacks_stay(given, reason):
     """The pass notes what `check` prints."""
     assert_stays(layer(**given), reason)
 

@@ -91,7 +91,7 @@ def test_onnx_runtime_computes_the_same(kernel, bias, past, activation, dilation
         numpy.testing.assert_allclose(got, want, atol=1e-5)
 
 
-def test_onnx_s_own_operator():
+def test_the_operator_of_onnx_is_lowered():
     """ONNX Runtime 1.31 does not take its opset yet; the operator of com.microsoft is the same."""
     own = lowered(build(domain="", activation="silu"))
     assert [node.op_type for node in own.proto.graph.node if node.op_type != "Constant"] == [

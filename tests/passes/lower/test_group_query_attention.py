@@ -250,7 +250,7 @@ def test_bias_is_added_behind_the_soft_cap(softcap):
     ),
     lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3),
 )
-def test_any_options_and_lengths(form, lengths):
+def test_any_options_and_lengths_compute_the_same(form, lengths):
     mask = numpy.array([[1] * length + [0] * (max(lengths) - length) for length in lengths])
     check(form, mask, steps=3)
 
@@ -300,25 +300,25 @@ class TestRefusals:
         assert failure.value.id in {"GP340", "GP341"}
         assert "gqa" in failure.value.message
 
-    def test_lengths_that_come_from_outside(self):
+    def test_lengths_from_an_input_are_refused(self):
         self.refused(build(Form(lengths="input")), "seqlens_k, is not the sum of an attention mask")
 
     @pytest.mark.parametrize(("name", "value"), [("qk_output", 1), ("kv_cache_bit_width", 8)])
-    def test_attributes(self, name, value):
+    def test_unsupported_attributes_are_refused(self, name, value):
         self.refused(build(Form(window=3), **{name: value}), f"it has {name} = {value}")
 
-    def test_quantized_caches(self):
+    def test_quantized_caches_are_refused(self):
         model = build(Form(sink=True))
         node = model.proto.graph.node[-1]
         node.input.extend(["key_scale", "value_scale"])
         self.refused(model, "a quantized cache, key_scale")
 
-    def test_old_operator_sets(self):
+    def test_old_operator_sets_are_refused(self):
         model = build(Form())
         model.proto.opset_import[0].version = 12
         self.refused(model, "opset 12")
 
-    def test_sizes_that_are_not_known(self):
+    def test_unknown_head_sizes_are_refused(self):
         model = build(Form(packed=True))
         model.proto.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "width"
         tensor = next(tensor for tensor in model.proto.graph.initializer if tensor.name == "weight_qkv")

@@ -38,7 +38,7 @@ def operators(model: OnnxModel) -> list[str]:
 
 
 class TestStructure:
-    def test_before_and_after(self):
+    def test_the_operator_becomes_plain_attention(self):
         model = load(export("llama", "onnx-genai"))
         assert isinstance(model, OnnxModel)
         assert operators(model).count("GroupQueryAttention") == 2
@@ -165,7 +165,7 @@ class TestWindow:
         assert comparison.passed, comparison.summary()
         assert not comparison.skipped
 
-    def test_is_fused(self):
+    def test_attention_with_a_window_is_fused(self):
         assert fused_attention(compiled(converted_with_window().ov_model)) == 2
 
     def test_paged_attention_sees_it(self):

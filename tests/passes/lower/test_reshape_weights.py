@@ -82,7 +82,7 @@ def test_both_declarations_refer_to_the_same_bytes(tmp_path):
     assert declared["table"].external_data == declared["weights"].external_data
 
 
-def test_both_runtimes_compute_what_it_meant(tmp_path):
+def test_both_runtimes_compute_the_reshaped_product(tmp_path):
     path = tied(tmp_path)
     ids = np.array([[0, 5, 23], [7, 7, 1]])
     (expected,) = onnxruntime.InferenceSession(path).run(None, {"ids": ids})
@@ -95,7 +95,7 @@ def test_both_runtimes_compute_what_it_meant(tmp_path):
     np.testing.assert_allclose(found, expected, atol=2e-2 * np.abs(expected).max())
 
 
-def test_done_once_it_is_done(tmp_path):
+def test_a_second_run_changes_nothing(tmp_path):
     assert not PassManager(parse("lower-operators")).run(reshaped(tied(tmp_path))).records[0].result.changed
 
 

@@ -120,7 +120,7 @@ def test_a_cache_that_is_written_in_place_becomes_no_variable(monkeypatch, room)
         PassManager(passes).run(model)
 
 
-def test_attention_over_such_caches():
+def test_attention_over_scattered_caches_computes_the_same():
     """OpenVINO's frontend reads what tells Attention how many positions there are (nonpad_kv_seqlen)."""
     model = operator_forms.external()
     random = numpy.random.default_rng(0)

@@ -57,7 +57,7 @@ def test_paged_attention_finds_the_windows():
     assert paged_windows(stateful) == paged_windows(optimum) == [8, 8, 8, 0]
 
 
-def test_it_would_not_find_them_without():
+def test_paged_attention_needs_exposed_windows():
     stateful = PassManager([MakeStateful()]).run(gemma()).model
     assert isinstance(stateful, OpenVINOModel)
     assert paged_windows(stateful) == [0, 0, 0, 0]
@@ -138,7 +138,7 @@ def test_windows_of_attention_that_is_not_fused():
     assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
 
 
-def test_twice():
+def test_a_second_run_changes_nothing():
     after, _ = exposed(gemma())
     again, result = exposed(after)
     assert not result.changed
@@ -155,7 +155,7 @@ def test_twice():
         ("lfm2", "ov-stateful"),
     ],
 )
-def test_unchanged(name, variant):
+def test_other_models_are_unchanged(name, variant):
     model = from_onnx(name) if variant == "onnx" else openvino_model(name, variant)
     after, result = exposed(model)
     assert not result.changed
@@ -289,20 +289,20 @@ def offset(model: OpenVINOModel) -> int:
 @pytest.mark.parametrize(
     ("condition", "form"), quick_product(list(INSIDE), ["select", "or", "sliced", "clamped", "sum", "stored in f16"])
 )
-def test_windows(condition, form):
+def test_windows_of_each_condition_are_exposed(condition, form):
     model = windowed(INSIDE[condition], form)
     assert check(model).changed
     assert offset(model) == -WINDOW
 
 
 @pytest.mark.parametrize("form", ["select", "sliced", "clamped"])
-def test_beside_a_sink(form):
+def test_a_window_beside_a_sink_is_exposed(form):
     model = windowed(INSIDE["key > query - w"], form, sink=True)
     assert check(model).changed
     assert offset(model) == -WINDOW
 
 
-def test_f16():
+def test_a_window_in_f16_is_exposed():
     model = windowed(INSIDE["key > query - w"], element_type="f16")
     assert check(model).changed
 

@@ -57,7 +57,7 @@ def test_generates_what_pytorch_generates_with_masks_of_all_positions():
     assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
 
-def test_without_it_no_step_runs_with_such_a_mask():
+def test_steps_with_such_a_mask_need_the_pass():
     request = compiled(source().ov_model).create_infer_request()
     with pytest.raises(RuntimeError, match="Broadcast"):
         greedy(request, [reference("zamba2")["prompt_ids"]], 2)
@@ -107,7 +107,7 @@ def test_openvino_genai_generates_the_reference_tokens(tmp_path: Path):
     assert list(pipeline.generate(prompt, config).tokens[0]) == reference("zamba2")["greedy_ids"]
 
 
-def test_done_once_it_is_done():
+def test_a_second_run_changes_nothing():
     assert not outcome(covered()).changed
 
 
@@ -142,7 +142,7 @@ def test_a_mask_that_says_more_is_left_alone():
         ("llama", "onnx", False, False),
     ],
 )
-def test_what_graphs_say_of_a_step(name: str, variant: str, masks_new_tokens: bool, one_by_one: bool):
+def test_lengths_of_a_step_are_found(name: str, variant: str, masks_new_tokens: bool, one_by_one: bool):
     model = exported(f"{name}/{variant}")
     step_tokens = find_step_tokens(model, graphpass.analyze_caches(model))
     assert (step_tokens.masks_new_tokens, step_tokens.one_by_one) == (masks_new_tokens, one_by_one)

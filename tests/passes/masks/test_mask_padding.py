@@ -66,7 +66,7 @@ class TestModels:
         prompts = [expected["prompt_ids"], [17, 4, 8, 25, 9, *expected["prompt_ids"]]]
         assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
 
-    def test_twice(self, name, variant):
+    def test_a_second_run_changes_nothing(self, name, variant):
         _, result = run(masked(name, variant))
         assert not result.changed
 
@@ -101,7 +101,7 @@ def test_padding_between_chunks_changes_nothing(name):
     check()
 
 
-def test_what_is_changed_is_told():
+def test_statistics_count_changes():
     _, result = run(openvino_model("qwen3_next", "ov-stateless"))
     assert result.changed
     assert result.statistics == {"windows masked": 3, "states masked": 3}
@@ -118,7 +118,7 @@ def test_a_result_that_is_saved_reads_back(tmp_path):
     assert graphpass.load(tmp_path / "model.xml").digest() == masked("qwen3_next").digest()
 
 
-def test_states_that_no_loop_carries_are_told():
+def test_states_outside_loops_are_noted():
     model = openvino_model("mamba", "ov-stateless")
     after, result = run(model)
     assert not result.changed
@@ -139,7 +139,7 @@ def test_norms_of_padding_do_not_divide_zeros():
     numpy.testing.assert_allclose(padded, alone, atol=1e-4)
 
 
-def test_models_without_linear_caches():
+def test_models_without_linear_caches_are_unchanged():
     assert not run(openvino_model("llama"))[1].changed
 
 

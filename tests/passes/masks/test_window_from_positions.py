@@ -55,7 +55,7 @@ def rejected(model: OpenVINOModel, batch: int = 1) -> float:
 
 
 @pytest.mark.parametrize(("case", "batch"), quick_product(list(WINDOWED), [1, 2]))
-def test_rejected_positions_leave_the_window_as_it_was(case, batch):
+def test_rejected_positions_leave_the_window_unchanged(case, batch):
     assert rejected(before(case), batch) > 1e-2
     assert rejected(after(case), batch) < 1e-5
 
@@ -81,12 +81,12 @@ def test_the_windows_are_found_as_before(case):
 
 
 @pytest.mark.parametrize("case", WINDOWED)
-def test_twice(case):
+def test_a_second_run_changes_nothing(case):
     result = PassManager([WindowFromPositions()]).run(after(case)).records[0].result
     assert not result.changed
 
 
-def test_a_model_without_windows():
+def test_a_model_without_windows_is_unchanged():
     result = PassManager([WindowFromPositions()]).run(openvino_model("llama")).records[0].result
     assert not result.changed
 
@@ -104,7 +104,7 @@ class TestRefuses:
         assert not noted.changed
         assert "cannot be taken from positions" in noted.notes[0]
 
-    def test_a_model_without_positions(self):
+    def test_a_model_without_positions_is_refused(self):
         model = openvino_after(exported("gpt_oss/onnx"), "to-openvino,fuse-attention")
         with pytest.raises(PreconditionError, match="GP361"):
             PassManager([WindowFromPositions()]).run(model)

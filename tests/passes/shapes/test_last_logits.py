@@ -41,7 +41,7 @@ def test_the_last_token_of_each_row(place):
     assert generates_reference_tokens(result, place.partition("/")[0])
 
 
-def test_it_runs_once():
+def test_a_second_run_changes_nothing():
     again = run_once(run_once(exported("llama/onnx"), "last-logits").model, "last-logits").records[-1].result
     assert again.reason == "the logits are those of one token"
 

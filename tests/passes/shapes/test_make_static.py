@@ -71,7 +71,7 @@ def test_no_dimension_is_open_in_an_ir() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["onnx", "openvino"])
-def test_it_notes_what_the_model_is_for(dialect: str) -> None:
+def test_the_phase_of_the_model_is_noted(dialect: str) -> None:
     phase = Phase.of(static(llama(dialect)))
     assert (phase.length, phase.past) == (LENGTH, PAST)
     assert [(cache.read, cache.kind, cache.role, cache.axes.sequence) for cache in phase.caches] == [
@@ -82,7 +82,7 @@ def test_it_notes_what_the_model_is_for(dialect: str) -> None:
     assert caught.value.id == "GP394"
 
 
-def test_a_damaged_note() -> None:
+def test_a_damaged_note_is_refused() -> None:
     model = static(onnx_model("llama"))
     model.write_note("phase", '{"length": 1}')
     with pytest.raises(GraphpassError, match="damaged") as caught:
@@ -120,7 +120,7 @@ def test_weights_stay_where_they_are() -> None:
         (lambda: openvino_model("llama", "ov-stateful"), "GP302", "stateless"),
     ],
 )
-def test_what_is_refused(model: object, error: str, words: str) -> None:
+def test_unsuitable_models_are_refused(model: object, error: str, words: str) -> None:
     assert callable(model)
     with pytest.raises(GraphpassError, match=words) as caught:
         static(model())
@@ -143,7 +143,7 @@ def test_a_state_that_takes_in_padding() -> None:
     ("options", "words"),
     [("length=0", "holds nothing"), ("past=0", "holds nothing"), ("past=99999999999999999999", "can count")],
 )
-def test_sizes_that_cannot_be(options: str, words: str) -> None:
+def test_impossible_sizes_are_refused(options: str, words: str) -> None:
     with pytest.raises(GraphpassError, match=words) as caught:
         PassManager(parse(f"make-static{{{options}}}")).run(onnx_model("llama"))
     assert caught.value.id == "GP266"

@@ -19,7 +19,7 @@ from graphpass.verify import compare
         pytest.param("qwen3_moe", 18, 74, 49, marks=pytest.mark.slow),
     ],
 )
-def test_they_compute_the_same(name, targets, sizes, shapes):
+def test_reshaped_models_compute_the_same(name, targets, sizes, shapes):
     result = run_once(exported(f"{name}/onnx"), "reshape-by-constants")
     assert result.records[-1].result.statistics == {"shapes made constant": targets, "sizes made constant": sizes}
     found = Counter(node.op_type for node in result.model.proto.graph.node)

@@ -105,7 +105,7 @@ def test_decodes_the_reference_tokens_behind_padding(name, identities):
 @pytest.mark.parametrize(
     ("name", "variant"), [(name, "onnx") for name in MODELS if name != "gptj"] + [("qwen3_next", "ov-stateless")]
 )
-def test_twice(name, variant):
+def test_a_second_run_changes_nothing(name, variant):
     """In gptj what was dropped hid that one more length is equal."""
     after, _ = simplified(before(name, variant))
     _, result = simplified(after)
@@ -126,7 +126,7 @@ def test_no_mask_waits_for_the_attention_that_reads_it():
     assert fused_attention(compiled(model.ov_model)) == 2
 
 
-def test_what_an_output_is_named_after_stays():
+def test_tensors_that_name_an_output_stay():
     x = ops.parameter([-1, 8], openvino.Type.f32)
     same = ops.convert(x, "f32")
     same.output(0).set_names({"named"})

@@ -36,12 +36,12 @@ def test_every_operator_has_a_line_and_nothing_beside_the_file_is_needed(tmp_pat
         ("zeros.bin", bytes(5), "5 bytes, sha256 8855508aade16ec573d21e6a485dfd0a7624085c1a14b5ecdd6485de0c6839a4"),
     ],
 )
-def test_other_files(tmp_path, name, content, listed):
+def test_files_of_other_kinds_are_listed(tmp_path, name, content, listed):
     (tmp_path / name).write_bytes(content)
     assert list_file(tmp_path / name) == listed
 
 
-def test_no_file(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ReadError, match="GP101"):
         list_file(tmp_path / "missing.xml")
 

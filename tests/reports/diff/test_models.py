@@ -30,7 +30,7 @@ def test_a_model_does_not_differ_from_itself(file):
 
 @pytest.mark.parametrize("variant", ["onnx-genai", "ov-stateful"])
 @pytest.mark.parametrize("weights", ["copy", "share"])
-def test_where_weights_lie_makes_no_difference(tmp_path, variant, weights):
+def test_the_place_of_weights_makes_no_difference(tmp_path, variant, weights):
     source = load(export("llama", variant))
     for file in source.path.parent.iterdir():
         if not file.is_dir():
@@ -110,7 +110,7 @@ def set_producer(proto):
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_is_changed_is_found(change, section, facet):
+def test_changes_are_found(change, section, facet):
     found = diff_models(load(export("llama", "onnx")), edited(change))
     assert not found.same
     assert getattr(found, section)
@@ -218,7 +218,7 @@ def test_from_onnx_to_openvino_names_and_weights_are_compared():
     assert all(set(change.before) == {"name", "past", "present"} for change in found.caches)
 
 
-def test_other_precision():
+def test_another_precision_changes_weights_and_options():
     found = diff_models(load(export("llama", "ov-stateful")), load(export("llama", "ov-stateful-int8")))
     assert found.weights.unchanged_percent == 0
     assert ("is", "u8 [320, 64]") in found.weights.changes[0].after.items()

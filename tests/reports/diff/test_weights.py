@@ -9,7 +9,7 @@ from graphpass.io import load
 from graphpass.reports.diff import diff_models
 
 
-def test_weights_are_read_only_where_nothing_else_tells(tmp_path, monkeypatch):
+def test_weights_are_read_only_if_sizes_and_files_agree(tmp_path, monkeypatch):
     """The same bytes of the same file, and weights of other sizes, need no reading."""
     asked = []
     monkeypatch.setattr(weights, "digests_of", lambda places: asked.extend(places) or {})

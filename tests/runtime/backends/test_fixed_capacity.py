@@ -96,13 +96,13 @@ def test_positions_that_were_rewound_are_written_over() -> None:
     ("name", "variant", "passes"),
     [("llama", "onnx", ""), ("gpt2", "onnx", "add-tree-mask,"), ("lfm2", "onnx-genai", "")],
 )
-def test_any_edits(name: str, variant: str, passes: str) -> None:
+def test_random_edits_equal_recomputation(name: str, variant: str, passes: str) -> None:
     tested = subject(name, variant, f"{passes}static-cache{{capacity={LONGEST + 8}}}")
     assert isinstance(tested.session.store, OnnxRuntimeInPlaceStore)
     run_edits(tested, 8)
 
 
-def test_what_attention_does_not_see_may_not_be_nan() -> None:
+def test_positions_that_attention_hides_are_not_nan() -> None:
     """Slots behind the positions are weighed with 0, which leaves nothing of a number but NaN of NaN."""
     session, fresh = in_place("llama"), in_place("llama")
     session.prefill([5, 6, 7, 8])
@@ -114,7 +114,7 @@ def test_what_attention_does_not_see_may_not_be_nan() -> None:
 
 
 @pytest.mark.slow
-def test_verification_through_edits() -> None:
+def test_edits_are_verified() -> None:
     model = fixed("llama", capacity=64)
     assert compare(onnx_model("llama"), model, edits=True).divergence is None
     assert compare(model, onnx_model("llama")).divergence is None
@@ -131,7 +131,7 @@ def test_another_batch_after_a_reset() -> None:
     assert static.batch == 2
 
 
-def test_wrong_use() -> None:
+def test_wrong_use_is_refused() -> None:
     session = in_place("llama")
     with pytest.raises(GraphpassError) as caught:
         _ = session.logits

@@ -12,7 +12,7 @@ from graphpass.runtime.backends.stateless import StatelessStore
 FUSE = "fuse-group-query-attention{context=512}"
 
 
-def test_it_computes_the_same_across_growth_in_batches():
+def test_batches_compute_the_same_across_growth():
     sessions = open_session(exported("llama/onnx")), open_session(run_once(exported("llama/onnx"), FUSE).model)
     assert sessions[1].store.grows
     ids = numpy.random.default_rng(0).integers(3, 300, (2, 60))

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.slow
         "mamba/ov-stateful",
     ],
 )
-def test_edits(form: str) -> None:
+def test_random_edits_equal_recomputation(form: str) -> None:
     run_inside("-m", "edits.gpu_sessions", "edits", form)
 
 
-def test_edits_of_caches_in_eight_bits() -> None:
+def test_random_edits_of_caches_in_eight_bits() -> None:
     run_inside("-m", "edits.gpu_sessions", "int8")

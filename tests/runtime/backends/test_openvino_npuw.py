@@ -56,7 +56,7 @@ def test_positions_that_are_fed_again() -> None:
         ),
     ],
 )
-def test_edits(name: str, variant: str) -> None:
+def test_random_edits_equal_recomputation(name: str, variant: str) -> None:
     run_edits(on_device(name, variant, "NPU"), 12)
 
 
@@ -80,7 +80,7 @@ def test_drafts_are_checked(at_once: str) -> None:
         (lambda session: session.prefill([3] * 128), "GP267", "of 127 positions"),
     ],
 )
-def test_what_npuw_cannot_do(act: Callable[[DecodeSession], object], id: str, words: str) -> None:  # noqa: A002
+def test_calls_that_npuw_lacks_are_refused(act: Callable[[DecodeSession], object], id: str, words: str) -> None:  # noqa: A002
     session = llama()
     session.prefill(PROMPT)
     with pytest.raises(GraphpassError, match=words) as caught:
@@ -99,7 +99,7 @@ def test_a_moved_slot_is_no_history() -> None:
     np.testing.assert_allclose(session.step([7])[0, -1], expected([*PROMPT[:3], 7]), atol=TOLERANCE)
 
 
-def test_without_an_npu() -> None:
+def test_a_missing_npu_is_reported() -> None:
     with pytest.raises(UnsupportedError, match="no NPU here") as caught:
         open_session(openvino_model("llama"), device="NPU")
     assert caught.value.id == "GP321"

@@ -38,6 +38,6 @@ ImportError: no module x
         ("touch $1; exit 3", ""),
     ],
 )
-def test_how_it_ended(script, ended, tmp_path):
+def test_the_end_of_the_process_is_reported(script, ended, tmp_path):
     answer = tmp_path / "answer"
     assert run_apart(["/bin/sh", "-c", script, "sh", str(answer)], answer, 1) == ended

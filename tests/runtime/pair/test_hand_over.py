@@ -45,7 +45,7 @@ SHORT_ROWS = st.sampled_from([0, 1 << 20])
 
 @settings(max_examples=300)
 @given(moves(), DTYPES, SHORT_ROWS)
-def test_it_is_a_copy_through_a_temporary(move: Move, dtype: type[np.generic], short: int) -> None:
+def test_handing_over_equals_a_copy_through_a_temporary(move: Move, dtype: type[np.generic], short: int) -> None:
     check_move(move, dtype, short)
 
 
@@ -111,7 +111,7 @@ def test_elements_of_less_than_a_byte(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["u4", "i4", "nf4", "u1", "f4e2m1"])
-def test_packed_elements_in_bytes(name: str) -> None:
+def test_elements_smaller_than_a_byte_are_refused(name: str) -> None:
     with pytest.raises(GraphpassError, match=f"type {name} cannot") as caught:
         hand_over(np.zeros(64, np.uint8), Placement((2, 4)), Placement((2, 8)), (2, 4), name)
     assert caught.value.id == "GP390"
@@ -131,7 +131,7 @@ _BUFFER = np.zeros(16, np.float32)
         (lambda: hand_over(_BUFFER[::2], Placement((2, 4)), Placement((2, 4)), (2, 4)), "contiguous"),
     ],
 )
-def test_what_does_not_fit(act: Callable[[], object], words: str) -> None:
+def test_caches_that_do_not_fit_are_refused(act: Callable[[], object], words: str) -> None:
     with pytest.raises(GraphpassError, match=words) as caught:
         act()
     assert caught.value.id == "GP265"

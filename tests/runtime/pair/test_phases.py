@@ -62,7 +62,7 @@ def _follow(model: Model, pair: DecodeSession) -> None:
 
 
 @pytest.mark.parametrize("name", ONNX)
-def test_onnx_in_onnx_runtime(name: str) -> None:
+def test_a_pair_in_onnx_runtime_follows_its_model(name: str) -> None:
     model = onnx_model(name)
     _follow(model, pair_of(model, ""))
 
@@ -74,13 +74,13 @@ def test_models_of_the_onnxruntime_genai_builder(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONVERTED)
-def test_onnx_converted_to_openvino(name: str) -> None:
+def test_a_pair_converted_to_openvino_follows_its_model(name: str) -> None:
     model = onnx_model(name)
     _follow(model, pair_of(model, f"to-openvino,{_OPENVINO}"))
 
 
 @pytest.mark.parametrize("name", STATELESS)
-def test_ir_in_openvino(name: str) -> None:
+def test_a_pair_of_ir_follows_its_model(name: str) -> None:
     model = openvino_model(name, "ov-stateless")
     _follow(model, pair_of(model, _OPENVINO))
 

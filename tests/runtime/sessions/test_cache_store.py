@@ -30,7 +30,7 @@ def test_caches_that_grow_or_keep_a_window_are_edited() -> None:
         replace(INVENTORY, caches=(replace(KEY, axes=Axes(0, 1, None, 3)),)),
     ],
 )
-def test_others_are_refused(inventory: Inventory) -> None:
+def test_other_caches_are_refused(inventory: Inventory) -> None:
     with pytest.raises(UnsupportedError, match="cannot edit cache k") as caught:
         check_editable(inventory)
     assert caught.value.id == "GP370"

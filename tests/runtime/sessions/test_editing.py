@@ -121,7 +121,7 @@ def test_rows_go_on_as_others_did(name: str, variant: str) -> None:
 
 
 @editable(2)
-def test_a_snapshot_is_as_it_was_however_often_it_is_restored(name: str, variant: str) -> None:
+def test_a_snapshot_is_restored_any_number_of_times(name: str, variant: str) -> None:
     session = opened(name, variant)
     session.prefill(PROMPT)
     session.step([[7, 8]])
@@ -219,7 +219,7 @@ def test_where_the_session_owns_the_memory_only_named_slots_move(name: str, vari
     assert session.stats.compactions == 0
 
 
-def test_more_and_fewer_rows() -> None:
+def test_rows_are_added_and_removed() -> None:
     session = opened()
     session.prefill([PROMPT])
     session.select([0, 0, 0])
@@ -318,7 +318,9 @@ def taken() -> object:
         (lambda session: session.step([[1, 2]], parents=[-1, -1]), "GP371", "one state, not one a branch"),
     ],
 )
-def test_what_linear_caches_cannot_do(edit: Callable[[DecodeSession], object], error_id: str, words: str) -> None:
+def test_edits_that_linear_caches_lack_are_refused(
+    edit: Callable[[DecodeSession], object], error_id: str, words: str
+) -> None:
     session = opened("lfm2")
     session.prefill(PROMPT)
     with pytest.raises(UnsupportedError, match=words) as caught:

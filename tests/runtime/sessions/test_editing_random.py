@@ -34,13 +34,13 @@ SEQUENCES = pytest.mark.parametrize("sequences", [3, pytest.param(12, marks=pyte
 
 @SEQUENCES
 @pytest.mark.parametrize(("name", "variant"), QUICK)
-def test_edits(name: str, variant: str, sequences: int) -> None:
+def test_random_edits_equal_recomputation(name: str, variant: str, sequences: int) -> None:
     run_edits(subject(name, variant), sequences)
 
 
 @SEQUENCES
 @pytest.mark.parametrize("passes", ["expose-position-ids", "mask-padding,expose-position-ids"])
-def test_edits_of_a_hybrid_that_is_told_positions(passes: str, sequences: int) -> None:
+def test_random_edits_of_a_hybrid_with_position_ids(passes: str, sequences: int) -> None:
     run_edits(subject("lfm2", "ov-stateful", passes), sequences)
 
 
@@ -49,7 +49,7 @@ def test_edits_of_a_hybrid_that_is_told_positions(passes: str, sequences: int) -
     ("name", "variant"),
     [("llama", "ov-stateful"), ("gemma3_text", "ov-stateful"), ("qwen3", "ov-stateless"), ("gpt2", "onnx")],
 )
-def test_edits_with_trees_of_drafts(name: str, variant: str, sequences: int) -> None:
+def test_random_edits_with_trees_of_drafts(name: str, variant: str, sequences: int) -> None:
     run_edits(subject(name, variant, trees(variant)), sequences)
 
 
@@ -72,7 +72,7 @@ def test_random_edits_of_every_form_with_trees(name: str, variant: str, capsys: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["granitemoehybrid", "lfm2", "qwen3_next"])
-def test_random_edits_of_hybrids_that_are_told_positions(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_edits_of_hybrids_with_position_ids(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     run_many(f"{name} told positions", subject(name, "ov-stateful", "expose-position-ids"), capsys)
 
 

@@ -82,7 +82,7 @@ def test_a_mask_of_the_new_tokens_beside_a_cache_that_grows() -> None:
     assert InputPlan([IDS, mask], KV).takes_mask
 
 
-def test_convolution_windows_are_told_their_slots() -> None:
+def test_convolution_windows_get_their_slots() -> None:
     plan = InputPlan([IDS, Port("cache_position", (None,), "i64")], CONV, StepTokens(one_by_one=True))
     prefill = StepInputs(STEP.input_ids, np.ones((2, 2), np.int64), STEP.position_ids, past=0)
     np.testing.assert_array_equal(plan.feeds(prefill)["cache_position"], [0, 1, 2, 3])

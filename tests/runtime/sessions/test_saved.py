@@ -196,7 +196,7 @@ def test_flipped_bits_are_refused(saved: Path, tmp_path: Path) -> None:
     session.load(saved)
 
 
-def test_nothing_to_save(tmp_path: Path) -> None:
+def test_an_empty_session_is_not_saved(tmp_path: Path) -> None:
     session = open_session(exported("llama/ov-stateful"))
     with pytest.raises(UsageError, match="nothing to save") as caught:
         session.save(tmp_path / "prefix.safetensors")

@@ -40,7 +40,7 @@ def llama(variant: str = "onnx") -> DecodeSession:
         (lambda: open_session(onnx_model("llama"), properties={"PERFORMANCE_HINT": "LATENCY"}), "GP240"),
     ],
 )
-def test_wrong_use(act: Callable[[], object], id: str) -> None:  # noqa: A002 - as in GraphpassError
+def test_wrong_use_is_refused(act: Callable[[], object], id: str) -> None:  # noqa: A002 - as in GraphpassError
     with pytest.raises(UsageError) as caught:
         act()
     assert caught.value.id == id
@@ -57,7 +57,7 @@ def test_another_batch_needs_a_reset(variant: str) -> None:
     assert session.prefill([[1, 2], [3, 4]]).shape == (2, 2, 320)
 
 
-def test_a_runtime_failure_is_told_in_one_line() -> None:
+def test_a_runtime_failure_is_reported_in_one_line() -> None:
     with pytest.raises(UnsupportedError) as caught:
         llama().prefill([1, 10**6])
     assert caught.value.id == "GP322"
@@ -87,7 +87,7 @@ def test_a_model_that_the_runtime_refuses() -> None:
     assert "Nonsense" in caught.value.message
 
 
-def test_properties_of_a_device() -> None:
+def test_properties_reach_the_device() -> None:
     model, ids = openvino_model("llama"), reference("llama")["prompt_ids"]
     plain, rounded = open_session(model), open_session(model, properties={"KV_CACHE_PRECISION": "u8"})
     for session in (plain, rounded):
@@ -167,7 +167,7 @@ def test_a_fixed_length_is_fed_in_pieces() -> None:
     assert caught.value.id == "GP323"
 
 
-def test_outputs_without_logits() -> None:
+def test_a_model_without_logits_runs() -> None:
     model = logits_forms.rename_logits(logits_forms.add_output(onnx_model("llama"), "copy", "logits"), "scores")
     session = open_session(model)
     assert set(session.forward([[1, 2]])) == {"scores", "copy"}
@@ -192,7 +192,7 @@ def test_importing_loads_no_runtime() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_cache_whose_heads_are_of_a_size_that_only_the_weights_tell() -> None:
+def test_head_sizes_known_from_weights_alone_are_fed() -> None:
     expected = reference("llama")
     session = open_session(load(export("llama", "onnx-genai")))
     logits = session.prefill(expected["prompt_ids"])

@@ -13,7 +13,7 @@ from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, 
 TREE = np.array([-1, 0, 0, 1, -1])
 
 
-def test_depths_and_ancestors() -> None:
+def test_depths_and_ancestors_are_computed() -> None:
     assert depths(TREE).tolist() == [0, 1, 1, 2, 0]
     seen = tree_mask(TREE)[0] == 0
     assert [np.flatnonzero(row).tolist() for row in seen] == [[0], [0, 1], [0, 2], [0, 1, 3], [4]]

@@ -157,7 +157,7 @@ def test_without_guesses_every_token_costs_a_step() -> None:
     assert done.tokens == greedy("llama", "ov-stateful")[:6]
 
 
-def test_right_guesses_spare_steps() -> None:
+def test_accepted_drafts_spare_steps() -> None:
     wanted = greedy("llama", "ov-stateful")
     prompt = reference("llama")["prompt_ids"]
     draft = Recited([[wanted[1:4]], [(*wanted[5:6], 319)], [wanted[7:]]])
@@ -177,12 +177,12 @@ def test_generation_ends_behind_a_stop_token() -> None:
     assert int(target.step([wanted[end]])[0, -1].argmax()) == wanted[end + 1]
 
 
-def test_one_token() -> None:
+def test_one_token_needs_no_step() -> None:
     done = speculate(session("gpt2", "onnx", "target"), [3, 1, 4], PromptLookup(), count=1)
     assert (len(done.tokens), done.target_steps) == (1, 0)
 
 
-def test_impossible_requests() -> None:
+def test_impossible_requests_are_refused() -> None:
     target = session("llama", "ov-stateful", "target")
     with pytest.raises(UsageError) as caught:
         speculate(target, [1, 2], PromptLookup(), count=0)
@@ -202,7 +202,7 @@ def test_impossible_requests() -> None:
         lambda: DraftModel(session("llama", "ov-stateful", "draft"), width=0),
     ],
 )
-def test_drafting_nothing(make: Callable[[], Drafter]) -> None:
+def test_drafts_of_no_tokens_are_refused(make: Callable[[], Drafter]) -> None:
     with pytest.raises(UsageError) as caught:
         make()
     assert caught.value.id == "GP263"
@@ -222,7 +222,7 @@ class TestPromptLookup:
 
 
 class TestDraftTree:
-    def test_what_begins_alike_stands_once(self) -> None:
+    def test_common_prefixes_of_drafts_are_merged(self) -> None:
         tree = DraftTree.of(9, [(1, 2, 3), (1, 4), (5,), (1, 2)], depth=2)
         assert tree == DraftTree(tokens=(9, 1, 2, 4, 5), parents=(-1, 0, 1, 1, 0))
         assert not tree.is_chain

@@ -198,7 +198,7 @@ class TestHiddenStateDraft:
         assert calls == [([6], [21.0])]
 
     @pytest.mark.parametrize("wrong", [{"length": 0}, {"width": 0}, {"context": 0}])
-    def test_drafting_nothing(self, wrong: dict[str, int]) -> None:
+    def test_drafts_of_no_tokens_are_refused(self, wrong: dict[str, int]) -> None:
         with pytest.raises(UsageError) as caught:
             HiddenStateDraft(random_head(64), **wrong)
         assert caught.value.id == "GP263"

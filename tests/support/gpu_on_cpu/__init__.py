@@ -87,11 +87,11 @@ def environment() -> Path:
 
 def run_inside(*arguments: str) -> str:
     """Run this Python in the environment, with real numbers, and return what it wrote; a failure fails the test."""
-    given = {"FAKEGPU_MODE": "lazy", "FAKEGPU_OPTS": "-cl-opt-disable", "PYTHONPATH": str(Path(__file__).parents[2])}
+    environ = {"FAKEGPU_MODE": "lazy", "FAKEGPU_OPTS": "-cl-opt-disable", "PYTHONPATH": str(Path(__file__).parents[2])}
     script = '. "$0/env.sh" && exec "$@"'
     command = ["/bin/sh", "-c", script, str(environment()), sys.executable, *arguments]
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env=os.environ | given, preexec_fn=_stay_on_one_core
+        command, check=False, capture_output=True, text=True, env=os.environ | environ, preexec_fn=_stay_on_one_core
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -134,4 +134,4 @@ def replay(
         code = _WORKER % (file.name, len(recorder.feeds), output)
         done = run_worker(code, model, "replayed on the GPU plugin", environment())
     assert done.refused is None, done.refused
-    return [numpy.array(found) for found in done.answer["outputs"]]
+    return [numpy.array(output_array) for output_array in done.answer["outputs"]]

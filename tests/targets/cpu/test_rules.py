@@ -34,7 +34,7 @@ def failing(model):
 
 
 @pytest.mark.parametrize("mutate", BROKEN)
-def test_it_is_not_fused(mutate):
+def test_other_forms_are_not_fused(mutate):
     found = failing(mutate(openvino_model("llama")))
     assert {finding.verdict for finding in found} == {"not fused"}
     assert all(BROKEN[mutate] in finding.reason and finding.node and finding.source for finding in found)

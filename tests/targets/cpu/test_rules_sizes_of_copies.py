@@ -54,7 +54,7 @@ def shape(sizes: openvino.Node, reshape: openvino.Node) -> openvino.Output:
         (size_of_cache_told, "fused"),
     ],
 )
-def test_the_cpu_plugin(change, verdict):
+def test_predictions_hold_on_the_cpu_plugin(change, verdict):
     model = openvino_model("llama").clone()
     copies = next(op for op in model.ov_model.get_ordered_ops() if is_copying(op))
     (reader,) = (use for use in copies.output(0).get_target_inputs() if use.get_node().get_type_name() == "Reshape")

@@ -35,7 +35,7 @@ def edited(variant, text):
 
 
 @pytest.mark.parametrize(("variant", "text", "is_refused"), CASES)
-def test_what_is_predicted(variant, text, is_refused):
+def test_refusals_are_predicted(variant, text, is_refused):
     report = check_model(edited(variant, text), "gpu", confirm=False)
     assert refused(report) == (PRODUCTS if is_refused else set())
 
@@ -55,7 +55,7 @@ def test_products_of_what_is_not_scaled_are_taken():
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize(("variant", "text", "is_refused"), CASES)
-def test_the_plugin_does_so(variant, text, is_refused):
+def test_predictions_hold_on_the_plugin(variant, text, is_refused):
     report = check_model(edited(variant, text), "gpu")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions
     assert bool(refused(report)) is is_refused

@@ -45,7 +45,7 @@ def assert_same(model, decoder, expected, monkeypatch):
     ("name", "variant"),
     [("llama", "onnx"), ("qwen3", "onnx-genai"), ("lfm2", "onnx-genai"), ("qwen3_next", "ov-stateful")],
 )
-def test_beams(name, variant, monkeypatch):
+def test_beams_compute_as_on_the_cpu(name, variant, monkeypatch):
     """Two sequences: a prompt, beams that swap, copy and stay, and three tokens at once."""
     model = made(name, "gpu", variant)
     decoder, expected = recording(model), []
@@ -65,7 +65,7 @@ def test_beams(name, variant, monkeypatch):
 
 @pytest.mark.parametrize("target", ["gpu{cache=reorder,trim=slice}", "gpu{cache=reorder,trim=begin-one}"])
 @pytest.mark.parametrize("name", NAMES)
-def test_slots(name, target, monkeypatch):
+def test_moved_slots_compute_as_on_the_cpu(name, target, monkeypatch):
     """A prompt, single tokens and three at once; nothing moved, or some slots, or what was drafted cut off."""
     decoder, expected = recording(made(name, "gpu{cache=reorder,trim=slice}")), []
     prompt = reference(name)["prompt_ids"]

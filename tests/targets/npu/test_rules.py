@@ -34,7 +34,7 @@ def failing(model):
 @pytest.mark.parametrize(
     "mutate", [state_mutants.without_gather, state_mutants.with_slice, state_mutants.with_convert, reordered]
 )
-def test_it_is_refused(mutate):
+def test_other_forms_are_refused(mutate):
     assert "refused" in {finding.verdict for finding in failing(mutate(openvino_model("llama")))}
 
 
@@ -88,7 +88,7 @@ def test_values_that_are_split_from_others_stay_as_they_are():
         pytest.param(state_mutants.with_places_moved, set(), marks=pytest.mark.slow),
     ],
 )
-def test_windows_over_known_places_are_mended(mutate, verdicts):
+def test_windows_over_known_places_are_fixed(mutate, verdicts):
     """The second is the form of another matcher, sliding_window_mask.cpp."""
     model = mutate(openvino_model("gemma3_text"))
     found = failing(model)

@@ -101,7 +101,7 @@ def test_decomposed_attention_gives_no_nan_in_f16():
 
 
 @pytest.mark.parametrize(("name", "variant"), [("lfm2", "ov-stateful"), ("qwen3_next", "ov-stateful")])
-def test_prompts_in_chunks(name, variant):
+def test_prompts_in_chunks_compute_the_same(name, variant):
     """The last chunk is padded on the left, between the state and the tokens that continue it."""
     model = converted(name, variant)
     prompt = [int(token) for token in numpy.random.default_rng(0).integers(3, 300, 21)]
@@ -110,7 +110,7 @@ def test_prompts_in_chunks(name, variant):
 
 
 @pytest.mark.parametrize(("mask", "is_right"), [([1] * 6 + [0, 0, 1], True), ([1] * 7, False)])
-def test_going_back_by_positions(mask, is_right):
+def test_dropped_positions_are_hidden_by_the_mask(mask, is_right):
     """Two of eight positions are dropped. Those beyond the end of a shorter mask would still be seen."""
     model = converted("llama", "ov-stateful")
     prompt, kept, dropped, token = [5, 9, 17, 33, 21], 7, [8, 11], 12

@@ -176,7 +176,7 @@ def test_options_generate_the_same(option, tmp_path, capfd):
     assert generated(folder, list(wanted["prompt_ids"]), 12, 0)[0] == list(wanted["greedy_ids"])
 
 
-def test_the_configuration_tells_what_the_graph_does_not(tmp_path, capfd):
+def test_the_configuration_adds_facts_to_the_graph(tmp_path, capfd):
     config = json.loads((folder_of("llama", "ort-genai", tmp_path, capfd) / "genai_config.json").read_text())
     assert config["model"]["type"] == "decoder"
     assert (config["model"]["context_length"], config["model"]["vocab_size"]) == (512, 320)

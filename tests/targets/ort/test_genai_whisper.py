@@ -78,7 +78,7 @@ def test_it_generates_as_the_builder_s_export_does(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["merged", "builder", "own"])
-def test_other_forms_of_the_export(form, folder, tmp_path, capfd):
+def test_other_forms_of_the_export_generate_the_same(form, folder, tmp_path, capfd):
     sources = {"merged": lambda: merged("whisper", tmp_path / "in"), "own": lambda: folder}
     source = sources.get(form, lambda: export("whisper", "onnx-genai"))()
     done = in_process(

@@ -48,7 +48,7 @@ def test_a_mask_that_is_no_attribute_stays_in_the_graph():
         ("ort{device=cuda,padding=any}", "run fuse-group-query-attention{padding=right,lacks=[padding,mask]}"),
     ],
 )
-def test_what_cuda_does_not_take_is_told(target, reason):
+def test_attention_that_cuda_lacks_is_reported(target, reason):
     found = findings(converted(exported("llama/onnx"), target).model)
     assert len(found) == 2
     assert all(reason in str(told) for _, told in found)

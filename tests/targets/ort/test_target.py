@@ -35,7 +35,7 @@ QUICK = {("llama", "onnx"), ("lfm2", "onnx-genai"), ("mamba", "onnx-raw"), ("gem
 @pytest.mark.parametrize(
     ("name", "variant"), [pytest.param(*one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in EXPORTS]
 )
-def test_the_same_tokens(name, variant, cache):
+def test_generates_the_reference_tokens(name, variant, cache):
     model = load(export(name, variant))
     made = PassManager(ORT(cache=cache).pipeline(model)).run(model).model
     ORT().require_contract(made)
@@ -64,7 +64,7 @@ def test_decoders_of_encoders_keep_their_cross_caches(path):
 
 
 @pytest.mark.slow
-def test_a_hybrid():
+def test_layers_of_a_hybrid_are_fused():
     model = load(hybrids() / "qwen3_next_dense" / "onnx-raw")
     made = PassManager(ORT(cache="reorder").pipeline(model)).run(model).model
     found = Counter(node.op for node in made.graph.nodes)
@@ -74,7 +74,7 @@ def test_a_hybrid():
     assert compare(model, made, steps=4).passed
 
 
-def test_convert(capfd, tmp_path):
+def test_convert_prints_the_pipeline(capfd, tmp_path):
     done = in_process(
         capfd, "convert", export("qwen3", "onnx"), "-o", tmp_path / "made", "--target", "ort{cache=reorder}"
     )
@@ -89,7 +89,7 @@ def test_convert(capfd, tmp_path):
     assert (tmp_path / "made" / "config.json").is_file()
 
 
-def test_convert_without_changes(capfd, tmp_path):
+def test_a_model_of_the_builder_is_unchanged(capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx-genai"), "-o", tmp_path / "made", "--target", "ort")
     assert (done.code, done.err) == (0, "")
     assert load(tmp_path / "made").digest() == load(export("llama", "onnx-genai")).digest()

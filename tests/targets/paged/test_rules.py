@@ -33,7 +33,7 @@ def reordered(model):
         reordered,
     ],
 )
-def test_it_is_refused(mutate):
+def test_other_forms_are_refused(mutate):
     assert "refused" in {finding.verdict for finding in failing(mutate(openvino_model("llama")))}
 
 

@@ -29,7 +29,7 @@ STATES = frozenset({"conv", "recurrent"})
         ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "mlp", "full_attention"]}, {}, "ssm"),
     ],
 )
-def test_caches_of_a_type(config, layers, recurrent):
+def test_caches_of_a_config_are_counted(config, layers, recurrent):
     assert configured_caches(config) == Caches(layers, recurrent)
 
 

@@ -27,7 +27,7 @@ def ports(model):
     return [port.name for port in (*model.inputs, *model.outputs) if port.name.startswith(("past", "present"))]
 
 
-def test_the_folder(tmp_path, capfd):
+def test_the_folder_holds_what_transformers_js_reads(tmp_path, capfd):
     source = tmp_path / "source"
     shutil.copytree(export("llama", "onnx"), source)
     (source / "genai_config.json").write_text("{}")

@@ -52,7 +52,7 @@ def generated(found, folder: Path, device: str, told: dict, *, in_browser: bool)
 
 
 @pytest.mark.parametrize("name", [*IN_BROWSER, *IN_NODE])
-def test_node(name, tmp_path, capfd, monkeypatch):
+def test_node_generates_the_reference_tokens(name, tmp_path, capfd, monkeypatch):
     found = javascript(monkeypatch)
     source, told = source_of(name)
     folder = folder_of(source, "web", tmp_path, capfd)
@@ -71,7 +71,7 @@ def test_without_an_adapter_the_cpu_of_node_is_the_trial(capfd, tmp_path, monkey
 
 @pytest.mark.parametrize("device", ["webgpu", "wasm"])
 @pytest.mark.parametrize("name", IN_BROWSER)
-def test_chromium(name, device, tmp_path, capfd, monkeypatch):
+def test_chromium_generates_the_reference_tokens(name, device, tmp_path, capfd, monkeypatch):
     found = javascript(monkeypatch, browser=True)
     source, told = source_of(name)
     folder = folder_of(source, f"web{{device={device}}}", tmp_path, capfd)
@@ -87,7 +87,7 @@ def test_chromium(name, device, tmp_path, capfd, monkeypatch):
         ("lfm2", "q4f16", "wasm", True),
     ],
 )
-def test_weights_in_four_bits(name, dtype, device, in_browser, tmp_path, capfd, monkeypatch):
+def test_weights_in_four_bits_generate_the_same(name, dtype, device, in_browser, tmp_path, capfd, monkeypatch):
     """Tokens of a session on the CPU, which verification compares with the source."""
     found = javascript(monkeypatch, browser=in_browser)
     source, told = source_of(name)

@@ -29,7 +29,7 @@ def llama():
         ("values of rows from the third on halved", "the number of a row"),
     ],
 )
-def test_they_are_named(llama, kind, subject):
+def test_added_conditions_are_named(llama, kind, subject):
     reference, result = llama
     fault = next(fault for fault in faults(result) if fault.kind == kind)
     found = compare_structures(reference, fault.put_into(result))
@@ -52,7 +52,7 @@ def with_rare_batch(model: Model) -> Model:
     return changed
 
 
-def test_they_are_differences_unless_allowed(llama, tmp_path, capfd):
+def test_added_conditions_are_differences_unless_allowed(llama, tmp_path, capfd):
     reference, result = llama
     changed = with_rare_batch(result)
     found = compare_within(reference, changed, steps=1)

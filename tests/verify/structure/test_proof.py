@@ -81,7 +81,7 @@ def test_rewritten_tables_masks_and_states_are_equal(place, target):
 
 
 @pytest.mark.parametrize("names", [("query", "key"), ("key", "query"), ("x3", "x2")])
-def test_what_was_made_before_changes_no_proof(names):
+def test_earlier_expressions_change_no_proof(names):
     made = [ex.index(name, ex.length("length", 1)) for name in names]
     reference = exported("t5/onnx/encoder_model.onnx")
     found = compare_structures(reference, converted(reference).model)
