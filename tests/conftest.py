@@ -69,8 +69,14 @@ def _nobody_edits_what_all_share():
 
 
 @pytest.fixture
-def digest_memory(tmp_path_factory, monkeypatch):
-    """The folder where digests are remembered while a test runs."""
+def cache_folder(tmp_path_factory, monkeypatch):
+    """The folder where programs keep caches while a test runs."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "graphpass" / "digests"
+    return folder
+
+
+@pytest.fixture
+def digest_memory(cache_folder):
+    """The folder where digests are remembered while a test runs."""
+    return cache_folder / "graphpass" / "digests"

@@ -13,10 +13,7 @@ from support.models import export, reference
 from graphpass.engine.manager import PassManager
 from graphpass.io import find_model
 
-
-@pytest.fixture(autouse=True)
-def _cache_folder(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("cache_folder")
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What the cache inventory takes, by depth, in time and memory: `python tests/benchmarks/inventory.py`.
 
-Layers are those of a real export (llama, about 230 nodes a layer); weights are external and absent. The goals are under
+Layers are those of a real export (llama, about 230 nodes a layer); weights are holes in a file. The goals are under
 2 s for 80 layers, and linear growth: what a node takes stays level. Then the same with a Loop in each layer.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -16,8 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support import loop_forms
-from support.deep_models import deepened
-from support.models import export
+from support.scale import scaled
 
 import graphpass
 from graphpass.dialects.onnx.model import OnnxModel
@@ -27,8 +27,8 @@ REPEATS = 3
 
 
 def main() -> None:
-    source = graphpass.load(export("llama", "onnx"))
-    measure(lambda layers: deepened(source, layers, weights="absent.data"))
+    with tempfile.TemporaryDirectory() as folder:
+        measure(lambda layers: graphpass.load(scaled("llama", "tiny", Path(folder), layers)))
     print("a state in a Loop over the tokens in each layer:")
     measure(loop_forms.deep)
 

@@ -1,18 +1,9 @@
-import functools
 import json
-from importlib import resources
 
-import jsonschema
 import pytest
 from support.commands import in_process
 from support.models import export
-
-
-@functools.cache
-def validator():
-    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/check.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
+from support.report_schemas import assert_valid_report, schema_validator
 
 
 def checked(capfd, model, variant, target, *options):
@@ -58,15 +49,15 @@ def test_an_unknown_target_is_a_usage_error(capfd):
 def test_json_is_as_the_schema_says(capfd, model, variant, target, options):
     done = checked(capfd, model, variant, target, "--format", "json", *options)
     told = json.loads(done.out)
-    validator().validate(told)
+    assert_valid_report(told, "check")
     assert told["holds"] == (done.code == 0)
 
 
 @pytest.mark.parametrize("change", [{"target": "gpu{cache"}, {"findings": [{}]}, {"extra": 1}])
 def test_the_schema_refuses_what_is_not_so(capfd, change):
     told = json.loads(checked(capfd, "llama", "ov-stateful", "cpu", "--format", "json", "--no-confirm").out)
-    assert validator().is_valid(told)
-    assert not validator().is_valid(told | change)
+    assert schema_validator("check").is_valid(told)
+    assert not schema_validator("check").is_valid(told | change)
 
 
 @pytest.mark.parametrize("missing", ["env.sh", "venv/bin/python"])

@@ -232,11 +232,6 @@ def test_targets_without_encoders_are_refused(capfd, tmp_path, arguments, reason
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def _cache_folder(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-
-
 def _convert_if_changed(capfd, source, out, *options):
     return in_process(capfd, "convert", source, "-o", out, "--target", "cpu", "--no-verify", "--if-changed", *options)
 
@@ -248,7 +243,7 @@ def _edit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.usefixtures("_cache_folder")
+@pytest.mark.usefixtures("cache_folder")
 @pytest.mark.parametrize("changed", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_same_work_is_skipped_and_other_work_is_done(capfd, tmp_path, changed):
     reasons = {
@@ -275,7 +270,7 @@ def test_the_same_work_is_skipped_and_other_work_is_done(capfd, tmp_path, change
         assert (done.code, done.err) == (0, f"not up to date: {reasons[file]}\n")
 
 
-@pytest.mark.usefixtures("_cache_folder")
+@pytest.mark.usefixtures("cache_folder")
 def test_the_manifest_of_another_result_does_not_stay(capfd, tmp_path):
     out = tmp_path / "out"
     assert _convert_if_changed(capfd, export("llama", "ov-stateless"), out).code == 0
@@ -292,7 +287,7 @@ def test_the_manifest_of_another_result_does_not_stay(capfd, tmp_path):
     assert (done.code, done.err.startswith("not up to date: ")) == (0, True)
 
 
-@pytest.mark.usefixtures("_cache_folder")
+@pytest.mark.usefixtures("cache_folder")
 def test_one_file_of_both_decoders_is_read_once(capfd, tmp_path):
     source, out = merged("t5", tmp_path / "in"), tmp_path / "out"
     assert _convert_if_changed(capfd, source, out).code == 0

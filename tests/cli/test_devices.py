@@ -1,11 +1,10 @@
 """`graphpass devices`: runtimes, adapters and what is missing."""
 
 import json
-from importlib import resources
 from importlib.metadata import version
 
-import jsonschema
 from support.commands import in_process
+from support.report_schemas import assert_valid_report
 
 from graphpass.reports.devices import devices_text
 from graphpass.runtime.devices import Adapter, Runtime, find
@@ -13,8 +12,7 @@ from graphpass.runtime.devices import Adapter, Runtime, find
 
 def test_installed_runtimes_are_listed(capfd):
     told = json.loads(in_process(capfd, "devices", "--format", "json").out)
-    schema = resources.files("graphpass.reports").joinpath("schemas/devices.json").read_text()
-    jsonschema.validate(told, json.loads(schema))
+    assert_valid_report(told, "devices")
     found = {one["name"]: one for one in told["runtimes"]}
     assert found["ONNX Runtime"]["version"] == version("onnxruntime")
     names = [one["name"] for one in found["ONNX Runtime"]["adapters"]]

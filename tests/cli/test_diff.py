@@ -1,25 +1,13 @@
-import functools
 import json
 import re
 import shutil
-from importlib import resources
 
-import jsonschema
 import pytest
 from support.commands import in_process, in_subprocess
 from support.models import export
+from support.report_schemas import assert_valid_report
 
-
-@pytest.fixture(autouse=True)
-def _cache_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@functools.cache
-def validator():
-    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/diff.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
+pytestmark = pytest.mark.usefixtures("cache_folder")
 
 
 PAIRS = [
@@ -34,7 +22,7 @@ PAIRS = [
 def test_json_is_as_the_schema_says(capfd, before, after):
     done = in_process(capfd, "diff", export(*before), export(*after), "--format", "json")
     told = json.loads(done.out)
-    validator().validate(told)
+    assert_valid_report(told, "diff")
     assert done.code == (0 if told["same"] else 1) == (0 if before == after else 1)
 
 

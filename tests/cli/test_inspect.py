@@ -1,17 +1,15 @@
-import functools
 import io
 import json
 import os
 import subprocess
 import sys
-from importlib import resources
 
-import jsonschema
 import pytest
 from support.commands import in_process
 from support.loaded import exported
 from support.models import export
 from support.quick_cases import model_files, quick_files
+from support.report_schemas import assert_valid_report, schema_validator
 
 import graphpass
 
@@ -182,25 +180,18 @@ def test_all_prints_the_evidence(capfd):
     assert len(long.splitlines()) > len(short.splitlines()) + 8
 
 
-@functools.cache
-def validator():
-    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/inspect.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
-
-
 @pytest.mark.parametrize("path", quick_files(model_files()))
 def test_json_is_as_the_schema_says(path):
     model = exported(path)
     printed = json.loads(json.dumps(graphpass.inspect(model).to_json()))
-    validator().validate(printed)
+    assert_valid_report(printed, "inspect")
 
 
 @pytest.mark.parametrize("change", [{"kind": "kvv"}, {"caches": [{}]}, {"extra": 1}, {"warnings": [""]}])
 def test_the_schema_refuses_what_is_not_so(capfd, change):
     found = inspected(capfd, "llama", "onnx")
-    assert validator().is_valid(found)
-    assert not validator().is_valid(found | change)
+    assert schema_validator("inspect").is_valid(found)
+    assert not schema_validator("inspect").is_valid(found | change)
 
 
 def test_a_folder_with_several_models_is_refused_without_a_terminal(capfd, monkeypatch):

@@ -11,6 +11,7 @@ import openvino
 import pytest
 from support.commands import in_process
 from support.models import export, reference
+from support.reference_tokens import greedy_tokens
 
 from graphpass import load
 from graphpass.runtime import open_pair
@@ -30,12 +31,7 @@ def split(capfd: Any, source: Path, target: Path, *more: str) -> str:
 def greedy(folder: Path, suffix: str, name: str = "llama") -> list[int]:
     session = open_pair(load(folder / f"prefill{suffix}"), load(folder / f"decode{suffix}"))
     expected = reference(name)
-    logits = session.prefill(expected["prompt_ids"])
-    found = []
-    for _ in expected["greedy_ids"]:
-        found.append(int(logits[0, -1].argmax()))
-        logits = session.step([found[-1]])
-    return found
+    return greedy_tokens(session, session.prefill(expected["prompt_ids"]), len(expected["greedy_ids"]))
 
 
 @pytest.mark.sampled(2)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import shutil
-from importlib import resources
 
-import jsonschema
 import pytest
 from support.commands import in_process
 from support.models import export
+from support.report_schemas import assert_valid_report
 
 import graphpass
 from graphpass.cli.main import COMMANDS
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
-
-
-@functools.cache
-def validator(name):
-    schema = json.loads(resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
 
 
 def command_of(name):
@@ -33,7 +24,7 @@ def command_of(name):
 def test_json_of_verify_follows_its_schema(capfd, options):
     llama = export("llama", "ov-stateful")
     done = in_process(capfd, "verify", llama, llama, "--steps", "2", "--format", "json", *options)
-    validator("verify").validate(json.loads(done.out))
+    assert_valid_report(json.loads(done.out), "verify")
     assert done.code == 0
 
 
@@ -41,7 +32,7 @@ def test_verify_of_models_that_part():
     run = SequenceRun("prompt of 1 token", ((1,),), 0, ((2,),), ((3,),))
     divergence = Divergence(0, 0, "logits", (0, 0, 7), float("nan"), -float("inf"), "nan against -inf", ("trim 2",))
     comparison = Comparison((run,), ("logits",), 0.5, divergence, ("logits of the past",))
-    validator("verify").validate(json.loads(json.dumps(comparison.to_json(), allow_nan=False)))
+    assert_valid_report(json.loads(json.dumps(comparison.to_json(), allow_nan=False)), "verify")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +49,7 @@ def test_manifests_follow_their_schema(capfd, tmp_path, command, model, variant,
     name, *options = command
     done = in_process(capfd, name, export(model, variant), "-o", tmp_path / output, *options)
     assert done.code == 0, done.err
-    validator("manifest").validate(json.loads((tmp_path / manifest).read_text()))
+    assert_valid_report(json.loads((tmp_path / manifest).read_text()), "manifest")
 
 
 @pytest.mark.parametrize(
@@ -79,10 +70,10 @@ def test_json_of_results_follows_its_schema(capfd, tmp_path, command, model, var
     done = in_process(capfd, name, source, "-o", tmp_path / "out", *options, "--format", "json")
     assert (done.code, done.err) == (0, "")
     told = json.loads(done.out)
-    validator(schema).validate(told)
+    assert_valid_report(told, schema)
     assert {file["name"] for file in told["files"]} == {file.name for file in (tmp_path / "out").iterdir()}
     if told.get("verification") is not None:
-        validator("verify").validate(told["verification"])
+        assert_valid_report(told["verification"], "verify")
     assert all(graphpass.load(graph) for graph in told["graphs"])
 
 
@@ -103,7 +94,7 @@ def test_json_of_results_follows_its_schema(capfd, tmp_path, command, model, var
 def test_json_of_explanations_follows_its_schema(capfd, arguments, schema):
     done = in_process(capfd, *arguments, "--format", "json")
     assert (done.code, done.err) == (0, "")
-    validator(schema).validate(json.loads(done.out))
+    assert_valid_report(json.loads(done.out), schema)
 
 
 def test_every_command_prints_json():

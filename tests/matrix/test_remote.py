@@ -19,10 +19,7 @@ from graphpass.matrix.cells import Cell, Settings
 from graphpass.matrix.work import run_cell
 from graphpass.storage.addresses import StoredFolder, matching
 
-
-@pytest.fixture(autouse=True)
-def _cache_folder(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("cache_folder")
 
 
 @pytest.fixture

@@ -16,10 +16,7 @@ from graphpass.matrix.cell_memory import pictures_of
 from graphpass.matrix.cells import Budgets, Cell, Settings
 from graphpass.matrix.work import run_cell
 
-
-@pytest.fixture(autouse=True)
-def _cache_folder(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+pytestmark = pytest.mark.usefixtures("cache_folder")
 
 
 def cell_of(folder, source, target="cpu", **settings):

@@ -5,17 +5,17 @@ from datetime import datetime, timezone
 from importlib import resources
 from importlib.metadata import version
 
-import jsonschema
 import pytest
 from support.commands import in_process
 from support.models import export
+from support.report_schemas import assert_valid_report
 
 SCHEMAS = resources.files("graphpass.reports").joinpath("schemas")
 
 
 def validated(text, schema):
     told = json.loads(text)
-    jsonschema.validate(told, json.loads(SCHEMAS.joinpath(f"{schema}.json").read_text()))
+    assert_valid_report(told, schema)
     return told
 
 

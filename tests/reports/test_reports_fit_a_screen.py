@@ -2,17 +2,15 @@
 
 import pytest
 from support.commands import in_process
-from support.deep_models import deepened
 from support.models import export
-
-from graphpass.io import load, save
+from support.scale import scaled
 
 
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory):
     """A model of 24 layers."""
     folder = tmp_path_factory.mktemp("deep")
-    save(deepened(load(export("llama", "onnx")), 24), folder / "model.onnx")
+    scaled("llama", "tiny", folder, layers=24, seed=0)
     return folder
 
 

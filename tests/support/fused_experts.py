@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.pipeline import parse_target
+from support.operators import count_operators
 
 
 def fused(model: Any, options: str = "") -> tuple[OnnxModel, Any]:
@@ -16,11 +16,6 @@ def fused(model: Any, options: str = "") -> tuple[OnnxModel, Any]:
     result = graphpass.PassManager(graphpass.parse(f"fuse-experts{options}")).run(model)
     assert isinstance(result.model, OnnxModel)
     return result.model, result.records[0].result
-
-
-def operators(model: Any) -> Counter[str]:
-    """The kinds of its nodes."""
-    return Counter(node.op_type for node in model.proto.graph.node)
 
 
 def findings(model: Any, target: str = "ort") -> list[tuple[str, str | None]]:
@@ -33,7 +28,7 @@ def assert_stays(model: OnnxModel, reason: str) -> None:
     """The pass leaves the one layer, and notes what `check` prints."""
     after, done = fused(model)
     assert not done.changed
-    assert operators(after) == operators(model)
+    assert count_operators(after) == count_operators(model)
     assert reason in done.notes[0]
     ((verdict, explanation),) = findings(model)
     assert verdict == "plain"

@@ -35,7 +35,14 @@ def _junit() -> xmlschema.XMLSchema:
     return xmlschema.XMLSchema(str(Path(__file__).with_name("schemas") / "junit-10.xsd"))
 
 
+@functools.cache
+def schema_validator(name: str) -> jsonschema.protocols.Validator:
+    """The schema of a command's JSON, as a validator."""
+    text = resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text(encoding="utf-8")
+    jsonschema.Draft202012Validator.check_schema(json.loads(text))
+    return jsonschema.Draft202012Validator(json.loads(text))
+
+
 def assert_valid_report(report: Any, name: str = "ci") -> None:
     """Hold a report to its schema."""
-    text = resources.files("graphpass.reports").joinpath(f"schemas/{name}.json").read_text(encoding="utf-8")
-    jsonschema.Draft202012Validator(json.loads(text)).validate(report)
+    schema_validator(name).validate(report)

@@ -1,13 +1,12 @@
 """A third party's target is checked, confirmed, printed and serialized as those of graphpass are."""
 
 import json
-from importlib import resources
 
-import jsonschema
 import pytest
 from support.commands import in_process
 from support.models import export
 from support.plugins import distribution, plugin_paths
+from support.report_schemas import assert_valid_report
 
 import graphpass
 from graphpass.engine.findings import Observation
@@ -52,8 +51,7 @@ def test_any_other_breaks_it_at_a_node(capfd):
 def test_json_is_as_the_schema_says(capfd, options):
     done = in_process(capfd, "check", LLAMA, "--target", "sample{factor=2}", "--format", "json", *options)
     told = json.loads(done.out)
-    schema = json.loads(resources.files("graphpass.reports").joinpath("schemas/check.json").read_text())
-    jsonschema.validate(told, schema)
+    assert_valid_report(told, "check")
     assert (told["holds"], told["target"], done.code) == (False, "sample{factor=2.0}", 1)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy
 import onnx
 import onnx_graphsurgeon as gs
@@ -11,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 from support.cache_graphs import Renaming, renamed
 from support.loaded import exported, onnx_model, run_once
+from support.operators import count_operators
 from support.reference_tokens import generates_reference_tokens
 
 import graphpass
@@ -42,10 +41,6 @@ def fused(name: str, padding: str, variant: str = "onnx"):
     return run_once(exported(f"{name}/{variant}"), f"fuse-group-query-attention{{{options}}}")
 
 
-def operators(model) -> Counter[str]:
-    return Counter(node.op_type for node in model.proto.graph.node)
-
-
 def cases():
     for name in DECODERS:
         for padding in ("any", "right"):
@@ -60,8 +55,11 @@ def test_decoders_compute_the_same(name, padding):
     layers = sum(1 for block in graphpass.analyze_caches(exported(f"{name}/onnx")).attention)
     assert done.statistics == {"attention fused": layers, "attention left": 0}
     assert any("takes its mask as a bias" in note for note in done.notes) == (name in BIASED)
-    found = operators(result.model)
-    assert (found["GroupQueryAttention"], found["Softmax"]) == (layers, operators(onnx_model(name))["Softmax"] - layers)
+    found = count_operators(result.model)
+    assert (found["GroupQueryAttention"], found["Softmax"]) == (
+        layers,
+        count_operators(onnx_model(name))["Softmax"] - layers,
+    )
     assert generates_reference_tokens(result.model, name)
     # ALiBi counts padding out by itself, so that both forms read it in front.
     side = "left" if padding == "any" or name in BIASED else "right"
@@ -91,7 +89,7 @@ def test_attention_that_is_left_has_a_reason():
 def test_smaller_values_are_padded_on_demand(padding):
     model = exported("deepseek_v3/onnx")
     result = run_once(model, f"fuse-group-query-attention{{padding={padding},context=128,pad-values=true}}").model
-    assert operators(result)["GroupQueryAttention"] == 2
+    assert count_operators(result)["GroupQueryAttention"] == 2
     assert {cache.shape[3] for cache in graphpass.analyze_caches(result).caches} == {24}
     assert generates_reference_tokens(result, "deepseek_v3")
     side = "left" if padding == "any" else "right"
@@ -122,7 +120,7 @@ def test_names_do_not_matter(name):
     rename = Renaming(seed=4)
     model = renamed(onnx_model(name), lambda word: word if word in kept else rename(word))
     result = run_once(model, "fuse-group-query-attention{context=128}").model
-    assert operators(result) == operators(fused(name, "any").model)
+    assert count_operators(result) == count_operators(fused(name, "any").model)
     assert compare(model, result, steps=4).passed
 
 
@@ -249,7 +247,7 @@ def test_positions_outside_count_tokens_if_padding_follows_them(monkeypatch):
     """Stand in for nemotron: no kernel takes its rotation of a quarter, and its graph counts places."""
     monkeypatch.setattr("graphpass.analysis.equations.grouped_query._ROTATED_HEADS_OF", 32)
     result = run_once(onnx_model("gemma2"), "fuse-group-query-attention{padding=right,context=128}").model
-    assert operators(result)["RotaryEmbedding"] == 8
+    assert count_operators(result)["RotaryEmbedding"] == 8
     assert compare(exported("gemma2/onnx"), result, steps=4, padding="right").passed
 
 
@@ -267,4 +265,4 @@ def test_a_context_of_nothing_is_refused():
 def test_tables_beyond_what_the_model_knows_are_left_alone():
     result = run_once(exported("gptj/onnx"), "fuse-group-query-attention{context=129}")
     assert any("rotary embedding stays unchanged" in note for note in result.records[-1].result.notes)
-    assert operators(result.model)["RotaryEmbedding"] == 0
+    assert count_operators(result.model)["RotaryEmbedding"] == 0

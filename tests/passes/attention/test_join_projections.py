@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from support.loaded import exported, run_once
+from support.operators import count_operators
 from support.reference_tokens import generates_reference_tokens
 
 from graphpass.verify import compare
@@ -25,17 +24,13 @@ JOINED = {
 APART = {"qwen3": "Reshape", "gptj": "RotaryEmbedding", "opt": "Multiply"}
 
 
-def operators(model) -> Counter[str]:
-    return Counter(node.op_type for node in model.proto.graph.node)
-
-
 @pytest.mark.parametrize("name", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in [*JOINED][1:])])
 def test_joined_products_compute_the_same(name):
     fused = run_once(exported(f"{name}/onnx"), FUSE).model
     result = run_once(fused, "join-projections")
     assert result.records[-1].result.statistics == JOINED[name]
     joined = JOINED[name].get("products joined", 0)
-    assert operators(fused)["MatMul"] - operators(result.model)["MatMul"] == joined * 2 // 3
+    assert count_operators(fused)["MatMul"] - count_operators(result.model)["MatMul"] == joined * 2 // 3
     assert not any(node.input(1) or node.input(2) for node in result.model.graph.of_op("GroupQueryAttention"))
     assert compare(exported(f"{name}/onnx"), result.model, steps=4, edits=True, padding="right").passed
     assert generates_reference_tokens(result.model, name)

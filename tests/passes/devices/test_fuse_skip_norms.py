@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from support.loaded import exported, run_once
+from support.operators import count_operators
 
 from graphpass.verify import compare
 
 SKIP, SKIP_LAYER = "SkipSimplifiedLayerNormalization", "SkipLayerNormalization"
-
-
-def operators(model):
-    return Counter(node.op_type for node in model.proto.graph.node)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +24,7 @@ def operators(model):
 def test_fused_models_compute_the_same(place, kind, sums):
     result = run_once(exported(place), "fuse-functions,fuse-skip-norms")
     assert result.records[-1].result.statistics == ({"sums joined": sums} if sums else {})
-    found = operators(result.model)
+    found = count_operators(result.model)
     assert found[kind] == sums
     assert compare(exported(place), result.model, steps=3).passed
     assert not run_once(result.model, "fuse-skip-norms").records[-1].result.changed

@@ -12,6 +12,7 @@ from edits.subjects import model, trees
 from support import logits_forms
 from support.loaded import onnx_model
 from support.models import reference
+from support.reference_tokens import greedy_tokens
 
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.runtime import DecodeSession, open_session
@@ -41,9 +42,7 @@ def greedy(name: str, variant: str) -> tuple[int, ...]:
     """Generate one token a step without drafts; PyTorch's tokens come first."""
     wanted = reference(name)
     target = session(name, variant, "target")
-    tokens = [int(target.prefill(wanted["prompt_ids"])[0, -1].argmax())]
-    while len(tokens) < COUNT:
-        tokens.append(int(target.step(tokens[-1:])[0, -1].argmax()))
+    tokens = greedy_tokens(target, target.prefill(wanted["prompt_ids"]), COUNT)
     assert tokens[: len(wanted["greedy_ids"])] == wanted["greedy_ids"]
     return tuple(tokens)
 

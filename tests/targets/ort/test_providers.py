@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 
 import pytest
 from support.loaded import converted, exported, run_once
+from support.operators import count_operators
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
@@ -20,15 +20,11 @@ def findings(model, target=CUDA):
     return [(one.verdict, one.reason) for one in found if one.subject == "attention"]
 
 
-def operators(model):
-    return Counter(node.op_type for node in model.proto.graph.node)
-
-
 def test_attention_takes_no_bias_and_computes_in_f16():
     result = converted(exported("llama/onnx"), "ort{device=cuda}").model
     attention = [node for node in result.proto.graph.node if node.op_type == "GroupQueryAttention"]
     assert [len(node.input) for node in attention] == [9, 9]  # tables last
-    assert operators(result)["SkipSimplifiedLayerNormalization"] == 4
+    assert count_operators(result)["SkipSimplifiedLayerNormalization"] == 4
     assert {verdict for verdict, _ in findings(result)} == {"fused"}
     assert compare(exported("llama/onnx"), result, steps=4, padding="right").passed
 
@@ -62,7 +58,7 @@ def test_directml_and_webgpu_get_what_their_kernels_do(device):
     inputs = [len(node.input) for node in result.proto.graph.node if node.op_type == "GroupQueryAttention"]
     # DirectML: query, key, value, caches and lengths alone; WebGPU: rotated before it, with a bias of padding.
     assert inputs == [7, 7] if device == "dml" else [11, 11]
-    assert operators(result)["RotaryEmbedding"] == 4
+    assert count_operators(result)["RotaryEmbedding"] == 4
     assert compare(exported("llama/onnx"), result, steps=4, padding=target.reads_padding).passed
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from support.commands import in_process
 from support.models import export, fixtures, hybrids, reference
+from support.reference_tokens import greedy_tokens
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.dialects.onnx.model import OnnxModel
@@ -43,9 +44,7 @@ def test_generates_the_reference_tokens(name, variant, cache):
     assert report.holds
     assert report.confirmation.outcome == "confirmed"
     expected, session = reference(name), open_session(made)
-    tokens = [int(session.prefill(expected["prompt_ids"])[0, -1].argmax())]
-    while len(tokens) < len(expected["greedy_ids"]):
-        tokens.append(int(session.step(tokens[-1:])[0, -1].argmax()))
+    tokens = greedy_tokens(session, session.prefill(expected["prompt_ids"]), len(expected["greedy_ids"]))
     assert tokens == expected["greedy_ids"]
     assert ("src_idx" in {port.name for port in made.inputs}) == (
         cache == "reorder" and analyze_caches(model).kind != "linear"
