@@ -132,7 +132,7 @@ def test_other_targets_get_weights_as_stored(tmp_path, case, target):
         ("linear-int8", "its scales are [1, 64]"),
     ],
 )
-def test_npuw_refuses_what_was_predicted(tmp_path, case, words):
+def test_refusals_hold_on_npuw(tmp_path, case, words):
     source = graphpass.load(made(case, tmp_path / "in"))
     report = check_model(graphpass.PassManager(graphpass.get_target("npu").pipeline(source)).run(source).model, "npu")
     assert report.confirmation.outcome == "confirmed", report.confirmation.contradictions

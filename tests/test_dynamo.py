@@ -59,7 +59,7 @@ def tokens(model: graphpass.Model, prompt: list[int], count: int) -> list[int]:
         ("deepseek_v3", "gpu"),
     ],
 )
-def test_generates_what_pytorch_generates(name, target):
+def test_generates_the_reference_tokens(name, target):
     wanted = expected(name)
     made = converted(exported(name), target + "{context=128}" * (target == "ort-genai")).model
     # NPUs have names of their own for caches.

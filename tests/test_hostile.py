@@ -182,7 +182,7 @@ def test_external_data_of_another_length(tmp_path, length):
     ],
     ids=lambda node: f"{node.domain}{node.op_type}",
 )
-def test_nodes_that_lack_what_they_need(tmp_path, node):
+def test_nodes_without_inputs_or_attributes_are_refused(tmp_path, node):
     small(tmp_path, node)
     with pytest.raises(UnsupportedError, match=r"GP310: .* is not valid ONNX"):
         analyze_caches(load(tmp_path))
@@ -317,7 +317,7 @@ def numbers(name, *values):
     ],
     ids=["declared", "filled", "repeated", "joined"],
 )
-def test_tensors_that_are_said_to_be_huge(tmp_path, nodes, length):
+def test_tensors_that_are_declared_huge_are_refused(tmp_path, nodes, length):
     of_nodes(tmp_path, *nodes, length=length)
     taken = next(
         int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize")

@@ -49,7 +49,7 @@ def nested(depth):
     return graph
 
 
-def test_functions_that_double_what_they_call(tmp_path):
+def test_functions_that_double_their_calls_are_refused(tmp_path):
     doubling = [function(f"f{level}", f"f{level - 1}", f"f{level - 1}") for level in range(1, 40)]
     call = helper.make_node("f39", ["ids"], ["made"], domain="d")
     of_nodes(tmp_path, call, functions=[function("f0", "Abs", "Abs"), *doubling])

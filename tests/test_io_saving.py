@@ -75,7 +75,7 @@ def test_unedited_onnx_is_the_same_bytes(tmp_path, file):
     assert set(written) == {source.name, *external_files(load(source).proto, source)}
 
 
-def test_everything_onnx_can_say_is_kept(tmp_path):
+def test_every_field_of_onnx_is_kept(tmp_path):
     proto = rich_model()
     model = OnnxModel(proto)
     write_model(model.clone(), tmp_path / "model.onnx")

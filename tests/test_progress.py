@@ -31,7 +31,7 @@ class Noting:
         return [event for event in self.events if "/" in event]
 
 
-def test_nothing_is_reported_to_nobody():
+def test_nothing_is_reported_without_an_observer():
     with stage("work"):
         expect(2, "parts")
         advance()

@@ -24,7 +24,7 @@ def test_a_contract_that_does_not_hold(capfd):
     assert "      it is decomposed around a Softmax: run fuse-attention\n      rule: src/plugins/intel_cpu/" in done.out
 
 
-def test_only_predicting_says_nothing_of_confirmation(capfd):
+def test_predictions_alone_print_no_confirmation(capfd):
     assert "confirmed" not in checked(capfd, "llama", "ov-stateful", "cpu", "--no-confirm").out
 
 
@@ -46,7 +46,7 @@ def test_an_unknown_target_is_a_usage_error(capfd):
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--no-confirm",)])
-def test_json_is_as_the_schema_says(capfd, model, variant, target, options):
+def test_json_follows_the_schema(capfd, model, variant, target, options):
     done = checked(capfd, model, variant, target, "--format", "json", *options)
     told = json.loads(done.out)
     assert_valid_report(told, "check")
@@ -54,7 +54,7 @@ def test_json_is_as_the_schema_says(capfd, model, variant, target, options):
 
 
 @pytest.mark.parametrize("change", [{"target": "gpu{cache"}, {"findings": [{}]}, {"extra": 1}])
-def test_the_schema_refuses_what_is_not_so(capfd, change):
+def test_the_schema_refuses_wrong_values(capfd, change):
     told = json.loads(checked(capfd, "llama", "ov-stateful", "cpu", "--format", "json", "--no-confirm").out)
     assert schema_validator("check").is_valid(told)
     assert not schema_validator("check").is_valid(told | change)

@@ -99,7 +99,7 @@ def test_reports_that_are_none(capfd, project, text, error):
     assert in_process(capfd, "ci", "merge-reports", "part.json").err.startswith(f"error: {error}: ")
 
 
-def test_a_dry_run_says_what_the_run_does(capfd, project):
+def test_a_dry_run_prints_what_the_run_does(capfd, project):
     def planned():
         told = json.loads(in_process(capfd, "ci", "--dry-run", "--format", "json").out)
         assert_valid_report(told, "plan")

@@ -26,7 +26,7 @@ def sample(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(path)
 
 
-def test_convert_writes_the_model_and_what_belongs_to_it(capfd, tmp_path):
+def test_convert_writes_the_model_and_its_companions(capfd, tmp_path):
     out = tmp_path / "made" / "here"
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", out, "--target", "cpu")
     assert (done.code, done.err) == (0, "")

@@ -49,13 +49,13 @@ def converted(tmp_path_factory):
 
 @pytest.mark.parametrize(("model", "variant"), CASES)
 class TestOnTheCpuPlugin:
-    def test_generates_what_pytorch_generates(self, converted, model, variant):
+    def test_generates_the_reference_tokens(self, converted, model, variant):
         expected = reference(model)
         generator = Generator(converted(model, variant))
         generator.start(encoder_input(model))
         assert generator.greedy(expected["decoder_start_token_id"], 12) == expected["greedy_ids"]
 
-    def test_keeps_what_it_computes_of_the_encoder_until_a_reset(self, converted, model, variant):
+    def test_cross_caches_are_kept_until_a_reset(self, converted, model, variant):
         generator = Generator(converted(model, variant))
         generator.start(encoder_input(model))
         first = generator.step([[5, 7]])
@@ -131,7 +131,7 @@ def _heard(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("variant", ["ov-stateless", pytest.param("onnx", marks=pytest.mark.slow)])
-def test_openvino_genai_hears_what_it_hears_with_optimum_s_export(converted, tmp_path, variant):
+def test_openvino_genai_transcribes_as_with_optimum_s_export(converted, tmp_path, variant):
     shutil.copytree(converted("whisper", variant), tmp_path, dirs_exist_ok=True)
     theirs = export("whisper", "ov-stateful")
     for file in theirs.glob("openvino_*tokenizer*"):

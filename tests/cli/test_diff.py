@@ -19,7 +19,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("before", "after"), PAIRS)
-def test_json_is_as_the_schema_says(capfd, before, after):
+def test_json_follows_the_schema(capfd, before, after):
     done = in_process(capfd, "diff", export(*before), export(*after), "--format", "json")
     told = json.loads(done.out)
     assert_valid_report(told, "diff")

@@ -181,14 +181,14 @@ def test_all_prints_the_evidence(capfd):
 
 
 @pytest.mark.parametrize("path", quick_files(model_files()))
-def test_json_is_as_the_schema_says(path):
+def test_json_follows_the_schema(path):
     model = exported(path)
     printed = json.loads(json.dumps(graphpass.inspect(model).to_json()))
     assert_valid_report(printed, "inspect")
 
 
 @pytest.mark.parametrize("change", [{"kind": "kvv"}, {"caches": [{}]}, {"extra": 1}, {"warnings": [""]}])
-def test_the_schema_refuses_what_is_not_so(capfd, change):
+def test_the_schema_refuses_wrong_values(capfd, change):
     found = inspected(capfd, "llama", "onnx")
     assert schema_validator("inspect").is_valid(found)
     assert not schema_validator("inspect").is_valid(found | change)

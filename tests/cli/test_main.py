@@ -238,7 +238,7 @@ def test_the_exit_code_stays_if_the_stream_is_full():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's redirections")
-def test_nobody_is_asked_where_nobody_can_answer(tmp_path):
+def test_no_question_is_asked_without_a_terminal(tmp_path):
     for name in ("a.onnx", "b.onnx"):
         (tmp_path / name).touch()
     shell = ["bash", "-c", f"{sys.executable} -m graphpass.cli inspect {tmp_path} <&-"]

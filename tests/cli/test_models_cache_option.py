@@ -32,7 +32,7 @@ def expected_logits(ids: numpy.ndarray, model: OnnxModel) -> numpy.ndarray:
     return (table[ids[-1]] + 2 * table[ids].mean(axis=0)) @ head
 
 
-def test_convert_refuses_what_is_unknown(capfd, tmp_path):
+def test_convert_refuses_unknown_caches(capfd, tmp_path):
     source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 4

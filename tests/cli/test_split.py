@@ -77,9 +77,7 @@ def test_onnx_over_one_data_file(capfd: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "suffix"), [([], ".onnx"), pytest.param(["--to", "openvino"], ".xml", marks=pytest.mark.slow)]
 )
-def test_weights_in_constants_and_presents_behind_casts(
-    capfd: Any, tmp_path: Path, more: list[str], suffix: str
-) -> None:
+def test_constant_weights_and_cast_presents_are_split(capfd: Any, tmp_path: Path, more: list[str], suffix: str) -> None:
     split(capfd, export("gptj", "onnx"), tmp_path, *more)
     assert greedy(tmp_path, suffix, "gptj") == reference("gptj")["greedy_ids"]
 
@@ -132,9 +130,7 @@ def test_a_hybrid_masks_its_padding(capfd: Any, tmp_path: Path, name: str) -> No
         pytest.param("granitemoehybrid", "ov-stateful", "batch-experts", marks=pytest.mark.slow),
     ],
 )
-def test_experts_compute_what_is_not_routed_to_them(
-    capfd: Any, tmp_path: Path, name: str, variant: str, step: str
-) -> None:
+def test_experts_compute_all_tokens(capfd: Any, tmp_path: Path, name: str, variant: str, step: str) -> None:
     output = split(capfd, export(name, variant), tmp_path, "--to", "openvino")
     assert [line for line in output.splitlines() if line.split()[:1] == [step] and "experts" in line.split(" s ")[1]]
     assert greedy(tmp_path, ".xml", name) == reference(name)["greedy_ids"]

@@ -20,7 +20,7 @@ def test_the_path_of_a_kv_cache_is_printed(capfd):
     assert "  yes  kv: attention reads the positions that are appended or written\n" in out
 
 
-def test_a_linear_cache_names_what_each_rule_missed(capfd):
+def test_a_linear_cache_names_the_miss_of_each_rule(capfd):
     out = why(capfd, "lfm2", "ov-stateful", "cache_params.past.conv.1")
     told = out[out.index("rules, in") :].splitlines()
     rules = [line.split()[0] for line in told if line.startswith(("  no ", "  yes"))]

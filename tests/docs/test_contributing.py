@@ -55,7 +55,7 @@ def test_the_example_runs(checkout):
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_example_is_as_long_as_it_says():
+def test_the_example_has_the_stated_length():
     counted = re.search(
         r"takes (\d+) lines, of which (\d+) are\s+code besides imports; .* test of (\d+) lines", TEXT, re.DOTALL
     )

@@ -134,7 +134,7 @@ def test_print_changed_shows_differences():
         +Result(%y.gelu) {name=y}""")
 
 
-def test_print_changed_of_what_the_text_does_not_show(model):
+def test_print_changed_reports_changes_outside_the_text(model):
     told = []
     PassManager([Idle(), Idle(says="changed")], [PrintChanged(told.append)]).run(model)
     assert told == ["--- idle: the text is the same"]

@@ -174,7 +174,7 @@ def test_any_text_is_a_pipeline_or_an_error_with_a_place(text):
         ("plain,positive{count=0}", "GP213", 6, "count must be positive"),
     ],
 )
-def test_errors_say_where(text, error_id, caret, words):
+def test_errors_name_the_place(text, error_id, caret, words):
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert caught.value.id == error_id
@@ -202,7 +202,7 @@ def test_an_error_in_a_text_of_several_lines_names_the_line():
         ("plain{x=1}", "plain has no options"),
     ],
 )
-def test_errors_say_what_was_meant(text, hint):
+def test_errors_suggest_known_names(text, hint):
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert hint in caught.value.hint

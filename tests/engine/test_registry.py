@@ -125,7 +125,7 @@ def test_an_entry_point_that_does_not_fit(install, value, words):
         graphpass.get_pass("odd")
 
 
-def test_unknown_names_say_what_was_meant():
+def test_unknown_names_get_a_suggestion():
     with pytest.raises(UsageError, match="GP211: unknown pass 'make-statefull'") as caught:
         graphpass.get_pass("make-statefull")
     assert caught.value.hint == "did you mean make-stateful?"
@@ -192,7 +192,7 @@ class OddOption(Mine):
         (OddOption, "field table .* cannot be an option"),
     ],
 )
-def test_register_refuses_what_is_no_pass(what, words):
+def test_register_refuses_other_classes(what, words):
     with pytest.raises(UsageError, match=f"GP222.*{words}"):
         registry.register(what)
     assert getattr(what, "name", "?") not in registry._PASSES.registered

@@ -13,7 +13,7 @@ from graphpass.ir.cache import Axes
 from graphpass.ir.declaration import Declaration, declarations_from, note_of, parse_declaration
 
 
-def test_all_that_can_be_said():
+def test_every_part_of_a_declaration_is_read():
     assert parse_declaration("a.0=kv,batch=1,heads=0,sequence=2,head_dim=3,role=value") == Declaration(
         "a.0", "kv", "value", Axes(1, 0, 2, 3)
     )
@@ -56,7 +56,7 @@ def declarations(draw):
 
 
 @given(some.lists(declarations(), unique_by=lambda one: one.name))
-def test_a_note_keeps_what_was_said(said):
+def test_a_note_keeps_declarations(said):
     assert declarations_from(note_of(said)) == tuple(said)
 
 
@@ -69,7 +69,7 @@ def test_a_damaged_note_is_refused(note):
 
 
 @pytest.mark.parametrize("source", ["onnx", "ov-stateless"])
-def test_a_model_keeps_what_was_said(source, tmp_path):
+def test_a_model_keeps_declarations(source, tmp_path):
     said = (Declaration("past_key_values.0.key", "kv", "key", Axes(sequence=2)),)
     model = graphpass.load(export("llama", source))
     assert model.declarations == ()

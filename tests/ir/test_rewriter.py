@@ -85,7 +85,7 @@ def test_a_tensor_inside_gives_up_its_name_to_an_output():
 
 
 @both
-def test_a_value_that_was_replaced_means_what_replaced_it(make):
+def test_a_replaced_value_means_its_replacement(make):
     model: Model = make()
     rewriter = model.rewriter()
     for relu in list(model.graph.of_op("Relu")):

@@ -88,7 +88,7 @@ def test_a_cell_between_addresses_is_converted_once(memory, reads, tmp_path, fil
 
 
 @pytest.mark.slow
-def test_a_changed_model_is_converted_again_and_says_what_changed(memory):
+def test_a_changed_model_is_converted_again_with_its_changes(memory):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
     assert run_cell(cell).state == "converted"

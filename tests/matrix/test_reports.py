@@ -133,7 +133,7 @@ def test_fingerprints_stay_when_numbers_change():
     assert len(set(alike.fingerprints)) == 3
 
 
-def test_a_baseline_suppresses_what_is_known():
+def test_a_baseline_suppresses_known_findings():
     known = failed(2)
     entries = Baseline(Path("baseline.json")).updated(run_of(known, WARNED), {"m:cpu", "warned:cpu"}).entries
     assert [entry["cell"] for entry in entries] == ["m:cpu", "m:cpu", "warned:cpu"]

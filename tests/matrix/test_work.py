@@ -43,7 +43,7 @@ def test_a_cell_is_converted_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_result_that_differs_from_the_published_one_says_how(tmp_path):
+def test_differences_from_the_published_result_are_reported(tmp_path):
     source = shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
     cell = cell_of(tmp_path, source)
     assert run_cell(cell).changed is None
@@ -93,7 +93,7 @@ def test_cells_over_budget_fail(tmp_path, budgets):
 
 
 @pytest.mark.slow
-def test_the_published_result_may_lie_elsewhere(tmp_path):
+def test_the_published_result_may_be_elsewhere(tmp_path):
     source = export("llama", "ov-stateless")
     assert run_cell(cell_of(tmp_path / "old", source)).state == "converted"
     cell = replace(cell_of(tmp_path / "new", source), published=str(tmp_path / "old" / "out"))

@@ -43,7 +43,7 @@ class TestConversion:
         made = graphpass.load(tmp_path / "out")
         assert graphpass.analyze_caches(made).stateful
 
-    def test_variables_are_what_inputs_and_outputs_were(self, form):
+    def test_variables_replace_inputs_and_outputs(self, form):
         model = STATES[form]()
         before = graphpass.analyze_caches(model)
         after = graphpass.analyze_caches(PassManager([ToOpenVINO(), MakeStateful()]).run(model).model)

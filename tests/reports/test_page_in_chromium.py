@@ -145,7 +145,7 @@ def test_a_page_fits_screens_and_schemes(opened, page_of, width, scheme):
     assert [ground == white for ground in grounds] == [scheme == "light", scheme == "dark"]
 
 
-def test_hostile_names_are_shown_as_they_are(opened, tmp_path):
+def test_hostile_names_are_shown_as_text(opened, tmp_path):
     model = graphpass.load(export("llama", "onnx")).clone()
     next(node for node in model.proto.graph.node if node.op_type == "Softmax").name = HOSTILE
     model.mark_edited()

@@ -63,7 +63,7 @@ class GeneratesAsPyTorch:
     def started(self, model: str, variant: str) -> tuple[dict[str, Any], openvino.InferRequest]:
         return reference(model), type(self).compile(model, variant).create_infer_request()
 
-    def test_generates_what_pytorch_generates(self, model: str, variant: str) -> None:
+    def test_generates_the_reference_tokens(self, model: str, variant: str) -> None:
         expected, request = self.started(model, variant)
         assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
@@ -71,7 +71,7 @@ class GeneratesAsPyTorch:
         expected, request = self.started(model, variant)
         assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
-    def test_generates_the_same_behind_left_padding(self, model: str, variant: str) -> None:
+    def test_generates_the_same_after_left_padding(self, model: str, variant: str) -> None:
         expected, request = self.started(model, variant)
         prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
         assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]

@@ -157,7 +157,7 @@ def test_the_order_of_outputs_decides_what_is_paired():
     assert view(model, "onnxruntime-genai").verdict == "agrees"
 
 
-def test_a_cache_that_nobody_knows_is_no_agreement():
+def test_a_cache_of_unknown_kind_is_no_agreement():
     model = TinyDecoder(layers=1).build()
     inventory = graphpass.analyze_caches(model)
     unknown = dataclasses.replace(inventory.caches[0], kind="unknown", evidence=("read by nobody",))

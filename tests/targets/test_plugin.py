@@ -48,7 +48,7 @@ def test_any_other_breaks_it_at_a_node(capfd):
 
 
 @pytest.mark.parametrize("options", [(), ("--no-confirm",)])
-def test_json_is_as_the_schema_says(capfd, options):
+def test_json_follows_the_schema(capfd, options):
     done = in_process(capfd, "check", LLAMA, "--target", "sample{factor=2}", "--format", "json", *options)
     told = json.loads(done.out)
     assert_valid_report(told, "check")

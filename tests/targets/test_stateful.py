@@ -37,7 +37,7 @@ def test_a_stateful_model_is_not_made_stateful_again():
     ]
 
 
-def test_reorder_comes_behind_the_variables_and_only_when_asked_for():
+def test_reorder_follows_the_variables_if_requested():
     names = pipeline("llama", "onnx")
     assert pipeline("llama", "onnx", cache="reorder") == [*names[:-1], "insert-reorder", names[-1]]
 

@@ -78,7 +78,7 @@ def test_a_tree_mask_that_is_not_heeded_is_found_by_trees_only() -> None:
     assert (found.divergence.sequence, found.divergence.step) == (7, 1)
 
 
-def test_a_comparison_that_does_not_fit_says_how_to_make_it_shorter() -> None:
+def test_a_comparison_that_does_not_fit_gets_a_hint() -> None:
     model = onnx_model("llama")
     fixed = run_passes(model, "static-cache{capacity=16}")
     with pytest.raises(UsageError, match="which a comparison over 12 steps needs") as caught:

@@ -75,7 +75,7 @@ def test_casts_around_caches_do_not_keep_attention_apart() -> None:
     assert compare(model, narrow, steps=4, padding="right").passed
 
 
-def test_caches_in_f16_stay_so() -> None:
+def test_caches_in_f16_stay_f16() -> None:
     model = in_f16("llama", wide_ports=False)
     result = converted(model, "ort")
     assert {port.element_type for port in result.inputs if "past" in port.name} == {"f16"}
@@ -115,7 +115,7 @@ def test_products_of_four_bits_are_products() -> None:
     assert compare(model, result, steps=2).passed
 
 
-def test_sizes_are_known_behind_integers() -> None:
+def test_sizes_are_known_after_integers() -> None:
     """The mask of `opt` takes its length from keys that MatMulInteger makes."""
     model = in_int8("opt")
     result = converted(model, "ort")

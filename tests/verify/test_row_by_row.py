@@ -126,7 +126,7 @@ def test_counted_positions_equal_position_ids():
     assert not compare(told, counting, steps=0).passed
 
 
-def test_a_reference_that_misreads_padding_behind_prompts_is_followed():
+def test_a_reference_that_misreads_padding_after_prompts_is_followed():
     """mpt's ALiBi counts places: no rewrite tells what padding in front of later tokens should do."""
     told, counting = load(export("gpt2", "ov-stateless")), counts_places()
     comparison = compare(counting, counts_places(), steps=3, padding="right")
@@ -157,7 +157,7 @@ def hidden_in_front_only(model: Model) -> Model:
     return rewired(model, "attention_mask", None, lambda mask: ops.minimum(ops.cum_sum(mask, axis), one))
 
 
-def test_padding_behind_a_prompt_that_is_let_in_is_found():
+def test_visible_padding_after_a_prompt_is_found():
     model = load(export("llama", "ov-stateless"))
     comparison = compare(model, hidden_in_front_only(model), steps=2)
     assert comparison.divergence is not None

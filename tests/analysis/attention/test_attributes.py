@@ -49,7 +49,7 @@ def test_the_table_has_every_model():
 
 
 @pytest.mark.parametrize("path", GOLDEN["models"])
-def test_every_attention_is_what_it_is(path):
+def test_every_attention_has_its_attributes(path):
     assert rows(blocks(path)) == GOLDEN["models"][path]
 
 
@@ -98,7 +98,7 @@ def configured(config, layer):
 
 
 @pytest.mark.parametrize("path", CONFIGURED)
-def test_config_says_the_same(path):
+def test_attributes_equal_those_of_the_configuration(path):
     config = json.loads((fixtures() / path).with_name("config.json").read_text())
     for number_, block in enumerate(blocks(path)):
         layer = block.layer if block.layer is not None else number_

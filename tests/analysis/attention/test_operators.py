@@ -79,7 +79,7 @@ def plain(kind: str) -> AttentionBlock:
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_nothing_but_what_it_needs(kind):
+def test_operators_without_options_are_read(kind):
     assert dataclasses.replace(block(kind), node="") == plain(kind)
 
 

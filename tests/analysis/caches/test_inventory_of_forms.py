@@ -189,7 +189,7 @@ class TestEvidence:
             ("ScatterND", "past_key", ["written in place along axis 2 by ScatterNDUpdate ", "room for 9 positions"]),
         ],
     )
-    def test_says_what_is_special(self, form, cache, facts):
+    def test_evidence_names_special_forms(self, form, cache, facts):
         evidence = graphpass.analyze_caches((GROWING | FIXED)[form][0]()).cache(cache).evidence
         for fact in facts:
             assert any(fact in line for line in evidence), evidence

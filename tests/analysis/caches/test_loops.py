@@ -71,7 +71,7 @@ def stateful(model, expected):
 
 @pytest.mark.parametrize("form", FORMS)
 class TestForms:
-    def test_every_cache_is_what_it_is(self, form):
+    def test_every_cache_has_its_kind_and_axes(self, form):
         build, expected = FORMS[form]
         inventory = graphpass.analyze_caches(build())
         assert rows(inventory) == expected

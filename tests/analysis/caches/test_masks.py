@@ -34,7 +34,7 @@ def test_masks_of_fixtures_are_known(path):
 
 
 @pytest.mark.slow
-def test_the_table_has_what_is_known_of_fixtures():
+def test_masks_of_fixtures_are_as_recorded():
     kept = json.loads(masks.RESULTS.read_text())
     assert {name: masks.row(fixtures() / name) for name in model_files()} == kept["fixtures"]
     rows = [row for group in kept.values() for row in group.values() if row]

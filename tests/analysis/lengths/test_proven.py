@@ -215,7 +215,7 @@ def grown_twice(variant: str) -> OpenVINOModel:
     return model
 
 
-def test_caches_that_grow_unlike_are_not():
+def test_caches_that_grow_differently_are_not_equal():
     assert len(caches_of(grown_twice("ov-stateless"))) > 1
 
 

@@ -138,7 +138,7 @@ def test_a_long_chain_is_folded_without_recursion_and_once():
     assert constant_of(ops.minimum(node, ints(7)).output(0)) is not None
 
 
-def test_bf16_is_read_as_what_it_is():
+def test_bf16_is_not_read_as_f16():
     for make, value in (
         (lambda: ops.constant(2.0, dtype=openvino.Type.bf16), 2.0),
         (lambda: ops.sqrt(ops.constant(16.0, dtype=openvino.Type.bf16)), 4.0),
@@ -181,7 +181,7 @@ def test_whole_numbers_are_divided_as_the_dialect_does():
         assert (None if quotient is None else quotient.tolist()) == (None if found is None else [found])
 
 
-def test_a_constant_beside_what_is_not_known_is_not_read():
+def test_a_constant_beside_unknown_values_is_not_read():
     def read(node):
         raise AssertionError(node.name)
 
@@ -289,7 +289,7 @@ def _program(dims: list[int], steps) -> tuple[openvino.Node, openvino.Node]:
 
 @settings(max_examples=80, deadline=None)
 @given(_shape_programs(), st.lists(st.lists(st.integers(1, 6), min_size=4, max_size=4), min_size=2, max_size=3))
-def test_folds_to_what_inference_gives_for_any_shape(program, sizes):
+def test_folded_shapes_equal_inference(program, sizes):
     dims, steps = program
     parameter, result = _program(dims, steps)
     folded = constant_of(result.output(0))

@@ -116,7 +116,7 @@ def test_digest_sees(edit):
     assert model.digest() != digest
 
 
-def test_digest_does_not_depend_on_where_weights_lie(tmp_path):
+def test_digest_does_not_depend_on_the_place_of_weights(tmp_path):
     path = external_model(tmp_path, numpy.arange(1024, dtype=numpy.float32).tobytes())
     inside = onnx.load(path)
     assert OnnxModel(inside).digest() == OnnxModel.load(path).digest()

@@ -125,7 +125,7 @@ def test_digest_of_strings_and_packed_types():
     assert digest(openvino.op.Constant(numpy.zeros((0, 3), numpy.float32)))
 
 
-def test_validate_says_which_node():
+def test_validate_names_the_node():
     model = llama()
     node = next(op for op in model.ov_model.get_ordered_ops() if op.get_type_name() == "MatMul")
     node.input(1).replace_source_output(openvino.op.Constant(numpy.ones((3, 5), numpy.float32)).output(0))

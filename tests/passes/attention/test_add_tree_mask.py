@@ -140,7 +140,7 @@ def test_a_tree_for_each_row():
             numpy.testing.assert_allclose(decoder.logits[row : row + 1, node], found, atol=1e-4)
 
 
-def test_a_tree_behind_further_new_tokens():
+def test_a_tree_after_further_new_tokens_equals_its_branches():
     """The mask is of the last tokens; those before them are a chain that goes on from the cache."""
     decoder, alone = (Decoder(request(make("llama", "ov-stateful"))) for make in (treed, source))
     feeds = tree_feeds([-1, -1], [5])
@@ -185,7 +185,7 @@ def test_trees_in_the_operator_of_onnx_equal_their_branches(masked):
         check_branches(request(model), request(plain), [[5, 6, 7]], random_tree(seed, 6))
 
 
-def test_layers_share_what_they_shared():
+def test_layers_share_one_tree_mask():
     model = treed("llama_12l", "ov-stateful")
     names = [op.get_friendly_name() for op in model.ov_model.get_ops() if op.get_type_name() == "Add"]
     assert sum(name.endswith("/tree_mask") for name in names) == 1

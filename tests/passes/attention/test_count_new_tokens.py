@@ -43,7 +43,7 @@ def takes_several(model) -> bool:
         ("padding=right", [1, 1, 0, 0, 1, 0, 0]),
     ],
 )
-def test_rows_of_unlike_length_go_on_with_several_tokens(options, padding):
+def test_rows_of_different_length_continue_with_several_tokens(options, padding):
     mask = numpy.array([[1] * 7, padding])
     result = counted("llama", options).model
     assert takes_several(result)

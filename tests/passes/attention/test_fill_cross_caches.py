@@ -31,7 +31,7 @@ def computed(model, feeds):
 
 
 @pytest.mark.parametrize("source", ["decoder_model.onnx", "decoder_model_merged.onnx"])
-def test_returns_what_the_first_decoder_returns(source):
+def test_results_equal_those_of_the_first_decoder(source):
     model = run(source).model
     model.validate()
     assert [port.name for port in model.outputs] == ["last_hidden_state", *CACHES]
@@ -84,7 +84,7 @@ def test_once_is_enough():
     assert not again.changed
 
 
-def test_refuses_what_computes_no_caches(tmp_path):
+def test_a_decoder_without_cross_caches_is_refused(tmp_path):
     with pytest.raises(PreconditionError, match=r"GP345: .* option source does not name it"):
         run("")
     with pytest.raises(PreconditionError, match=r"GP345: .* follows from encoder states alone"):

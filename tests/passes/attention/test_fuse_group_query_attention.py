@@ -262,7 +262,7 @@ def test_a_context_of_nothing_is_refused():
         run_once(exported("llama/onnx"), "fuse-group-query-attention{context=0}")
 
 
-def test_tables_beyond_what_the_model_knows_are_left_alone():
+def test_rotary_tables_beyond_the_model_are_unchanged():
     result = run_once(exported("gptj/onnx"), "fuse-group-query-attention{context=129}")
     assert any("rotary embedding stays unchanged" in note for note in result.records[-1].result.notes)
     assert count_operators(result.model)["RotaryEmbedding"] == 0

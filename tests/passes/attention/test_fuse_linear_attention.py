@@ -236,7 +236,7 @@ def test_an_exported_hybrid_on_onnx_runtime():
     assert generated(after)
 
 
-def test_its_caches_are_what_they_were():
+def test_the_inventory_is_unchanged():
     after, _ = fused(hybrid(), "fuse-linear-attention,fuse-causal-conv")
     before, now = (
         [

@@ -235,7 +235,7 @@ class TestStructure:
         )
 
     @pytest.mark.parametrize("name", HYBRID)
-    def test_linear_caches_stay_as_they_are(self, name):
+    def test_linear_caches_are_unchanged(self, name):
         before, after = source(name), reordered(name)
         linear = graphpass.analyze_caches(before).of_kind("linear")
         assert graphpass.analyze_caches(after).of_kind("linear") == linear
@@ -256,7 +256,7 @@ class TestStructure:
             (c.name, c.kind, c.role, c.layer, c.axes) for c in before
         ]
 
-    def test_a_converted_cache_is_reordered_behind_its_convert(self):
+    def test_a_converted_cache_is_reordered_after_its_convert(self):
         """The plugin takes ``Convert(ReadValue)`` for the state, and no Convert further on."""
         model = (
             PassManager([MakeStateful(), InsertReorder()]).run(TinyDecoder(cache_type=openvino.Type.f16).build()).model

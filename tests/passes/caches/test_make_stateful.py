@@ -73,7 +73,7 @@ class TestStructure:
         assert ids == theirs
 
     @pytest.mark.parametrize("name", DENSE + HYBRID)
-    def test_genai_sees_every_cache_for_what_it_is(self, name):
+    def test_openvino_genai_recognizes_every_cache(self, name):
         inventory = graphpass.analyze_caches(converted(name))
         assert genai_sees(converted(name).ov_model) == {cache.name: cache.kind for cache in inventory.caches}
 

@@ -151,7 +151,7 @@ def test_the_cpu_plugin_takes_no_parts_of_one_start():
         steps(back, 1)
 
 
-def test_targets_take_what_is_packed():
+def test_targets_take_packed_models():
     """The pipelines of targets know states by themselves."""
     packed, _ = run_passes(onnx_model("mamba", "onnx-raw"), "pack{only=linear}")
     assert "Unpack(" in str(get_target("cpu").pipeline(packed))

@@ -89,7 +89,7 @@ def test_both_kinds_are_packed_at_once():
     assert ports(back) == ports(model)
 
 
-def test_the_cpu_plugin_fuses_what_was_packed_and_unpacked():
+def test_the_cpu_plugin_fuses_unpacked_caches():
     back, _ = run_passes(openvino_model("llama"), "pack,unpack")
     assert fused_attention(compiled(back.ov_model)) == 2
 

@@ -101,7 +101,7 @@ def hash_of(*words):
 
 @pytest.mark.parametrize("to", ["BSHD", "BHDS", "BHSD+value-transposed"])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_the_cpu_plugin_fuses_what_comes_back(name, to):
+def test_the_cpu_plugin_fuses_restored_layouts(name, to):
     moved, _ = standardized(openvino_model(name), to)
     # Where query, key and value are transposed alike, it fuses BSHD, too.
     assert fused_attention(compiled(moved.ov_model)) == (2 if (name, to) == ("gpt2", "BSHD") else 0)

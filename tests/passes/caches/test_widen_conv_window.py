@@ -47,7 +47,7 @@ def test_windows_are_as_wide_as_the_kernel():
     assert view(after, caches).verdict == "agrees"
 
 
-def test_decodes_the_reference_tokens_behind_padding():
+def test_decodes_the_reference_tokens_after_padding():
     expected = reference("lfm2")
     request = compiled(run(narrow())[0].ov_model).create_infer_request()
     prompts = [expected["prompt_ids"], [17, 4, 9, *expected["prompt_ids"]]]

@@ -104,7 +104,7 @@ class TestLlama:
             assert [(port.name, port.shape) for port in new] == [(port.name, port.shape) for port in old]
             assert kind not in {port.element_type for port in new}
 
-    def test_it_generates_what_pytorch_generates_in_f32(self, kind):
+    def test_generates_the_reference_tokens_in_f32(self, kind):
         expected = reference("llama")
         model = compiled(for_cpu(kind).ov_model)
         assert fused_attention(model) == 2

@@ -32,7 +32,7 @@ def test_the_input_is_unchanged():
     assert merged.digest() == before
 
 
-def test_refuses_what_no_input_decides():
+def test_a_condition_without_an_input_is_refused():
     merged = load(export("t5", "onnx") / "decoder_model_merged.onnx")
     once = PassManager([SelectBranch()]).run(merged).model
     for model, given in ((once, "use_cache_branch"), (merged, "input_ids")):

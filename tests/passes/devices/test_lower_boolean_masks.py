@@ -40,7 +40,7 @@ def test_the_same_numbers_and_no_nan():
     assert numpy.isfinite(compiled(after.ov_model)([*given, mask])[0]).all()
 
 
-def test_decodes_the_reference_tokens_behind_padding():
+def test_decodes_the_reference_tokens_after_padding():
     after, result = run(openvino_model("olmo2", "ov-stateless"), FuseAttention(), MakeStateful())
     assert result.changed
     model, expected = compiled(after.ov_model), reference("olmo2")

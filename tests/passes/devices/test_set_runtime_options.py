@@ -21,7 +21,7 @@ def without(model):
 
 
 @pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateful-fp16", "ov-stateful-int8"])
-def test_sets_what_optimum_sets(variant):
+def test_options_equal_those_of_optimum(variant):
     model = graphpass.load(export("llama", variant))
     theirs = runtime_options(model)
     assert theirs == (FACTOR if "int8" in variant else BOTH)

@@ -64,7 +64,7 @@ def test_the_plugin_computes_the_chosen_experts_alone():
     assert ours["GatherMatmul"] == executed(compiled(theirs))["GatherMatmul"] == 3 * LAYERS
 
 
-def test_generates_what_pytorch_generates():
+def test_generates_the_reference_tokens():
     expected = reference("qwen3_moe")
     request = compiled(converted().ov_model).create_infer_request()
     prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]
@@ -125,7 +125,7 @@ def change(model: onnx.ModelProto, name: str, op: str) -> None:
         ("experts.1/act_fn/Sigmoid", "Softmax"),  # not each value by itself
     ],
 )
-def test_leaves_what_is_no_mixture_of_equals(name, op):
+def test_other_mixtures_are_unchanged(name, op):
     model = proto()
     change(model, name, op)
     if op == "Softmax":
@@ -152,7 +152,7 @@ class TestTokensFoundOnTheOtherAxis:
     def test_the_plugin_computes_the_chosen_experts_alone(self, variant):
         assert executed(compiled(on_the_cpu(variant).ov_model))["GatherMatmul"] == 3
 
-    def test_generates_what_pytorch_generates(self, variant):
+    def test_generates_the_reference_tokens(self, variant):
         expected = reference("deepseek_v3")
         request = compiled(on_the_cpu(variant).ov_model).create_infer_request()
         prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]

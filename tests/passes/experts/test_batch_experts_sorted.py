@@ -50,7 +50,7 @@ def test_no_size_depends_on_the_routing():
     assert data_dependent(joined().graph) is None
 
 
-def test_generates_what_pytorch_generates():
+def test_generates_the_reference_tokens():
     assert generated(joined().ov_model) == reference(MODEL)["greedy_ids"]
 
 
@@ -109,7 +109,7 @@ def count_from_one(nodes: dict[str, openvino.Node]) -> None:
 
 
 @pytest.mark.parametrize("change", [swap_pieces, sort_downwards, add_to_other_tokens, count_from_one])
-def test_leaves_what_adds_up_something_else(change: Callable[[dict[str, openvino.Node]], None]):
+def test_other_sums_are_unchanged(change: Callable[[dict[str, openvino.Node]], None]):
     model = exported()
     change({op.get_friendly_name(): op for op in model.get_ops()})
     _, result = run(model)

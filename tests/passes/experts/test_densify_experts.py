@@ -49,7 +49,7 @@ class TestModels:
         assert data_dependent(after.graph) is None
         assert not run(after)[1].changed
 
-    def test_decodes_the_reference_tokens_behind_padding(self, name, variant):
+    def test_decodes_the_reference_tokens_after_padding(self, name, variant):
         after, _ = run(before(name, variant))
         request = compiled(PassManager([MakeStateful()]).run(after).model.ov_model).create_infer_request()
         expected = reference(name)

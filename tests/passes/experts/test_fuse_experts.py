@@ -36,7 +36,7 @@ def tokens(dtype: Any = numpy.float32) -> numpy.ndarray:
 
 
 @pytest.mark.parametrize("name", FIXTURES)
-def test_it_generates_what_pytorch_generates(name):
+def test_generates_the_reference_tokens(name):
     before = exported(f"{name}/onnx")
     after = converted(before, "ort").model
     kinds = count_operators(after)

@@ -129,7 +129,7 @@ def test_twice_is_once():
 
 
 @pytest.mark.parametrize(("name", "value"), [("ndim", 2), ("state_window", 2)])
-def test_refuses_what_it_cannot_write(name, value):
+def test_unsupported_forms_are_refused(name, value):
     with pytest.raises(UnsupportedError, match=f"GP341: .* conv cannot be lowered: it has {name} = 2"):
         PassManager([LowerOperators()]).run(build(**{name: value}))
 
@@ -147,12 +147,12 @@ def converted() -> Model:
 
 
 class TestLfm2:
-    def test_generates_what_pytorch_generates(self, converted):
+    def test_generates_the_reference_tokens(self, converted):
         expected = reference("lfm2")
         request = compiled(converted.ov_model).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
-    def test_generates_the_same_behind_padding(self, converted):
+    def test_generates_the_same_after_padding(self, converted):
         """The operator knows no padding: only the mask keeps it out of the states."""
         expected = reference("lfm2")
         request = compiled(converted.ov_model).create_infer_request()

@@ -228,7 +228,7 @@ def test_onnx_runtime_computes_the_same(form, mask):
 
 
 @pytest.mark.parametrize("softcap", [0.0, 2.0])
-def test_bias_is_added_behind_the_soft_cap(softcap):
+def test_bias_is_added_after_the_soft_cap(softcap):
     check(Form(bias=True, softcap=softcap), FULL)
 
 

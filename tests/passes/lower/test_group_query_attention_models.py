@@ -144,12 +144,12 @@ class TestOnTheCpuPlugin:
         theirs = compiled(exported(f"{model}/ov-stateful").ov_model)
         assert fused_attention(compiled(converted(model).ov_model)) == fused_attention(theirs) > 0
 
-    def test_generates_what_pytorch_generates(self, model):
+    def test_generates_the_reference_tokens(self, model):
         expected = reference(model)
         request = compiled(converted(model).ov_model).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
 
-    def test_generates_the_same_behind_padding(self, model):
+    def test_generates_the_same_after_padding(self, model):
         expected = reference(model)
         request = compiled(converted(model).ov_model).create_infer_request()
         prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]

@@ -120,7 +120,7 @@ def test_forms_that_onnx_runtime_s_cpu_does_not_run(names, given):
     numpy.testing.assert_allclose(run(lowered(build(*names, k=2, **given))), expected, atol=1e-5)
 
 
-def test_a_norm_behind_it_gets_its_type():
+def test_a_norm_after_the_operator_gets_its_type():
     """OpenVINO's frontend refused SkipSimplifiedLayerNormalization behind what it could not read."""
     model = build(*PLAIN, k=2, activation_type="silu")
     graph = model.proto.graph
@@ -149,7 +149,7 @@ def test_twice_is_once():
         ({"activation_type": "swiglu"}, "it is SwiGLU without a third weight"),
     ],
 )
-def test_refuses_what_it_cannot_write(given, reason):
+def test_unsupported_forms_are_refused(given, reason):
     with pytest.raises(UnsupportedError, match=f"GP341: .* moe cannot be lowered: {reason}"):
         PassManager([LowerOperators()]).run(build(*PLAIN, **given))
 

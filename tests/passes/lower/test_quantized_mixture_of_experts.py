@@ -129,7 +129,7 @@ def test_two_operators_may_share_weights():
         ({"opset": 20}, "the model is of opset 20, and DequantizeLinear has blocks from 21 on"),
     ],
 )
-def test_refuses_what_it_cannot_write(given, reason):
+def test_unsupported_forms_are_refused(given, reason):
     with pytest.raises(UnsupportedError, match=f"GP341: .* moe cannot be lowered: {reason}"):
         PassManager([LowerOperators()]).run(build(4, blocks=True, zeros=False, **given))
 

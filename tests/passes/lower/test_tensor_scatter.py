@@ -83,7 +83,7 @@ def test_computes_the_same(data):
     numpy.testing.assert_array_equal(compiled(result.ov_model)(feeds)["present"], expected)
 
 
-def test_writes_at_the_front_where_nothing_says_where():
+def test_a_missing_position_writes_at_the_front():
     model = build([2, 2, 5, 3], None, start=False)
     feeds = {"cache": numpy.ones([2, 2, 5, 3], numpy.float32), "update": numpy.zeros([2, 2, 2, 3], numpy.float32)}
     session = onnxruntime.InferenceSession(lowered(model).proto.SerializeToString())

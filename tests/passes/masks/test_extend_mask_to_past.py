@@ -51,7 +51,7 @@ def test_masks_of_attention_are_written_anew_and_states_take_the_new_columns():
     assert readers == {"ShapeOf", "Slice", "Convert"}
 
 
-def test_generates_what_pytorch_generates_with_masks_of_all_positions():
+def test_generates_the_reference_tokens_with_masks_of_all_positions():
     expected = reference("zamba2")
     request = compiled(covered().ov_model).create_infer_request()
     assert greedy(request, [expected["prompt_ids"]], 12) == [expected["greedy_ids"]]
@@ -63,7 +63,7 @@ def test_steps_with_such_a_mask_need_the_pass():
         greedy(request, [reference("zamba2")["prompt_ids"]], 2)
 
 
-def test_a_mask_of_the_new_tokens_means_what_it_meant():
+def test_a_mask_of_the_new_tokens_keeps_its_meaning():
     comparison = compare(source(), covered())
     assert comparison.passed, comparison.summary()
 
@@ -119,7 +119,7 @@ def test_masks_of_others_cover_the_past_or_have_none(name: str, variant: str):
     assert not outcome(exported(f"{name}/{variant}")).changed
 
 
-def test_a_mask_that_says_more_is_left_alone():
+def test_a_mask_with_other_values_is_unchanged():
     model = source().clone()
     (node,) = [op for op in model.ov_model.get_ops() if op.get_type_name() == "ScaledDotProductAttention"]
     node.input(3).replace_source_output(opset13.sin(node.input_value(3)).output(0))

@@ -60,7 +60,7 @@ class TestModels:
         request = on_the_cpu_plugin(name, variant).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
-    def test_decodes_the_reference_tokens_behind_padding(self, name, variant):
+    def test_decodes_the_reference_tokens_after_padding(self, name, variant):
         expected = reference(name)
         request = on_the_cpu_plugin(name, variant).create_infer_request()
         prompts = [expected["prompt_ids"], [17, 4, 8, 25, 9, *expected["prompt_ids"]]]
@@ -107,7 +107,7 @@ def test_statistics_count_changes():
     assert result.statistics == {"windows masked": 3, "states masked": 3}
 
 
-def test_layers_share_what_the_mask_says():
+def test_layers_share_one_mask():
     kinds = [op.get_type_name() for op in masked("qwen3_next").ov_model.get_ops()]
     before = [op.get_type_name() for op in openvino_model("qwen3_next", "ov-stateless").ov_model.get_ops()]
     assert kinds.count("Range") - before.count("Range") == 1

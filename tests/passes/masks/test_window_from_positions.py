@@ -61,7 +61,7 @@ def test_rejected_positions_leave_the_window_unchanged(case, batch):
 
 
 @pytest.mark.parametrize("case", WINDOWED)
-def test_decodes_the_reference_tokens_behind_padding(case):
+def test_decodes_the_reference_tokens_after_padding(case):
     expected = reference(case.split(" ")[0])
     request = compiled(after(case).ov_model).create_infer_request()
     prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]

@@ -108,7 +108,7 @@ def test_models_without_layers_are_skipped(place, reason):
     assert reason in run_once(exported(place), "expose-hidden-states").records[-1].result.reason
 
 
-def test_a_session_says_that_there_are_none():
+def test_a_session_without_hidden_states_refuses_them():
     session = open_session(exported("gpt2/onnx"))
     with pytest.raises(UnsupportedError, match="gives no hidden states") as caught:
         _ = session.hidden_states

@@ -93,7 +93,7 @@ def test_the_numbers_stay(name, step):
 
 
 @pytest.mark.parametrize(("identities", "name"), quick_product([True, False], MODELS))
-def test_decodes_the_reference_tokens_behind_padding(name, identities):
+def test_decodes_the_reference_tokens_after_padding(name, identities):
     model = PassManager([SimplifyShapes(identities=identities), MakeStateful()]).run(before(name)).model
     expected = reference(name)
     prompts = [expected["prompt_ids"], [17, 4, *expected["prompt_ids"]]]

@@ -51,5 +51,5 @@ def test_other_models_keep_two_memories(place):
     assert isinstance(open_session(exported(place)).store, StatelessStore)
 
 
-def test_models_of_the_builder_are_run_so():
+def test_models_of_the_builder_run_in_place():
     assert open_session(exported("qwen3/onnx-genai")).store.grows

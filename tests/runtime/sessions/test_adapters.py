@@ -86,7 +86,7 @@ def test_tokens_are_computed_again_with_new_weights(model: OpenVINOModel) -> Non
         session.restore(kept)
 
 
-def test_adapters_are_saved_with_what_was_computed_with_them(model: OpenVINOModel, tmp_path: Path) -> None:
+def test_adapters_are_saved_with_their_caches(model: OpenVINOModel, tmp_path: Path) -> None:
     session, path = with_weights(model), tmp_path / "state.safetensors"
     session.prefill(PROMPT)
     session.save(path)

@@ -49,7 +49,7 @@ def feed(port: Port, inventory: Inventory = NONE) -> np.ndarray:
         (Port("dst_idx", (None,), "i32"), np.zeros(0, np.int32)),
     ],
 )
-def test_feeds_what_the_input_declares(port: Port, expected: np.ndarray) -> None:
+def test_inputs_are_fed_as_declared(port: Port, expected: np.ndarray) -> None:
     fed = feed(port)
     assert fed.dtype == expected.dtype
     np.testing.assert_array_equal(fed, expected)
@@ -101,7 +101,7 @@ def test_convolution_windows_get_their_slots() -> None:
         (Port("attention_mask", (None, None), "bf16"), "attention_mask is of type bf16"),
     ],
 )
-def test_refuses_what_it_cannot_feed(port: Port, words: str) -> None:
+def test_unknown_inputs_are_refused(port: Port, words: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         InputPlan([IDS, port], NONE)
     assert caught.value.id == "GP320"

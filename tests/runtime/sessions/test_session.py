@@ -64,7 +64,7 @@ def test_a_runtime_failure_is_reported_in_one_line() -> None:
     assert "\n" not in caught.value.message
 
 
-def test_source_lines_are_left_out_of_what_openvino_says() -> None:
+def test_source_lines_are_left_out_of_openvino_errors() -> None:
     text = (
         "Exception from src/inference/infer_request.cpp:224:\nException from src/node.cpp:794:\n[CPU] Shapes part\n\n"
     )

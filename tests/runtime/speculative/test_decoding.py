@@ -142,14 +142,14 @@ def test_a_tree_needs_a_mask_for_it() -> None:
     assert caught.value.id == "GP371"
 
 
-def test_the_logits_of_all_guesses_are_needed() -> None:
+def test_the_logits_of_all_drafts_are_needed() -> None:
     target = open_session(logits_forms.last_logits_only(onnx_model("llama")))
     with pytest.raises(UnsupportedError, match="logits of 1 of 3 positions") as caught:
         speculate(target, [1, 2, 3], Recited([[(4, 5)]]), count=8)
     assert caught.value.id == "GP375"
 
 
-def test_without_guesses_every_token_costs_a_step() -> None:
+def test_without_drafts_every_token_costs_a_step() -> None:
     prompt = reference("llama")["prompt_ids"]
     done = speculate(session("llama", "ov-stateful", "target"), prompt, Recited([]), count=6)
     assert (done.drafted, done.accepted, done.target_steps, done.acceptance) == (0, 0, 5, 0.0)
@@ -166,7 +166,7 @@ def test_accepted_drafts_spare_steps() -> None:
     assert done.acceptance == 8 / 9
 
 
-def test_generation_ends_behind_a_stop_token() -> None:
+def test_generation_ends_after_a_stop_token() -> None:
     target, prompt = session("llama", "ov-stateful", "target"), reference("llama")["prompt_ids"]
     wanted = greedy("llama", "ov-stateful")
     end = next(place for place, token in enumerate(wanted) if token not in wanted[:place] and place > 3)
@@ -215,7 +215,7 @@ class TestPromptLookup:
     def test_looks_at_several_places(self) -> None:
         assert PromptLookup(length=2, width=2).propose([7, 1, 5, 7, 2, 6, 7]) == [(2, 6), (1, 5)]
 
-    def test_finds_nothing_in_what_is_new(self) -> None:
+    def test_new_tokens_have_no_draft(self) -> None:
         assert PromptLookup().propose([1, 2, 3]) == []
         assert PromptLookup().propose([1]) == []
 

@@ -46,7 +46,7 @@ def test_a_model_that_does_not_ask_for_it_is_taken():
     assert not refused(check_model(model, "gpu", confirm=False))
 
 
-def test_products_of_what_is_not_scaled_are_taken():
+def test_products_of_unscaled_tensors_are_taken():
     """The parts of mamba's split are gated by others, and positions of rotary embedding are split, too."""
     for name in ("mamba", "deepseek_v3"):
         assert not refused(check_model(openvino_model(name, "ov-stateless"), "gpu", confirm=False))

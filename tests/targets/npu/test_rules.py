@@ -75,7 +75,7 @@ def test_sizes_that_values_are_repeated_to_are_written_anew():
 
 
 @pytest.mark.slow
-def test_values_that_are_split_from_others_stay_as_they_are():
+def test_values_split_from_others_are_unchanged():
     made = graphpass.PassManager(graphpass.parse("batch-experts,densify-experts")).run(openvino_model("deepseek_v3"))
     assert checked(state_mutants.with_length_of_value(made.model)).holds
 

@@ -70,7 +70,7 @@ def on_npuw(model: OpenVINOModel, **options: Any) -> openvino.CompiledModel:
 
 
 @pytest.mark.parametrize(("name", "variant"), MODELS)
-def test_generates_what_pytorch_generates(name, variant):
+def test_generates_the_reference_tokens(name, variant):
     expected = reference(name)
     found = logits(on_npuw(converted(name, variant)), expected["prompt_ids"], expected["greedy_ids"])
     for step, token in zip(found, expected["greedy_ids"], strict=True):

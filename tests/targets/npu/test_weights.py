@@ -125,7 +125,7 @@ def named(form: Form) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=named)
-def test_predicts_what_is_refused(form, tmp_path):
+def test_refusals_are_predicted(form, tmp_path):
     report = check_model(compressed(form, tmp_path), "npu", confirm=False)
     found = [finding for finding in report.findings if not finding.holds]
     if (words := FORMS[form]) is None:
@@ -139,6 +139,6 @@ def test_predicts_what_is_refused(form, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=named)
-def test_npuw_does_what_is_predicted(form, tmp_path):
+def test_predictions_hold_on_npuw(form, tmp_path):
     confirmation = check_model(compressed(form, tmp_path), "npu").confirmation
     assert confirmation.outcome == "confirmed", confirmation.contradictions

@@ -195,7 +195,7 @@ def test_decomposed_attention_shares_no_buffer():
     )
 
 
-def test_caches_of_unlike_heads_are_refused_before_a_trial():
+def test_caches_of_different_heads_are_refused_before_a_trial():
     report = check_model(exported("deepseek_v3/onnx"), "ort-genai")
     assert report.findings[0].reason == "its caches have heads of different sizes"
     assert report.confirmation.outcome == "impossible"

@@ -140,7 +140,7 @@ def test_convert_proves_it_and_writes_all_that_the_runtime_reads(tmp_path, capfd
 
 
 @pytest.mark.slow
-def test_it_hears_what_the_builder_s_folder_hears(folder, tmp_path):
+def test_transcribes_as_the_folder_of_the_builder(folder, tmp_path):
     sound = numpy.sin(numpy.arange(32000) ** 1.3 / 50) * 0.3
     with wave.open(str(tmp_path / "sound.wav"), "wb") as file:
         file.setparams((1, 2, 16000, len(sound), "NONE", ""))
@@ -222,7 +222,7 @@ def test_check_of_a_decoder_alone_is_not_tried():
         ("whisper", "ort-genai{cache-precision=i8}", "GP226: cache-precision is not for models of an encoder and a"),
     ],
 )
-def test_refuses_what_the_runtime_does_not_take(model, target, reason, tmp_path, capfd):
+def test_forms_that_the_runtime_lacks_are_refused(model, target, reason, tmp_path, capfd):
     done = in_process(capfd, "convert", export(model, "onnx"), "-o", tmp_path / "out", "--target", target)
     assert done.code in {2, 4}
     assert done.err.startswith(f"error: {reason}")

@@ -51,7 +51,7 @@ def test_attention_that_cuda_lacks_is_reported(target, reason):
 
 
 @pytest.mark.parametrize("device", ["dml", "webgpu"])
-def test_directml_and_webgpu_get_what_their_kernels_do(device):
+def test_directml_and_webgpu_get_operators_of_their_kernels(device):
     target = parse_target(f"ort{{device={device}}}")
     result = converted(exported("llama/onnx"), f"ort{{device={device}}}").model
     assert {verdict for verdict, _ in findings(result, target)} == {"fused"}

@@ -50,11 +50,11 @@ def test_types_that_are_no_decoder_of_one_file(config):
 @pytest.mark.parametrize(
     "layers", [[DENSE, DENSE], [{"conv"}, DENSE], [DENSE, STATES, STATES], [DENSE | STATES], [DENSE | STATES] * 2]
 )
-def test_a_type_with_such_caches_is_found(layers):
+def test_a_type_with_these_caches_is_found(layers):
     found = like([frozenset(roles) for roles in layers])
     assert [*configured_caches(found).layers.values()] == layers
 
 
 @pytest.mark.parametrize("layers", [[STATES], [{"recurrent"}, DENSE], [{"conv"}, STATES, DENSE], [{"a"}], []])
-def test_no_type_has_such_caches(layers):
+def test_other_caches_have_no_type(layers):
     assert like([frozenset(roles) for roles in layers]) is None

@@ -205,7 +205,7 @@ def test_rows_of_other_states_are_not_equal(model, other):
     assert not differs(model, model.clone())
 
 
-def test_openvino_says_which_slices_it_takes():
+def test_openvino_reports_the_slices_that_it_takes():
     model = loop("final")
     assert not differs(model, run_once(model, "to-openvino").model)
     assert differs(model, run_once(loop("final", direction=1), "to-openvino").model)
