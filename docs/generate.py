@@ -38,6 +38,7 @@ EXAMPLES = {
     "llama-genai": ("llama/onnx-genai", "ONNX of the onnxruntime-genai builder, with GroupQueryAttention"),
     "qwen3_moe": ("qwen3_moe/onnx", "ONNX with a mixture of experts"),
     "zamba2": ("zamba2/ov-stateful", "stateful IR, a hybrid whose mask stands for new tokens alone"),
+    "nemotron_h": ("exporters/transformers-onnx/nemotron_h", "ONNX of transformers 5, a hybrid with Mamba-2 in chunks"),
     "lfm2": ("lfm2/ov-stateful", "stateful IR, a hybrid of attention and convolutions"),
     "t5": ("t5/onnx/decoder_with_past_model.onnx", "ONNX decoder beside an encoder"),
 }
@@ -200,7 +201,7 @@ def targets_page() -> str:
         lines += [f"## {one.name}", "", *_documented(type(one)), ""]
         lines += [f"Contract: {contract}; {rules} and {trial}.", ""]
     lines += [INTRODUCTIONS["pipelines"], *(f"- {name}: {words}" for name, (_, words) in EXAMPLES.items()), ""]
-    models = {name: graphpass.load(_fixtures() / path) for name, (path, _) in EXAMPLES.items()}
+    models = {name: graphpass.load(_fixture(path)) for name, (path, _) in EXAMPLES.items()}
     grouped: dict[type[Target], list[Target]] = defaultdict(list)
     for one in targets:
         base = type(one).__mro__[1]
@@ -269,7 +270,7 @@ def _texts(target: Target, example: str, model: graphpass.Model) -> list[str]:
     """Return the passes of a pipeline as text, without paths of this machine."""
     path = EXAMPLES[example][0]
     if path.endswith("_with_past_model.onnx"):
-        first = _fixtures() / path.replace("_with_past", "")
+        first = _fixture(path.replace("_with_past", ""))
         passes = target.decoder_pipeline(model, first)
     else:
         passes = target.pipeline(model)
@@ -280,14 +281,17 @@ def _pass_link(name: str, text: str = "") -> str:
     return f"[`{text or name}`](passes.md#{name})"
 
 
-def _fixtures() -> Path:
+def _fixture(path: str) -> Path:
+    """Return a model of `fixtures/models.tar.xz`, or of `fixtures/exporters.tar.xz` below ``exporters``."""
     spec = importlib.util.spec_from_file_location("fixture_archive", FOLDER.parent / "fixtures" / "archive.py")
     assert spec is not None
     assert spec.loader is not None
     archive = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(archive)
-    unpacked: Path = archive.unpack()
-    return unpacked
+    folder, _, inside = path.partition("/")
+    if folder != "exporters":
+        return Path(archive.unpack()) / path
+    return Path(archive.unpack(FOLDER.parent / "build" / folder, archive.HERE / "exporters.tar.xz")) / inside
 
 
 def errors_page() -> str:

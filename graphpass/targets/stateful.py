@@ -11,6 +11,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
+from graphpass.analysis.equations.chunk_regions import find_chunks
 from graphpass.dialects.openvino.frontend import LOWERED
 from graphpass.engine.conditions import OPENVINO, STATEFUL
 from graphpass.engine.passes import Pass
@@ -122,11 +123,11 @@ class StatefulTarget(Target):
             raise UsageError("GP224", *self.no_reorder)
         if not self.takes_begin_one:
             check_trim(model, f"target {self.name}")
-        inventory = analyze_caches(model)
+        inventory, has_chunks = analyze_caches(model), _has_chunks(model)
         names = [
             *_to_openvino(model),
-            *_if(_has_recurrences(model), "fuse-gated-delta-net"),
-            *_if(inventory.of_kind("linear") and _pads(model), "rechunk-linear-attention"),
+            *_if(_has_loops(model) or has_chunks, "fuse-gated-delta-net"),
+            *_if(has_chunks, "rechunk-linear-attention"),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
             "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
@@ -190,13 +191,13 @@ def _shares(inventory: Inventory) -> bool:
     return len(keys) > len(set(keys))
 
 
-def _has_recurrences(model: Model) -> bool:
-    return any(True for _ in model.graph.of_op("LinearAttention", "Loop", "Pad", "Scan", "TensorIterator"))
+def _has_loops(model: Model) -> bool:
+    return any(True for _ in model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
 
 
-def _pads(model: Model) -> bool:
-    """Return whether tokens may be padded to a chunk."""
-    return any(True for _ in model.graph.of_op("Pad"))
+def _has_chunks(model: Model) -> bool:
+    """Return whether a state is updated by a chunk of tokens at once."""
+    return any(True for _ in find_chunks(model.graph))
 
 
 def _to_openvino(model: Model) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphpass.analysis.attention.assigned_slices import assigned_slice
 from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.axes import AxisEffect, axis_effect, axis_groups
 from graphpass.ir.graph import Graph, Node, Value
@@ -137,6 +138,9 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
             return []
         inside = _aligned(source, labels)
         return _step(source, inside, PathStep("weights", node)) if len(inside or ()) > 1 else []
+    assigned = assigned_slice(graph, node)
+    if assigned is not None:
+        return [step for value in (assigned.base, assigned.update) for step in _step(value, labels)]
     if node.op == "Reshape":
         return _step(source, _regrouped(source, node.outputs[0], labels, sizes))
     return _step(source, *_through(node, source, labels)) + _overwriting(node, labels)

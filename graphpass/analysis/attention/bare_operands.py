@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from graphpass.analysis.attention.softmax import broadcast_to_itself
 from graphpass.analysis.attention.types import Scale
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.ir.graph import Graph, Node, Value
@@ -74,10 +75,13 @@ def _with_heads(graph: Graph, operand: BareOperand) -> BareOperand:
     if value.rank != 3:
         return operand
     source = node.inputs[0] if node.op == "Reshape" else None
-    if source is None or value.shape is None or source.shape is None or len(source.shape) != 4:
+    sized = source
+    while sized is not None and (same := broadcast_to_itself(graph.producer(sized))) is not None:
+        sized = same
+    if source is None or sized is None or value.shape is None or sized.shape is None or len(sized.shape) != 4:
         raise MissError(node, f"its operand {value.name} merges batch and heads, and is not made of one that does not")
     # One of the last two axes is known: the size of a head.
-    ends = zip(value.shape[-2:], source.shape[-2:], strict=True)
+    ends = zip(value.shape[-2:], sized.shape[-2:], strict=True)
     if not any(own == other and isinstance(own, int) for own, other in ends):
         raise MissError(node, f"it is not known how {node.op} merges batch and heads")
     return _bare(graph, operand.before(source))
@@ -101,6 +105,8 @@ def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
             # Paged attention's matcher requires the cache's Concat right at the operator
             # (state_management_pattern.cpp).
             operand = operand.before(node.source())
+        elif (same := broadcast_to_itself(node)) is not None:
+            operand = operand.before(same)
         else:
             return operand
 

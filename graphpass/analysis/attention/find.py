@@ -137,7 +137,7 @@ def _check_uses(graph: Graph, softmax: Node, scores: Scores) -> None:
         return use.node.outputs if use.node.index not in path and use.node.op in _TOWARDS_SOFTMAX else ()
 
     # A row's maximum is computed of scores, and subtracted from them.
-    ends = _TOWARDS_SOFTMAX | SHAPE_READERS | {"ConvertLike"}
+    ends = _TOWARDS_SOFTMAX | SHAPE_READERS
     for use in graph.forward(scores.values, outputs):
         if use.node.index not in path and use.node.op not in ends:
             raise MissError(use.node, "its scores are used in several places")
@@ -160,14 +160,15 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
     if softmax.attributes["axis"] not in {-1, (value.rank or 0) - 1}:
         raise MissError(softmax, "its Softmax is not over the last axis")
     while True:
-        uses = graph.uses(value)
+        uses = tuple(use for use in graph.uses(value) if use.node.op not in SHAPE_READERS)
         if (guard := _guard(graph, uses)) is not None:
             value, guarded = guard.outputs[0], True
             continue
         if len(uses) != 1:
             raise MissError(graph.producer(value), "its probabilities are used in several places")
         node = uses[0].node
-        if is_value_preserving(node) or node.op == "Dropout" or _regroups_heads(node):
+        is_same = broadcast_to_itself(node) is not None
+        if is_same or is_value_preserving(node) or node.op == "Dropout" or _regroups_heads(node):
             value = node.outputs[0]
         elif node.op == "MatMul" and uses[0].port == 0:
             return _Weights(node, guarded, dropped)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.folding import fold, fold_cuts, reduced_axes
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SLICES, SPLITS
 from graphpass.ir.values import fixed_size, is_activation, is_value_preserving, multiplies_matrices
@@ -58,7 +58,12 @@ def broadcast_to_itself(node: Node) -> Value | None:
 
 def weighing_product(graph: Graph, softmax: Node) -> Node | None:
     """Return the product of the probabilities of ``softmax`` with the value, an activation."""
-    uses = graph.forward(softmax.outputs, lambda use: use.node.outputs if use.node.op in _PROBABILITIES else ())
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        passes = use.node.op in _PROBABILITIES or (use.port == 0 and broadcast_to_itself(use.node) is not None)
+        return use.node.outputs if passes else ()
+
+    uses = graph.forward(softmax.outputs, outputs)
     return next(
         (
             use.node

@@ -10,6 +10,7 @@ from graphpass.analysis.caches.blocks import attention_blocks, beyond_reach, wit
 from graphpass.analysis.caches.classify import CacheCase, Classification, classify, read_only
 from graphpass.analysis.caches.declared import apply_declarations
 from graphpass.analysis.caches.pairs import Pair, find_pairs, history_of, is_stateful, may_be_past, unpaired_ports
+from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Node
@@ -72,12 +73,25 @@ def _analyze(model: Model) -> Inventory:
 
 
 def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classification:
-    classification = classify(CacheCase(model, pair, reads))
+    classification = _with_sizes(model, pair, classify(CacheCase(model, pair, reads)))
     state = history_of(model.graph, pair)
     if state is None:
         return classification
     evidence = (f"it holds earlier states of {state.attributes['variable']}, and nothing new",)
     return replace(classification, cache=replace(classification.cache, kind="other", role="unknown", evidence=evidence))
+
+
+def _with_sizes(model: Model, pair: Pair, classification: Classification) -> Classification:
+    """Complete the sizes that a cache declares open by those of the graph."""
+    cache, sizes = classification.cache, model.analysis(infer_sizes).shape(pair.past)
+    if cache.kind not in {"kv", "linear"} or cache.shape is None or sizes is None:
+        return classification
+    own = {cache.axes.batch, cache.axes.sequence}
+    shape = tuple(
+        number if isinstance(number := size.as_number, int) and axis not in own else declared
+        for axis, (declared, size) in enumerate(zip(cache.shape, sizes, strict=True))
+    )
+    return replace(classification, cache=replace(cache, shape=shape))
 
 
 def _regions(model: Model, kinds: dict[Pair, Classification]) -> dict[str, int | None]:

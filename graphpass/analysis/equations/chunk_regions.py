@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from graphpass.analysis.pattern import Match, op
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, NO_DATA, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
+
+#: As PyTorch decomposes padding.
+_ZEROS = op.Broadcast(0.0, ...)
 
 #: Axes of a state: batch, heads, keys, values.
 _RANK = 4
@@ -23,7 +27,7 @@ class Chunk:
     """A region that follows from padded tensors and a state.
 
     Attributes:
-        entries: Pad of each tensor of all tokens.
+        entries: Pad of each tensor of all tokens, or a Concat with zeros.
         past: The state that it starts from.
         present: The state that it leaves.
         outputs: Values through which all else of it is read, the first one first.
@@ -83,7 +87,7 @@ class _Regions:
             if node.outputs[0].rank == _RANK and node.outputs[0].element_type in REALS:
                 return _Region(pasts=[node.outputs[0]])
             self._outside.add(node.index)
-        elif node.op == "Pad" and self._is_entry(node):
+        elif self._is_entry(node):
             return _Region(pads=[node])
         elif node.op == "Gather" and node.source(1).node in self._outside:
             # Beams reorder a state.
@@ -93,13 +97,18 @@ class _Regions:
                 return region
         return None
 
-    def _is_entry(self, pad: Node) -> bool:
-        """Return whether ``pad`` adds a number of places that follows from sizes."""
+    def _is_entry(self, node: Node) -> bool:
+        """Return whether ``node`` adds zeros whose number follows from sizes."""
         graph = self._graph
-        # OpenVINO has an input for each side.
-        amounts = [value for value in pad.inputs[1:3] if value is not None and value.element_type in INTEGERS]
+        if node.op == "Concat" and len(node.inputs) == 2:
+            zeros = graph.producer(node.source(1))
+            amounts = [zeros.source(1)] if isinstance(_ZEROS.match(graph, zeros), Match) else []
+        else:
+            # OpenVINO has an input for each side.
+            sides = node.inputs[1:3] if node.op == "Pad" else ()
+            amounts = [value for value in sides if value is not None and value.element_type in INTEGERS]
         follows = any(graph.producer(graph.look_through(value, CASTS)).op != "Constant" for value in amounts)
-        return pad.source().element_type in REALS and follows
+        return follows and node.source().element_type in REALS
 
     def _joined(self, node: Node) -> _Region | None:
         sources = [value.node for value in node.sources]

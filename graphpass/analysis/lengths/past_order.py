@@ -51,7 +51,7 @@ _INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | SLICES | SPLITS | {
 }  # fmt: skip
 
 #: Give their first input another form, by further inputs.
-_FIRST_ONLY = LAYOUT | SPLITS | {"ConvertLike", "CumSum", "Pad", "Trilu"}
+_FIRST_ONLY = LAYOUT | SPLITS | {"CumSum", "Pad", "Trilu"}
 
 PastOrder: TypeAlias = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as

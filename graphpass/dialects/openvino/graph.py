@@ -120,6 +120,9 @@ class _Builder:
         outputs = tuple([_value(index, output) for output in op.outputs()])
         for value in outputs:
             self.values[own, value.port] = value
+        if kind == "ConvertLike":
+            # The second input gives its type alone, which is that of the output.
+            kind, inputs = "Convert", inputs[:1]
         name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
         self.nodes.append(Node(index, name, kind, inputs, outputs, self._attributes(op, kind, inputs), op))
 

@@ -123,7 +123,7 @@ def _clip(element: Element) -> Steps:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(CASTS | {"ConvertLike"}, _same),
+    **dict.fromkeys(CASTS, _same),
     **dict.fromkeys(ANDS - {"BitwiseAnd"}, _logical(ex.conjunction)),
     **dict.fromkeys(ORS - {"BitwiseOr"}, _logical(ex.disjunction)),
     **dict.fromkeys(NOTS - {"BitwiseNot"}, _logical(ex.negate)),
