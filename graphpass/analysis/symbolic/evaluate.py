@@ -139,7 +139,7 @@ def _rows(part: Expr, source: object, index: list[Any]) -> Any:
 def _product(factors: Any) -> Any:
     result: Any = 1
     for factor in factors:
-        result *= factor
+        result = result * factor  # in place, an array would lose the mask of a factor
     return result
 
 
