@@ -12,7 +12,9 @@ from graphpass.ir.operators import SLICES
 _PLACES = op.Reshape(op.Range(0, op.ReduceProd(var("sizes"), ...), 1), var("sizes"))
 
 _ASSIGNED = op.Reshape(
-    op.ScatterNDUpdate(op.Reshape(var("base"), -1), op.Reshape(var("part"), ...), op.Reshape(var("update"), -1)),
+    op.ScatterNDUpdate(
+        op.Reshape(var("base"), -1), op.Reshape(var("part"), ...), op.Reshape(var("update"), -1), reduction=None
+    ),
     var("sizes"),
 )
 
