@@ -54,6 +54,12 @@ def test_exports_are_converted_and_fused(exporter, family, target, tmp_path, cap
     assert found == expected["greedy_ids"]
 
 
+def test_gates_by_sinks_are_fused_and_proven(tmp_path, capfd):
+    arguments = [exporters("transformers-ov", "granite_swa"), "-o", tmp_path / "out", "--target", "cpu"]
+    done = in_process(capfd, "convert", *arguments, "--require", "proven")
+    assert (done.code, "2 attention fused" in done.out) == (0, True), done.err
+
+
 @pytest.mark.parametrize("target", ["npu", "paged"])
 def test_chunks_are_refused(target, tmp_path, capfd):
     source = exporters("transformers-ov", "llama4_text")

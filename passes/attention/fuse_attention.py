@@ -124,7 +124,12 @@ def _fused(rewriter: Rewriter, block: Attention, masks: MaskSums) -> Handle:
         if fixed_size(query, 1) != heads:
             operands[0] = write.op("Reshape", operands[0], [0, heads, -1, 0], label="query_by_head")
         sink = write.convert(block.sink, kind, "sink_converted")
-        if block.sink.shape != (1, heads, 1, 1):
+        if block.sink_is_negative:
+            sink = write.op("Negative", sink, label="sink_positive")
+        if fixed_size(block.sink, -2) == heads:
+            # The sink of a gate aligns with [batch, heads, queries].
+            sink = write.op("Reshape", sink, [1, heads, 1, 1], label="sink")
+        elif block.sink.shape != (1, heads, 1, 1):
             # Shapes align at their ends, so that this adds the missing axes too.
             sink = write.op("Broadcast", sink, [1, heads, 1, 1], label="sink")
         operands.append(sink)

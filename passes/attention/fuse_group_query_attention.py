@@ -273,6 +273,8 @@ class _Fusion:
     def _sink(self, write: Writer, group: GroupedQuery, kind: str) -> Handle:
         sink = group.attention.sink
         flat = write.op("Reshape", sink, [-1], label="sink")
+        if group.attention.sink_is_negative:
+            flat = write.op("Negative", flat, label="sink_positive")
         is_same = sink is None or sink.element_type == kind
         return flat if is_same else write.op("Convert", flat, to=kind, label="sink_converted")
 

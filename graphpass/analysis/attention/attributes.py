@@ -43,7 +43,7 @@ def _described(graph: Graph, elements: Elements, attention: Attention) -> Attent
     else:
         heads, scores = _heads(graph, attention), read_scores(graph, node)
         if isinstance(scores, Scores):
-            scaling, sinks = scores_scaling(graph, scores), scores.sink is not None
+            scaling, sinks = scores_scaling(graph, scores), scores.sink is not None or attention.sink is not None
     return AttentionBlock(
         node=node.name,
         form=node.op if attention.is_fused else "decomposed",

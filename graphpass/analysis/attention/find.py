@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphpass.analysis.attention.bare_operands import bare_operands, scale_of
+from graphpass.analysis.attention.sink_gates import sink_gate
 from graphpass.analysis.attention.softmax import (
     COLUMN_DROPS,
     Column,
@@ -100,9 +101,12 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
         raise MissError(scores.cap, "its scores are soft-capped")
     if scores.quantizer is not None:
         raise MissError(scores.quantizer, "its scores are rounded to few bits")
-    _check_uses(graph, softmax, scores)
     product, weighing = scores.product, weights.product
+    gate = sink_gate(graph, softmax, weighing.outputs[0])
+    _check_uses(graph, softmax, scores, frozenset() if gate is None else gate.inside)
     _check_sink(softmax, scores, weights)
+    if gate is not None and scores.sink is not None:
+        raise MissError(gate.node, "an attention sink beside another one")
     query, key, value = bare_operands(graph, product, weighing, loosely=loosely)
     result = weighing.outputs[0]
     if result.rank not in {3, 4}:
@@ -114,7 +118,7 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
             raise MissError(product, f"its mask {mask.value.name} has more elements than its scores")
     return Attention(
         softmax,
-        result,
+        result if gate is None else gate.node.outputs[0],
         query.value,
         key.value,
         value.value,
@@ -123,15 +127,16 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
         cap_scales=None if scores.cap is None else tuple(scores.cap_scales),
         masks=tuple(reversed(scores.masks)),
         guarded=weights.guarded,
-        sink=scores.sink,
+        sink=scores.sink if gate is None else gate.sink,
+        sink_is_negative=gate is not None and gate.is_negative,
         key_forms=key.forms,
         value_forms=value.forms,
     )
 
 
-def _check_uses(graph: Graph, softmax: Node, scores: Scores) -> None:
-    """Require that nothing but the Softmax follows from the scores."""
-    path = {softmax.index, *(value.node for value in scores.values)}
+def _check_uses(graph: Graph, softmax: Node, scores: Scores, gate: frozenset[int]) -> None:
+    """Require that the Softmax and a ``gate`` of its result alone read the scores."""
+    path = {softmax.index, *(value.node for value in scores.values), *gate}
 
     def outputs(use: Use) -> tuple[Value, ...]:
         return use.node.outputs if use.node.index not in path and use.node.op in _TOWARDS_SOFTMAX else ()

@@ -111,7 +111,8 @@ class Attention:
         masks: In order of application.
         guarded: Whether fully masked rows give 0 instead of NaN.
         sink: One number a head that joins the Softmax, neither scaled nor masked; see
-            `graphpass.analysis.attention.softmax.sink_of`.
+            `graphpass.analysis.attention.softmax.sink_of` and `graphpass.analysis.attention.sink_gates`.
+        sink_is_negative: Whether ``sink`` holds the number negated.
         key_forms: Forms up to the product, each made of the one before; ``value_forms`` likewise.
         miss: Reason that this is not a plain scaled dot-product attention.
     """
@@ -127,6 +128,7 @@ class Attention:
     masks: tuple[Mask, ...] = ()
     guarded: bool = False
     sink: Value | None = None
+    sink_is_negative: bool = False
     key_forms: tuple[Value, ...] = ()
     value_forms: tuple[Value, ...] = ()
     miss: Miss | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
+from graphpass.analysis.attention.sink_gates import find_sink_gates
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
@@ -16,7 +17,7 @@ from graphpass.analysis.symbolic.rotary import rotary, rotated
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import NEW_TOKENS, NORM_WEIGHTS, STATE_OPERATORS
 from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.tensors import Steps, closed, definitions_of
+from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value
     own[mask.scope.query] = query
     visible, bias = (ex.substitute(part, own) for part in (mask.visible, mask.bias))
     sink = yield from _sink(element, head)
-    share = _share(definitions, definitions.algebra.normal(visible), ex.add(score, bias), along, sink)
+    share = share_of(definitions, definitions.algebra.normal(visible), ex.add(score, bias), along, sink)
     return definitions.sum(ex.multiply(share, (yield from read_value)), along)
 
 
@@ -92,7 +93,18 @@ def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]
     return (yield value, tuple(places))
 
 
-def _share(definitions: Definitions, visible: Expr, score: Expr, along: Expr, sink: Expr | None) -> Expr:
+def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
+    """Return the sink that a Softmax counts by a gate of its result, if any."""
+    assert isinstance(element.elements, DefinedTensors)
+    gate = element.elements.model.analysis(find_sink_gates).by_softmax.get(element.node.index)
+    if gate is None:
+        return None
+    sizes = element.elements.shape(gate.sink)
+    sink = yield gate.sink, tuple(ZERO if size is ONE else element.index[1] for size in sizes)
+    return ex.negative(sink) if gate.is_negative else sink
+
+
+def share_of(definitions: Definitions, visible: Expr, score: Expr, along: Expr, sink: Expr | None) -> Expr:
     """Return the share of a key; a sink is one more score."""
     if sink is None:
         return definitions.softmax(visible, score, along)

@@ -14,6 +14,7 @@ from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
 from graphpass.verify.structure import activations, sizes
+from graphpass.verify.structure.attention import gate_sink, share_of
 from graphpass.verify.structure.sizes import einsum_axes
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
 
@@ -236,7 +237,8 @@ def _softmax(element: Element) -> Steps:
     if along is ZERO:
         return ONE
     visible, score = split_mask(definitions_of(element).algebra.normal(body))
-    return definitions_of(element).softmax(visible, score, along)
+    sink = yield from gate_sink(element)
+    return share_of(definitions_of(element), visible, score, along, sink)
 
 
 def split_mask(body: Expr) -> tuple[Expr, Expr]:

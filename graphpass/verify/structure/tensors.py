@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from graphpass.analysis.attention.sink_gates import find_sink_gates
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import (
     LIMIT,
@@ -197,6 +198,10 @@ class DefinedTensors(Elements):
         node = self.graph.producer(value)
         if node.index in self._inputs.moves:
             return _same_place(self._inputs.moves[node.index], index)
+        gate = self.model.analysis(find_sink_gates).by_node.get(node.index)
+        if gate is not None:
+            # The Softmax counts the sink.
+            return _same_place(gate.result, index)
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
             return done(self._leaf(leaf, index, _sort(value)))

@@ -1,0 +1,139 @@
+"""Find attention sinks that are written as a gate of the result.
+
+``(softmax(scores) @ value) * sigmoid(logsumexp(scores) - sink)`` counts a sink among the scores of the Softmax.
+
+Source: ``eager_attention_forward`` in ``modeling_granite_swa.py`` of transformers (5.24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from graphpass.analysis.attention.softmax import broadcast_to_itself
+from graphpass.analysis.pattern import Match, look_through, op, var
+from graphpass.analysis.symbolic.folding import reduced_axes
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.model import Model
+from graphpass.ir.operators import CASTS, RESHAPES, SHAPE_READERS
+
+#: Axes of scores: batch, heads, queries, keys.
+_RANK = 4
+
+_SCORES = look_through(var("scores"), CASTS)
+_HIGHEST = var("highest") & op.ReduceMax(_SCORES, ..., name="first")
+
+#: OpenVINO's frontends subtract the largest score before the exponents are summed.
+_LOG_SUM = op.ReduceLogSumExp(_SCORES, ..., name="last") | op.Add(
+    look_through(_HIGHEST, RESHAPES), op.Log(op.ReduceSum(op.Exp(op.Subtract(_SCORES, _HIGHEST)), ..., name="last"))
+)
+
+#: ``simplify-shapes`` and OpenVINO turn a Subtract of a constant into an Add of its negative.
+_GATE = op.Multiply(
+    var("result"),
+    look_through(
+        op.Sigmoid(
+            look_through(op.Subtract(_LOG_SUM, var("sink")), CASTS)
+            | look_through(op.Add(_LOG_SUM, var("negative")), CASTS)
+        ),
+        CASTS | RESHAPES,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGate:
+    """A gate of attention's result.
+
+    Attributes:
+        node: The Multiply that gates the result.
+        result: The result before.
+        sink: One number a head, ``[1, heads, 1]`` or ``[1, heads, 1, 1]``.
+        is_negative: Whether the numbers are those of the sink, negated.
+        inside: Operators that compute the gate from the scores, by index.
+    """
+
+    node: Node
+    result: Value
+    sink: Value
+    is_negative: bool
+    inside: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGates:
+    """The gates of a model.
+
+    Attributes:
+        by_softmax: By the index of the Softmax.
+        by_node: By the index of the Multiply.
+    """
+
+    by_softmax: Mapping[int, SinkGate]
+    by_node: Mapping[int, SinkGate]
+
+
+def sink_gate(graph: Graph, softmax: Node, result: Value) -> SinkGate | None:
+    """Return the gate by which ``softmax`` counts a sink.
+
+    Args:
+        graph: The graph.
+        softmax: The Softmax, ``[batch, heads, queries, keys]``.
+        result: The product of its probabilities and the value.
+    """
+    gated = _gated(graph, result)
+    match = None if gated is None else _GATE.match(graph, gated)
+    scores = graph.look_through(softmax.source(), CASTS)
+    if not isinstance(match, Match) or match["scores"] != scores or scores.rank != _RANK:
+        return None
+    sums = [match.nodes[name] for name in ("first", "last") if name in match.nodes]
+    is_negative = "negative" in match.values
+    sink = match["negative" if is_negative else "sink"]
+    if any(reduced_axes(graph, node) not in {(-1,), (_RANK - 1,)} for node in sums) or not _is_one_a_head(sink):
+        return None
+    others = [value for value in match.node.sources if value != match["result"]]
+    gate = graph.backward(others, lambda node: () if scores in node.outputs else node.inputs)
+    inside = {node.index for node in gate if scores not in node.outputs}
+    return SinkGate(match.node, match["result"], sink, is_negative, frozenset(inside))
+
+
+def _gated(graph: Graph, result: Value) -> Node | None:
+    """Return the Multiply that alone reads ``result``, perhaps laid out."""
+    while True:
+        users = [use.node for use in graph.uses(result) if use.node.op not in SHAPE_READERS]
+        if len(users) != 1 or users[0].op not in CASTS | RESHAPES | {"Multiply"}:
+            return None
+        if users[0].op == "Multiply":
+            return users[0]
+        result = users[0].outputs[0]
+
+
+def _is_one_a_head(sink: Value) -> bool:
+    """Return whether ``sink`` aligns one number a head with ``[batch, heads, queries]``, or with one axis more."""
+    shape = sink.shape
+    if shape is None or len(shape) < _RANK - 2:
+        return False
+    heads = [size for size in shape if size != 1]
+    return len(heads) <= 1 and all(isinstance(size, int) for size in heads) and shape[-1] == 1
+
+
+def find_sink_gates(model: Model) -> SinkGates:
+    """Return all gates of ``model``, for `Model.analysis`."""
+    graph = model.graph
+    gates = {node.index: gate for node in graph.of_op("Softmax") if (gate := _gate_of(graph, node)) is not None}
+    return SinkGates(gates, {gate.node.index: gate for gate in gates.values()})
+
+
+def _gate_of(graph: Graph, softmax: Node) -> SinkGate | None:
+    """Return the gate of a Softmax whose probabilities a product alone reads."""
+    value = softmax.outputs[0]
+    while True:
+        uses = [use for use in graph.uses(value) if use.node.op not in SHAPE_READERS]
+        if len(uses) != 1 or uses[0].port:
+            return None
+        node = uses[0].node
+        if node.op == "MatMul":
+            return sink_gate(graph, softmax, node.outputs[0])
+        if node.op not in CASTS | RESHAPES and broadcast_to_itself(node) is None:
+            return None
+        value = node.outputs[0]
