@@ -16,6 +16,7 @@ from graphpass.analysis.symbolic.folding import reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, RESHAPES, SHAPE_READERS
+from graphpass.ir.values import fixed_size
 
 #: Axes of scores: batch, heads, queries, keys.
 _RANK = 4
@@ -33,8 +34,8 @@ _GATE = op.Multiply(
     var("result"),
     look_through(
         op.Sigmoid(
-            look_through(op.Subtract(_LOG_SUM, var("sink")), CASTS)
-            | look_through(op.Add(_LOG_SUM, var("negative")), CASTS)
+            look_through(var("difference") & op.Subtract(_LOG_SUM, var("sink")), CASTS)
+            | look_through(var("difference") & op.Add(_LOG_SUM, var("negative")), CASTS)
         ),
         CASTS | RESHAPES,
     ),
@@ -89,11 +90,13 @@ def sink_gate(graph: Graph, softmax: Node, result: Value) -> SinkGate | None:
     sums = [match.nodes[name] for name in ("first", "last") if name in match.nodes]
     is_negative = "negative" in match.values
     sink = match["negative" if is_negative else "sink"]
-    if any(reduced_axes(graph, node) not in {(-1,), (_RANK - 1,)} for node in sums) or not _is_one_a_head(sink):
+    factors = [value for value in match.node.sources if value != match["result"]]
+    if any(reduced_axes(graph, node) not in {(-1,), (_RANK - 1,)} for node in sums):
         return None
-    others = [value for value in match.node.sources if value != match["result"]]
-    gate = graph.backward(others, lambda node: () if scores in node.outputs else node.inputs)
-    inside = {node.index for node in gate if scores not in node.outputs}
+    if not _are_aligned(scores, match["result"], *factors) or not _is_one_a_head(sink, match["difference"]):
+        return None
+    upstream = graph.backward(factors, lambda node: () if scores in node.outputs else node.inputs)
+    inside = {node.index for node in upstream if scores not in node.outputs}
     return SinkGate(match.node, match["result"], sink, is_negative, frozenset(inside))
 
 
@@ -108,13 +111,21 @@ def _gated(graph: Graph, result: Value) -> Node | None:
         result = users[0].outputs[0]
 
 
-def _is_one_a_head(sink: Value) -> bool:
-    """Return whether ``sink`` aligns one number a head with ``[batch, heads, queries]``, or with one axis more."""
-    shape = sink.shape
-    if shape is None or len(shape) < _RANK - 2:
+def _are_aligned(scores: Value, result: Value, factor: Value) -> bool:
+    """Return whether the axes of all three begin with batch, heads and queries."""
+    shapes = [value.shape for value in (scores, result, factor)]
+    if any(shape is None or len(shape) != _RANK for shape in shapes):
         return False
-    heads = [size for size in shape if size != 1]
-    return len(heads) <= 1 and all(isinstance(size, int) for size in heads) and shape[-1] == 1
+    heads = {shape[1] for shape in shapes if shape is not None}
+    return len(heads) == 1 and isinstance(heads.pop(), int) and fixed_size(factor, -1) == 1
+
+
+def _is_one_a_head(sink: Value, difference: Value) -> bool:
+    """Return whether ``sink`` has one number for each head of ``difference``, ``[batch, heads, queries, ..]``."""
+    if sink.shape is None or difference.rank not in {_RANK - 1, _RANK}:
+        return False
+    axes = range(-len(sink.shape), 0)
+    return all(size == 1 or axis == 1 - difference.rank for axis, size in zip(axes, sink.shape, strict=True))
 
 
 def find_sink_gates(model: Model) -> SinkGates:

@@ -16,7 +16,9 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 HEADS, SIZE = 4, 8
 
 
-def gated(*, negated: bool = False, axis: int = -1, of: str = "masked", further: bool = False) -> openvino.Model:
+def gated(
+    *, negated: bool = False, axis: int = -1, of: str = "masked", further: bool = False, by: str = "heads"
+) -> openvino.Model:
     """Build ``softmax(scores) @ value * sigmoid(logsumexp(scores) - sink)``, as OpenVINO's frontends write it."""
     operands = ("query", "key", "value")
     inputs = {name: ops.parameter([-1, HEADS, -1, SIZE], numpy.float32, name=name) for name in operands}
@@ -27,7 +29,11 @@ def gated(*, negated: bool = False, axis: int = -1, of: str = "masked", further:
     highest = ops.reduce_max(counted, [axis], True)
     exponents = ops.exp(ops.subtract(counted, highest))
     log_sum = ops.add(ops.squeeze(highest, [axis]), ops.log(ops.reduce_sum(exponents, [axis], False)))
-    sink = numpy.linspace(-1, 2, HEADS, dtype=numpy.float32).reshape(1, HEADS, 1)
+    sink = (
+        numpy.linspace(-1, 2, HEADS, dtype=numpy.float32).reshape(1, HEADS, 1)
+        if by == "heads"
+        else numpy.zeros([1, 1, 3], numpy.float32)
+    )
     difference = ops.add(log_sum, -sink) if negated else ops.subtract(log_sum, sink)
     result = ops.matmul(ops.softmax(scores, -1), inputs["value"], False, False)
     outputs: list[Any] = [ops.multiply(result, ops.unsqueeze(ops.sigmoid(difference), [-1]))]
@@ -51,7 +57,9 @@ def test_a_gate_becomes_a_sink(negated):
 
 
 @pytest.mark.parametrize(
-    "form", [{"axis": -2}, {"of": "product"}, {"further": True}], ids=["queries", "unmasked", "read twice"]
+    "form",
+    [{"axis": -2}, {"of": "product"}, {"further": True}, {"by": "queries"}],
+    ids=["sums of queries", "unmasked", "read twice", "one a query"],
 )
 def test_other_gates_are_no_sinks(form):
     model = OpenVINOModel(gated(**form))
