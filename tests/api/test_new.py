@@ -60,6 +60,12 @@ def test_written_files_pass_the_linter(capfd, tmp_path, kind):
         assert found.returncode == 0, found.stdout
 
 
+@pytest.mark.parametrize(("new", "command"), [(new_pass, "explain my-own"), (new_target, "targets")])
+def test_the_readme_names_a_command(tmp_path, new, command):
+    readme = (new("my-own", tmp_path / "made") / "README.md").read_text()
+    assert readme.splitlines()[-1].strip() == f"graphpass {command}"
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [("Fuse", "is not in kebab-case"), ("make-stateful", "there is a pass make-stateful"), ("x", "made exists")],
