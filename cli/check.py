@@ -28,7 +28,7 @@ def command(console: Console, model: Path, target: str, confirm: bool, form: str
     """Predict how a target's runtime treats a model, and try it.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them, an encoder and its decoder, or a prefill
-    and a decode model: both are tried where the runtime runs both. Prints for each attention and each cache whether the
+    and a decode model: both are tried if the runtime runs both. Prints for each attention and each cache whether the
     runtime fuses it, and if not, the first node that prevents it. Then the runtime is tried, if that is possible on
     this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
     """

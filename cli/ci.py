@@ -35,10 +35,12 @@ def _shard(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @console_command("ci", WithMerge)
 @click.argument("config", type=PATH, required=False)
-@click.option("--select", multiple=True, metavar="PATTERN", help="Take cells of this name alone: 'llama*:npu'.")
-@click.option("--last-failed", is_flag=True, help="Take cells alone that failed when they last ran here.")
-@click.option("--shard", metavar="N/COUNT", callback=_shard, help="Take one of several parts of the cells: 1/4.")
-@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Cells at a time; the number of cores by default.")
+@click.option("--select", multiple=True, metavar="PATTERN", help="Run only cells of this name: 'llama*:npu'.")
+@click.option("--last-failed", is_flag=True, help="Run only cells that failed in their last run here.")
+@click.option("--shard", metavar="N/COUNT", callback=_shard, help="Run one of COUNT shards of the cells: 1/4.")
+@click.option(
+    "--jobs", "-j", type=click.IntRange(min=1), help="Cells to run in parallel; by default the number of cores."
+)
 @click.option(
     "--executor",
     type=click.Choice(["local", "dask"]),
@@ -51,19 +53,19 @@ def _shard(context: click.Context, parameter: click.Parameter, text: str | None)
     type=click.IntRange(min=0),
     default=2,
     show_default=True,
-    help="Further tries of a cell after an error of a storage, or after its process was killed from outside.",
+    help="Retries of a cell after a storage error or if its process was killed.",
 )
-@click.option("--memory", metavar="SIZE", help="Memory of all cells together: 8GiB; what is free by default.")
+@click.option("--memory", metavar="SIZE", help="Memory of all cells together: 8GiB; by default the free memory.")
 @click.option(
     "--fail-on",
     type=click.Choice(["error", "warning", "changed"]),
     multiple=True,
-    help="Findings that fail the run besides errors; changed keeps results that would change.",
+    help="Findings that fail the run besides errors; changed: fail instead of replacing a published result.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the cells and convert none.")
+@click.option("--dry-run", is_flag=True, help="Print the cells without converting them.")
 @click.option("--baseline", type=PATH, metavar="FILE", help="Known findings, which do not fail the run.")
 @click.option("--update-baseline", is_flag=True, help="Write the findings of this run to the baseline.")
-@click.option("--strict-baseline", is_flag=True, help="Fail if entries of the baseline do not occur any more.")
+@click.option("--strict-baseline", is_flag=True, help="Fail if entries of the baseline no longer occur.")
 @report_options
 @format_option("text", "json")
 def command(

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _REPORTS = {
-    "json": "JSON, by the schema ci.json.",
+    "json": "JSON of the schema ci.json.",
     "junit": "JUnit XML.",
     "sarif": "SARIF 2.1.0, for code scanning.",
-    "html": "One page to look at.",
-    "markdown": "Markdown, as for summaries of jobs.",
+    "html": "one HTML page.",
+    "markdown": "Markdown, for job summaries.",
 }
 
 

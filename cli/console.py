@@ -161,4 +161,4 @@ def console_command(
 
 def format_option(*forms: str) -> Callable[[Function], Function]:
     """Return the option ``--format``."""
-    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], help="Form of the output.")
+    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], help="Output format.")

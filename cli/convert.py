@@ -31,7 +31,7 @@ from .proof import proof_options
     show_default=True,
     help="Convert the tokenizer beside the input for openvino.genai; needs graphpass[genai].",
 )
-@click.option("--html", "page", type=PATH, help="Also write a page to look at: the model before and after.")
+@click.option("--html", "page", type=PATH, help="Also write an HTML page of the model before and after.")
 @proof_options
 @format_option("text", "json")
 @job_options(output="The folder to write to.", verify=True)

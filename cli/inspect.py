@@ -16,7 +16,7 @@ from .models import PATH, cache_option
 @click.argument("model", type=PATH)
 @click.option("--all", "unfolded", is_flag=True, help="Print every cache by itself, with the evidence for its kind.")
 @format_option("text", "json")
-@click.option("--html", "page", type=PATH, help="Also write a report to look at: one file.")
+@click.option("--html", "page", type=PATH, help="Also write an HTML report, one file.")
 @cache_option
 def command(
     console: Console, model: Path, unfolded: bool, form: str, page: Path | None, declared: tuple[str, ...]

@@ -37,17 +37,17 @@ def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable
             type=click.Choice(["auto", "share", "copy"]),
             default="auto",
             show_default=True,
-            help="Copy the input's weight file, or share it: a hard link, to which new constants are appended.",
+            help="Copy the input's weight file, or share it by a hard link and append new constants to it.",
         ),
     ]
     if pipeline:
         flags = {
-            "--if-changed": "Do nothing if the result of the same input, options and versions is there.",
-            "--replace": "Remove an earlier result of other files, as of another target, from the output.",
+            "--if-changed": "Do nothing if OUTPUT is the result of the same input, options and versions.",
+            "--replace": "Remove files of an earlier result, for example of another target, from OUTPUT.",
             "--print-changed": "Print the lines of the text form that each pass removed and added.",
             "--print-after-all": "Print the text form after each pass.",
-            "--verify-each": "Prove each pass, and name the first wrong one.",
-            "--time-passes": "Report the times of passes and analyses apart, and the memory at its peak.",
+            "--verify-each": "Verify after each pass, and name the first wrong one.",
+            "--time-passes": "Report the time of each pass and analysis, and the peak memory.",
         }
         options += [click.option(name, is_flag=True, help=text) for name, text in flags.items()]
         dump = "Write the model after each pass into this folder."

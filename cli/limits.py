@@ -66,7 +66,7 @@ def limit_options(command: Function) -> Function:
             "--memory",
             metavar="8GB",
             callback=_reader(_SIZES, "size such as 500MB or 8GB"),
-            help="Stop beyond this memory; what is free by default.",
+            help="Stop above this much memory; by default the free memory.",
         ),
     )
     made: Any = command

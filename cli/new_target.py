@@ -14,9 +14,9 @@ from .models import PATH
 @click.argument("name")
 @click.option("-o", "--output", type=PATH, metavar="DIR", help="The folder to write to, graphpass-NAME by default.")
 def command(console: Console, name: str, output: Path | None) -> None:
-    """Write a package with a target of one's own, and a test that passes.
+    """Write a package with a new target and a passing test.
 
-    It installs by pip; graphpass finds the target by its entry point. docs/writing-passes.md shows the rest of the way.
+    pip installs the package; graphpass finds the target by its entry point. See docs/writing-passes.md.
     """
     from graphpass.api.new import new_target
 

@@ -12,7 +12,7 @@ from .models import PATH
 
 @console_command("print", limited=True)
 @click.argument("model", type=PATH)
-@click.option("--around", metavar="NODE", help="Print the surroundings of a node: its name, or the end of it.")
+@click.option("--around", metavar="NODE", help="Print the surroundings of a node, by its name or the end of it.")
 @click.option("--distance", type=click.IntRange(0), default=3, show_default=True, help="Edges from that node.")
 @click.option("--layer", type=click.IntRange(0), help="Print one layer, numbered as graphpass inspect does.")
 def command(console: Console, model: Path, around: str | None, distance: int, layer: int | None) -> None:

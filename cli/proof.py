@@ -13,25 +13,28 @@ _OPTIONS = (
     click.option(
         "--budget",
         metavar="60s,4GB",
-        help="Time and memory for whole models; larger ones are compared layer by layer. By default a minute and half "
-        "of the free memory.",
+        help="Time and memory for comparing whole models; larger models are compared layer by layer. By default 60 s "
+        "and half of the free memory.",
     ),
     click.option(
         "--require",
         type=click.Choice(["same", "proven"]),
         default="same",
         show_default=True,
-        help="Demand equal numbers for all that was fed, or equality by structure for every input, padding aside.",
+        help="same: outputs equal within the tolerance on the sampled inputs; proven: equal for every input, padding "
+        "excepted.",
     ),
     click.option(
         "--allow",
         multiple=True,
         metavar="NODE",
-        help="Let a node make the models differ where no prompt shows it: it compares the batch size, the number of a "
-        "row or token ids as the reference does not, or differs on random numbers. May be repeated.",
+        help="Accept this node although it compares the batch size, a row's index or token ids and the reference does "
+        "not, or although it differs on random numbers. May be repeated.",
     ),
     click.option(
-        "--all-layers", is_flag=True, help="Compare layer by layer, and run all layers, not one of each structure."
+        "--all-layers",
+        is_flag=True,
+        help="Compare layer by layer, and run every layer instead of one of each structure.",
     ),
 )
 

@@ -19,7 +19,7 @@ from .job import job_options
 @click.option(
     "-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help='Passes: "a,b{x=1}", or @FILE.toml.'
 )
-@click.option("--stop-after", metavar="PASS", help="Write the model as it is after the first pass of this name.")
+@click.option("--stop-after", metavar="PASS", help="Write the model after the first pass of this name.")
 @format_option("text", "json")
 @job_options(output="An .onnx or .xml file, or a folder to write to.", verify=False)
 def command(console: Console, job: Job, text: str, stop_after: str | None, form: str) -> None:

@@ -13,8 +13,12 @@ from .job import job_options
 
 @console_command("split", limited=True)
 @click.option("--prompt", type=int, required=True, help="Tokens of the longest prompt.")
-@click.option("--chunk", type=int, help="Tokens that the prefill model takes at a time; the longest prompt by default.")
-@click.option("--capacity", type=int, required=True, help="Positions that fit, the prompt included.")
+@click.option(
+    "--chunk",
+    type=int,
+    help="Tokens that the prefill model processes in a step; by default those of the longest prompt.",
+)
+@click.option("--capacity", type=int, required=True, help="Positions that the caches hold, prompt included.")
 @click.option("--to", "dialect", type=click.Choice(["onnx", "openvino"]), help="Convert an ONNX model to IR.")
 @format_option("text", "json")
 @job_options(output="The folder to write to.", verify=True, pipeline=False)
@@ -24,8 +28,8 @@ def command(
     """Make a prefill and a decode model of static shapes, over one file of weights.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. NPUs and other ahead-of-time compilers
-    take this form: the prefill model runs chunk by chunk until the prompt is in, the decode model token by token. No
-    dimension of either is left open. graphpass.runtime.open_pair runs the two as one session.
+    accept this form: the prefill model processes the prompt chunk by chunk, the decode model token by token. All
+    dimensions of both are static. graphpass.runtime.open_pair runs the two as one session.
     """
     from graphpass.api.split import split
 

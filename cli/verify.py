@@ -47,18 +47,15 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
 @console_command("verify", limited=True)
 @click.argument("reference", type=PATH, required=False)
 @click.argument("candidate", type=PATH, required=False)
-@click.option(
-    "--certificate",
-    type=PATH,
-    metavar="RESULT",
-    help="Check instead that a result of convert or run is still the one that was proven.",
-)
+@click.option("--certificate", type=PATH, metavar="RESULT", help="Check RESULT's files against its certificate.")
 @click.option(
     "--steps", type=click.IntRange(min=0), default=12, show_default=True, help="Greedy steps after each prefill."
 )
 @click.option("--prompt-ids", callback=_ids, metavar="1,5,9", help="Token ids of the first prompt.")
-@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance; 1e-3 for models in f32, more for f16.")
-@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance; the same.")
+@click.option(
+    "--atol", type=click.FloatRange(min=0), help="Absolute tolerance; by default 1e-3 for models in f32, more for f16."
+)
+@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance, with the same default.")
 @click.option(
     "--edits",
     is_flag=True,
@@ -68,7 +65,7 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
     "--device",
     default="CPU",
     show_default=True,
-    help="Device of the candidate: GPU or NPU of OpenVINO, WEBGPU of ONNX Runtime; of a pair QNN, too.",
+    help="Device of the candidate: GPU or NPU (OpenVINO), WEBGPU (ONNX Runtime), QNN (pairs only).",
 )
 @click.option(
     "--property",
@@ -76,7 +73,7 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
     multiple=True,
     callback=_properties,
     metavar="NAME=VALUE",
-    help="OpenVINO property for it.",
+    help="OpenVINO property of the device.",
 )
 @proof_options
 @format_option("text", "json")
@@ -105,16 +102,16 @@ def command(
     both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
     compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
     environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU; WEBGPU needs
-    graphpass[webgpu] and an adapter, see `graphpass devices`. Exits with 1 if the models differ, or if anything but
-    padding is left to numbers with --require proven.
+    graphpass[webgpu] and an adapter, see `graphpass devices`. Exits with 1 if the models differ, or, with
+    --require proven, if anything but padding is compared by numbers.
 
-    CANDIDATE may be the folder of a prefill and a decode model. Both are run as one session, in a process of its own:
-    prompts of 1 token, around a chunk, and of the longest length, with greedy steps. QNN needs graphpass[qnn].
+    CANDIDATE may be the folder of a prefill and a decode model. The pair is run as one session, in a second process:
+    prompts of 1 token, of about a chunk, and of the longest length, with greedy steps. QNN needs graphpass[qnn].
 
     With --certificate, all files of a result are read and compared with the digests in its graphpass.json, and with
     REFERENCE the model that it was proven against. Exits with 1 if a file changed, was added or removed, if the
-    certificate was edited, or if the reference is another one; else reports what was proven. A certificate is no
-    signature: whoever can write the result can write another certificate.
+    certificate was edited, or if the reference differs; else reports the proof. A certificate is not a signature:
+    whoever can write the result can write another certificate.
     """
     if certificate is not None:
         if candidate is not None:

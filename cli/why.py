@@ -15,14 +15,14 @@ from .models import PATH, load_model
 @console_command("why", limited=True)
 @click.argument("model", type=PATH)
 @click.argument("cache")
-@click.option("--all", "unfolded", is_flag=True, help="Print the whole way, with operators that lay out or convert.")
+@click.option("--all", "unfolded", is_flag=True, help="Print the whole path, with layout operators and Converts.")
 @format_option("text", "json")
 def command(console: Console, model: Path, cache: str, unfolded: bool, form: str) -> None:
     """Explain the kind and role of a cache.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. CACHE is the name of a cache, of its past
-    input or present output, or the beginning of the name. Prints the evidence, the way from past to present, the
-    readers, and the rules that were tried in order, each with the first fact that it missed.
+    input or present output, or the beginning of the name. Prints the evidence, the path from past to present, the
+    users, and the rules that were tried in order, each with its first miss.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.reports.cache import find_cache, reason_about

@@ -1,4 +1,4 @@
-"""Make packages for passes and targets of one's own."""
+"""Write packages of new passes and targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def new_pass(name: str, folder: StrPath | None = None) -> Path:
     """Write a package with a pass and its test.
 
     Args:
-        name: The pass's name, in kebab-case.
+        name: Name of the pass, in kebab-case.
         folder: The folder to write to, ``graphpass-NAME`` by default.
 
     Returns:
@@ -21,7 +21,7 @@ def new_pass(name: str, folder: StrPath | None = None) -> Path:
 
     Raises:
         UsageError: GP276, the name is taken or not in kebab-case, or the folder exists.
-        WriteError: GP501, the file system's words.
+        WriteError: GP501, the file system's error.
     """
     return write_package("pass", name, Path(folder or f"graphpass-{name}"))
 
@@ -30,7 +30,7 @@ def new_target(name: str, folder: StrPath | None = None) -> Path:
     """Write a package with a target and its test.
 
     Args:
-        name: The target's name, in kebab-case.
+        name: Name of the target, in kebab-case.
         folder: The folder to write to, ``graphpass-NAME`` by default.
 
     Returns:

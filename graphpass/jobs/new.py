@@ -1,4 +1,4 @@
-"""Write packages for passes and targets of one's own."""
+"""Write packages of new passes and targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def write_package(kind: Literal["pass", "target"], name: str, folder: Path) -> Path:
-    """Write a package with an example and a test that passes.
+    """Write a package with an example and a passing test.
 
     Args:
         kind: Kind of the addition.
@@ -27,7 +27,7 @@ def write_package(kind: Literal["pass", "target"], name: str, folder: Path) -> P
 
     Raises:
         UsageError: GP276, the name is taken or not in kebab-case, or the folder exists.
-        WriteError: GP501, the file system's words.
+        WriteError: GP501, the file system's error.
     """
     from graphpass.engine.registry import pass_names, target_names
 

@@ -39,12 +39,12 @@ def verify(
         steps: Greedy steps after each prefill.
         prompt_ids: Token ids of the first prompt.
         atol: Absolute tolerance; ``None`` for that of the models' types.
-        rtol: Relative tolerance; the same.
+        rtol: Relative tolerance, with the same default.
         edits: Whether to edit the caches of both on the way, as speculative decoding and beam search do.
         budget: Time and memory for whole models, ``60s,4GB``; larger ones are compared layer by layer.
         all_layers: Whether to compare layer by layer, and run layers that are like another, too.
-        allow: Names of the candidate's nodes that may make the models differ where no prompt shows it: they compare the
-            batch size, the number of a row or token ids as the reference does not, or differ on random numbers.
+        allow: Names of the candidate's nodes to accept although they compare the batch size, a row's index or token
+            ids and the reference does not, or differ on random numbers.
         device: OpenVINO device of the candidate.
         properties: OpenVINO properties for it.
 

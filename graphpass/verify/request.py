@@ -23,7 +23,7 @@ class ProofRequest:
         steps: Greedy steps after each prefill.
         prompt_ids: The first prompt; by default pseudo-random and always the same.
         atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
-        rtol: Relative tolerance; likewise.
+        rtol: Relative tolerance, with the same default.
         edits: Also edit the caches.
         examine: Also hold the reference against itself, and warn if it contradicts itself; warn of rounding that the
             candidate's plugin adds by default, see `graphpass.verify.default_rounding`.
