@@ -8,98 +8,93 @@ import re
 from graphpass.errors import UsageError
 
 _ENTRIES = """
-GP101 The path that was given as MODEL does not exist, or you may not look there. Check the spelling, and the folder
-  that the command runs in. MODEL is an export on disk; export model ids of the Hugging Face hub first, for example by
-  optimum-cli.
-GP102 The file is neither an .onnx nor an .xml file. Of an OpenVINO IR name the .xml, of an ONNX model with external
-  data the .onnx; weights are found from there.
+GP101 MODEL does not exist, or you have no permission to read it. Check the spelling and the working directory. MODEL is
+  an export on disk; export model ids of the Hugging Face hub first, for example by optimum-cli.
+GP102 The file is neither an .onnx nor an .xml file. For an OpenVINO IR name the .xml file, for an ONNX model with
+  external data the .onnx file; graphpass finds the weights from there.
 GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a subfolder
   (onnx/): name that one.
-GP104 The file is not an ONNX model, or not all of one: a download that broke off, a Git LFS pointer, another kind of
-  file with that ending. Export or copy it again.
-GP105 The ONNX model keeps weights in another file, and that file is missing, too short, outside the model's folder,
-  or not to be read by this user. Copy it beside the .onnx file, under the name in the message.
-GP106 The .xml file is damaged, no OpenVINO IR, or of a version that this OpenVINO cannot read.
-GP107 An OpenVINO IR keeps its weights in a .bin file of the same name beside the .xml. It is missing, shorter than
-  the .xml says, or this user may not read it.
+GP104 The file is not a complete ONNX model: for example an interrupted download, a Git LFS pointer, or a file of
+  another kind. Export or copy it again.
+GP105 The ONNX model stores weights in another file, which is missing, too short, outside the model's folder, or not
+  readable by this user. Copy it beside the .onnx file, under the name in the message.
+GP106 The .xml file is damaged, is not an OpenVINO IR, or has a version that this OpenVINO cannot read.
+GP107 An OpenVINO IR stores its weights in a .bin file of the same name beside the .xml. It is missing, shorter than the
+  .xml states, or not readable by this user.
 GP108 The file with the pipeline, given as -p @FILE, does not exist or cannot be read as UTF-8 text.
-GP109 What a user said of the model's caches is kept in its metadata, under graphpass.ir.cache (ONNX) or in the
-  rt_info graphpass/caches (IR). What stands there was not written by graphpass, or was changed since.
-GP110 A file that the model's weights lie in was replaced, edited or removed while graphpass worked on the model. What
-  is in memory and what is on disk may be of two models, so nothing was written. Run it again.
-GP111 A file that belongs to the model cannot be read; the message has the file system's words.
-GP112 A tensor in the ONNX file says another size than its data has, or no type. The file is damaged, or was made to
-  look like a model.
-GP113 A file that belongs to the model, a .bin, a configuration or a tokenizer, is a link out of its folder. A model
-  from elsewhere could pass on any file of this machine that way, so it is not followed.
+GP109 Declarations of the model's caches are stored in its metadata, under graphpass.ir.cache (ONNX) or in the rt_info
+  graphpass/caches (IR). These were not written by graphpass, or were changed since.
+GP110 A file with the model's weights was replaced, edited or removed while graphpass worked on the model. Memory and
+  disk may hold two different models, so nothing was written. Run it again.
+GP111 A file that belongs to the model cannot be read; the message has the file system's error.
+GP112 A tensor in the ONNX file has no type, or a shape that does not match its data. The file is damaged or forged.
+GP113 A file that belongs to the model, such as a .bin file, a configuration or a tokenizer, is a link that leaves its
+  folder. An untrusted model could copy any file of this machine into a result that way, so the link is not followed.
 GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 text.
-GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's words. Check the
-  address, the credentials that its package takes, and the network.
+GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's error. Check the
+  address, the credentials that its package reads, and the network.
 GP116 A configuration beside the model is not a JSON object. Copy it again from the model's origin.
-GP117 A session's state is read from a file that DecodeSession.save wrote, in safetensors. This one does not exist, is
-  damaged, or is something else. Prefill again, and save again.
-GP118 The graphpass.json beside a result is damaged, another program's, or of another version of graphpass, so that its
-  certificate cannot be read. graphpass/reports/schemas/manifest.json describes it.
-GP119 The ONNX model imports a version of operators that cannot be, has a function that calls itself, functions whose
-  calls expand to over a million nodes, or bodies of nodes that nest over 16 deep. No exporter writes this: the file is
-  damaged, or was made to harm.
+GP117 A session's state is read from a safetensors file that DecodeSession.save wrote. This file does not exist, is
+  damaged, or is another file. Prefill again, and save again.
+GP118 The certificate in the graphpass.json beside a result cannot be read: the file is damaged, or was written by
+  another program or another version of graphpass. graphpass/reports/schemas/manifest.json describes it.
+GP119 The ONNX model imports an opset that does not exist, has a function that calls itself, functions that expand to
+  over a million nodes, or bodies nested over 16 deep. No exporter writes this: the file is damaged or hostile.
 GP120 The file is neither a bundle nor a case of `graphpass reduce`, or it is damaged.
-GP201 The folder holds several models and none was chosen. Name the file itself. At a terminal graphpass asks.
-GP202 A file name does not fit the model: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
-  to-openvino makes an IR.
-GP203 The result would overwrite the model that it is made from. graphpass never edits a model in place: write to
-  another folder or file.
-GP204 The folder of --dump lies in the output folder, which is not there yet and appears at once with all its
-  files when the work is done. Make the output folder first, or dump into another one.
+GP201 The folder has several models and none was chosen. Name the file. On a terminal graphpass asks.
+GP202 A file name does not fit the format: results in ONNX end in .onnx, in OpenVINO IR in .xml. A pipeline with
+  to-openvino writes an IR.
+GP203 The result would overwrite its input. graphpass never edits a model in place: write to another folder or file.
+GP204 The folder of --dump is inside the output folder, which does not exist before all of its files are complete.
+  Create the output folder first, or dump into another one.
 GP210 The text of the pipeline does not follow the grammar: names separated by commas, options in braces, for example
   to-openvino,make-stateful{beam-index=true}. The caret shows where. In a shell, put quotes around it.
 GP211 No pass of that name is installed. `graphpass passes` lists those that are; plug-ins add theirs through the
   entry point group graphpass.passes.
 GP212 The pass has no option of that name. Options are written in kebab-case; `graphpass explain PASS` lists them.
-GP213 The option does not accept this value; the message has the type. Strings may stand in quotes, lists in brackets,
-  nothing is written none.
-GP214 The file is not TOML, or holds something besides [[pass]] tables, each with a name and the options of that pass
-  as keys.
+GP213 The option does not accept this value; the message has the type. Strings may be quoted, lists are in brackets, and
+  the absence of a value is written none.
+GP214 The file is not TOML, or has other entries than [[pass]] tables, each with a name and the options of that pass as
+  keys.
 GP215 No target of that name is installed. `graphpass targets` lists those that are; plug-ins add theirs through the
   entry point group graphpass.targets.
 GP216 There is no error with this id. Ids are printed after the word error, as in: error: GP203: ...
-GP217 The model has no cache of this name, or several whose names begin so. `graphpass inspect --all` lists the
-  caches; one goes by its own name, by that of its past input, or by that of its present output.
-GP218 The text after --cache does not say what a cache is: NAME=KIND, then what is known, separated by commas: batch,
-  heads, sequence and head_dim with the number of an axis counted from 0, and role. A kv cache needs its sequence
-  axis: past_0=kv,sequence=2.
+GP217 The model has no cache of this name, or several whose names begin with it. `graphpass inspect --all` lists the
+  caches; a cache is addressed by its own name, its past input or its present output.
+GP218 The value of --cache is not a declaration: NAME=KIND, then known properties, separated by commas: batch, heads,
+  sequence and head_dim with the index of an axis, and role. A kv cache needs its sequence axis: past_0=kv,sequence=2.
 GP219 The declaration of a cache, by --cache or in the model, contradicts the graph; the message names the
   contradiction. Caches whose kind follows from the graph need no declaration.
-GP220 Two installed distributions, or one and the running program, own a pass or target of the same name, so the name
-  does not say which is meant. Uninstall or rename one of the two that the message names.
-GP221 A plug-in owns the name but cannot be imported; the message has the distribution and the reason. Other passes
-  and targets work all the same.
+GP220 Two installed distributions, or one and the running program, register a pass or target of the same name. Uninstall
+  or rename one of the two that the message names.
+GP221 The plug-in that registers this name cannot be imported; the message has the distribution and the reason. Other
+  passes and targets are not affected.
 GP222 A plug-in's registration is wrong: the class is not a Pass or Target, its name differs from the entry point's, or
   one of its fields cannot be an option because it has no default or a type that cannot be written in a pipeline.
 GP223 The target of a plug-in implements no rules (`Target.predict`), so `graphpass check` cannot predict its runtime.
   `graphpass targets` marks the targets that have rules.
-GP224 cache=reorder asks for inputs that move slots of caches, and the target's runtime takes none: it keeps the
-  caches outside of the model, or rewrites the model itself. Leave the option out, or choose another target.
+GP224 cache=reorder adds inputs that move slots of caches, and the target's runtime does not support them: it stores the
+  caches outside of the model, or rewrites the model itself. Omit the option, or choose another target.
 GP225 A folder with an encoder needs a decoder for the first step and one for all others (decoder_model and
   decoder_with_past_model), both in one file (decoder_model_merged), or a stateful one, and all of one format. Optimum
   writes them for tasks that end in -with-past.
-GP226 The target makes no models of an encoder and a decoder, or not with what was asked for: NPUs and paged attention
-  take decoders alone, ONNX Runtime takes such models as they are, onnxruntime-genai keeps their caches in no integers,
-  and nothing moves slots of them.
-GP227 ONNX Runtime GenAI's builder splits such models differently: its encoder fills the caches of cross attention, as
-  the target ort-genai requires. OpenVINO's runtimes require a decoder that does so. Export the model with optimum.
-GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin is tried without a GPU: its Python is
-  venv/bin/python, and env.sh sets what that needs. Let it name such a folder, or unset it.
-GP229 The folder holds a language model and others that make its embeddings, in a format that the target does not take,
-  and only the language model is converted. Name its file to convert it alone.
-GP230 --weights share makes the result's weights a second name (a hard link) of the input's. That needs weights that
-  lie in one file, and a result on the same file system. Write with --weights copy.
-GP231 The configuration of a matrix is not well formed; the message has its file and line. The JSON Schema
-  graphpass/reports/schemas/config.json says what may stand there, and editors complete it.
+GP226 The target does not convert models of an encoder and a decoder, or not with these options: NPUs and paged
+  attention support decoders only, ONNX Runtime runs such models unconverted, onnxruntime-genai does not store their
+  caches as integers, and no target moves slots of them.
+GP227 ONNX Runtime GenAI's builder writes an encoder that fills the caches of cross attention, as the target ort-genai
+  requires. OpenVINO's runtimes require a decoder that fills them. Export the model with optimum.
+GP228 GRAPHPASS_GPU_ENVIRONMENT names a folder in which the GPU plugin runs without a GPU: its Python is
+  venv/bin/python, and env.sh sets the environment. Set it to such a folder, or unset it.
+GP229 The folder has a language model and the models that compute its embeddings, in a format that the target does not
+  support; only the language model is converted. Name its file to convert it alone.
+GP230 --weights share makes the result's weights a hard link to the input's. This requires weights in one file, and a
+  result on the same file system. Write with --weights copy.
+GP231 The configuration of a matrix is invalid; the message has its file and line. The JSON Schema
+  graphpass/reports/schemas/config.json lists the allowed keys; editors complete them from it.
 GP232 There is no graphpass.toml, and no pyproject.toml with [tool.graphpass], in this folder or one above it. Write
   one, or name one.
-GP233 Two cells of a matrix have one name, or would write to one place, so one would overwrite the other. Give the
-  models names, and let output hold {model} and {target}.
+GP233 Two cells of a matrix have one name or one output, so one would overwrite the other. Give the models names, and
+  include {model} and {target} in output.
 GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
   them.
 GP235 The file of --baseline is not a baseline that graphpass wrote, or a damaged one, which --update-baseline does not
@@ -108,232 +103,233 @@ GP236 An address names a protocol that fsspec does not know, or one that needs a
   'graphpass[s3]', 'graphpass[gs]' or, for others, 'graphpass[remote]' and the package that fsspec lists.
 GP237 Cells cannot be run on a Dask cluster: distributed is not installed, the scheduler does not answer, or its
   workers have other versions of graphpass and its libraries, whose results would differ.
-GP240 A decode session was asked for with a backend that cannot run this model or device: ONNX Runtime runs ONNX on
-  CPU and WEBGPU, and pairs of static shapes on QNN; OpenVINO runs its own devices.
+GP240 The backend of this decode session cannot run this model or device: ONNX Runtime runs ONNX on CPU and WEBGPU, and
+  pairs of static shapes on QNN; OpenVINO runs its own devices.
 GP241 An array given to a decode session has the wrong shape: token ids are [batch, length], masks cover all positions
   so far.
-GP242 A step was given another batch than the one before, but the caches hold that batch: reset the session first. Or
-  the model fixes its batch, and was given another.
+GP242 A step has another batch size than the caches: reset the session first. Or the model has a fixed batch size, and
+  the step has another.
 GP243 Logits, hidden states, a snapshot or a saved state were asked for before the first forward pass.
-GP244 `reorder` got slots that the session does not have, source and destination lists of different lengths, or two
-  slots into one. Slots count from 0 to the session's length, less 1.
-GP245 `trim` got more positions than the session has, or `rewind` a length that it does not have.
-GP246 `select` got rows that the session does not have, no rows, or another number of rows than the
-  model fixes. Rows count from 0.
-GP247 The parents given with a step do not make a tree: there must be one for each new token, the index of another new
-  token that stands before it, or -1 for the history.
-GP248 A snapshot belongs to the session that took it, until that is reset or gets other adapter weights: the caches that
-  it refers to are gone then.
-GP249 The text is not a reorder as ONNX Runtime's OpenVINO execution provider takes it: sources and destinations,
-  numbers with commas between them, a semicolon in the middle: 1,2,3;4,5,6.
-GP238 The output folder holds a result with other graphs, such as that of another target. With both in it no runtime
-  could open the folder. Write into another one, or remove the earlier result with --replace; files that graphpass did
-  not write stay.
-GP239 A file for ci merge-reports is not a JSON report that --report-json of this version wrote.
-GP250 A comparison was asked for that cannot be run: no prompt, a token id outside the vocabulary, a negative number
-  of steps, a tolerance that is not a number from 0 on, a budget that is neither time nor memory.
+GP244 `reorder` was called with slots that the session does not have, with lists of different lengths, or with one
+  destination twice. Slots count from 0 to the session's length less 1.
+GP245 `trim` was called with more positions than the session has, or `rewind` with a length that it does not have.
+GP246 `select` was called with rows that the session does not have, without rows, or with another number of rows than
+  the model fixes. Rows count from 0.
+GP247 The parents of a step do not form a tree: each new token needs one, the index of an earlier new token or -1 for
+  the history.
+GP248 A snapshot is valid only in the session that made it, until the session is reset or its adapter weights change:
+  its caches no longer exist.
+GP249 The text is not a reorder of ONNX Runtime's OpenVINO execution provider: sources, a semicolon and destinations,
+  each separated by commas: 1,2,3;4,5,6.
+GP238 The output folder has a result with other graphs, for example of another target. A runtime could not open a folder
+  with both. Write into another folder, or remove the earlier result with --replace; files that graphpass did not write
+  stay.
+GP239 The input of ci merge-reports is not a JSON report that --report-json of this version wrote.
+GP250 The comparison is invalid: it has no prompt, a token id outside the vocabulary, a negative number of steps, a
+  tolerance that is not 0 or more, or a budget that is neither a time nor a size.
 GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
   the variables as adapters.
-GP252 A saved state holds the caches of one model, computed in one precision, so a session of another model or with
-  other settings does not go on from it. Open the model that it is of, with the same settings.
-GP253 A layer was named that the model does not have. Layers are those with caches, counted from 0 in the order in
-  which tokens pass them; -1 is the last one.
-GP261 Speculative decoding was asked for no tokens at all. Ask for at least one.
-GP262 The draft for speculative decoding has a token id that the target model does not have. Draft model and
-  target need the same tokens.
+GP252 A saved state has the caches of one model, computed in one precision; a session of another model or with other
+  settings cannot restore it. Open the model of the state, with the same settings.
+GP253 The model does not have this layer. Layers are those with caches, counted from 0 in execution order; -1 is the
+  last one.
+GP261 Speculative decoding was called for 0 tokens. Ask for at least one.
+GP262 The draft model proposed a token id outside the target model's vocabulary. Both models need the same vocabulary.
 GP263 A drafter's number of tokens, or length of context, is 0 or negative. Both must be at least 1.
-GP265 A cache cannot be handed over as asked: what is moved must fit into both layouts, both layouts into the buffer,
+GP265 A cache cannot be transferred: the transferred positions must fit into both layouts, both layouts into the buffer,
   and the buffer must be contiguous and writable.
-GP266 A capacity, prompt or chunk is a number of positions: at least 1, and at most what it must fit into, what the
-  tables of the model hold, or what runtimes count.
+GP266 A capacity, prompt or chunk is a number of positions: at least 1, and at most what contains it, the rows of the
+  model's tables, or the runtime's limit.
 GP267 A session whose caches have a fixed capacity was given more tokens than there is room for. Nothing was
   overwritten. Rewind or reset the session, or make the model with a larger capacity; compare such models over few
   steps (graphpass verify --steps).
 GP268 graphpass converts ONNX to OpenVINO IR, not back: an IR is split into two IRs.
-GP269 A result without a certificate was to be checked: it was written with --no-verify, or by something else. Convert
-  the model again, with verification.
-GP270 The text of a graph has a line that is not a statement, names a value that no line above makes, states a type
-  that the operator does not have, or asks for an operator that the dialect lacks. The message has the line.
-  `graphpass print` shows the form.
+GP269 The result has no certificate: it was written with --no-verify, or not by graphpass. Convert the model again, with
+  verification.
+GP270 The text of a graph has a line that is not a statement, uses an undefined value, states a type that the operator
+  does not have, or has an operator that the dialect lacks. The message has the line. `graphpass print` writes this
+  form; docs/writing-passes.md describes it.
 GP271 No node has this name or ends with it, or several do. `graphpass print MODEL` lists the nodes.
 GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
 GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
 GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.
-GP275 The pipeline does not fail on the model in the way that --keeps names; the message says how it ends. Weights were
-  replaced by noise, and a pipeline that fails with the model's own weights alone cannot be reduced.
+GP275 The pipeline does not fail on the model in the way that --keeps names; the message has its end. Weights were
+  replaced by noise, so a failure that needs the model's own weights cannot be reduced.
 GP276 A new pass or target needs a name in kebab-case that no other one has, and a folder that does not exist yet.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
-GP302 Something that the pass needs to hold before does not hold, for example make-stateful on a model that is
-  stateful already. `graphpass explain PASS` lists what it needs.
-GP310 The graph is not well formed, in the words of ONNX's or OpenVINO's own checker. From a model as exported this
-  points at the exporter; after a pass it is a bug of the pass.
+GP302 A precondition of the pass does not hold, for example make-stateful requires a stateless model. `graphpass explain
+  PASS` lists the preconditions.
+GP310 ONNX's or OpenVINO's checker rejects the graph; the message has its error. For an exported model this is an error
+  of the exporter; after a pass it is a bug of the pass.
 GP311 OpenVINO's ONNX frontend has no rule for some operators of the model; the message names them, their domains and
   nodes, and the hint the passes that lower them, where there are such.
-GP312 OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the message
-  has its words.
+GP312 OpenVINO's ONNX frontend failed to convert the model for another reason than an unknown operator; the message has
+  its error.
 GP313 The names of past and present of two caches concatenate to one variable id. Rename an input or an output.
 GP314 Some past inputs have no present output, or the reverse, so the model does not carry them from step to step. A
-  decoder exported for the first step only (without past) is like that; take the one with past.
-GP315 The kind of a cache does not follow from the dataflow. `graphpass why MODEL CACHE` prints the rule that
-  is known of it.
+  decoder exported for the prefill only (without past) has this form; use the one with past.
+GP315 The kind of a cache cannot be inferred from the dataflow. `graphpass why MODEL CACHE` prints the rules that were
+  tried; --cache declares the kind.
 GP316 The initial state of a cache needs a size that the model does not fix. Give that dimension of the past input a
   fixed size.
 GP317 No input besides the caches has a batch dimension, so the initial state cannot follow the batch.
 GP318 The model has an input called beam_idx already, which make-stateful would add.
-GP319 The model has the inputs that insert-reorder adds already, or cuts its caches already.
-GP320 A decode session does not know how to feed an input or a cache of this model, for example the encoder states of
-  a translation model.
-GP321 The runtime refuses to compile the model, or has no such device; the message has its words.
-GP322 The runtime compiled the model but failed to run it; the message has its words.
-GP323 The model takes a fixed number of tokens at a time, and was given another.
-GP324 It is not clear which output holds the logits: none is called logits, or what is called so is not [batch,
-  length, vocabulary].
-GP325 A model takes embeddings, and nothing makes them of token ids: no one model in its folder takes ids alone and
-  gives rows of the size that it takes. Feed the session embeddings, or give it a function with embed_with.
-GP326 A cache always holds the same number of positions, because new ones are written in place or push old ones out.
-  Variables start without positions and grow, so make-stateful does not take it.
-GP327 An operator gives f16 or bf16 whatever its inputs are, so change-precision cannot make the rest of the model f32.
-  Export the model in f32, or run a pipeline without this pass.
+GP319 The model already has the inputs that insert-reorder adds, or already cuts its caches.
+GP320 A decode session cannot determine what to feed to an input or a cache of this model, for example to the encoder
+  states of a translation model.
+GP321 The runtime fails to compile the model, or has no such device; the message has its error.
+GP322 The runtime compiled the model but failed to run it; the message has its error.
+GP323 The model processes a fixed number of tokens in a step, and was given another.
+GP324 The output with the logits cannot be determined: no output is called logits, or that output is not [batch, length,
+  vocabulary].
+GP325 The model reads embeddings, and no model in its folder computes them from token ids: one whose only input is ids
+  and whose output has the right size. Feed the session embeddings, or pass a function to embed_with.
+GP326 A cache has a fixed number of positions: new ones are written in place or replace old ones. Variables start empty
+  and grow, so make-stateful does not support it.
+GP327 An operator computes f16 or bf16 whatever its inputs are, so change-precision cannot convert the rest of the model
+  to f32. Export the model in f32, or run a pipeline without this pass.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
 GP331 The two models have different fixed batch sizes, so they cannot run on the same inputs.
-GP338 The model is an encoder, an embedder or a reranker: it keeps no caches, and the target's runtime runs models that
-  keep some. Convert it for cpu, gpu or ort.
+GP338 The model is an encoder, an embedder or a reranker: it has no caches, and the target's runtime requires caches.
+  Convert it for cpu, gpu or ort.
 GP339 A local function of the ONNX model cannot be inlined: a call does not fit its inputs or outputs. Export the
   model without local functions.
 GP340 A pass that replaces ONNX operators writes opset 13 and later, and the model imports an older one. Convert the
   model with onnx.version_converter first.
-GP341 An operator cannot be written in plain ones: it has an option that plain operators do not express, or a size
-  that is needed is not known. The message names the operator, its node and the reason.
-GP342 NPUW knows caches by the names that optimum gives them, and those say whether a cache holds keys, values, a
-  convolution's window or a recurrent state. If the graph does not show that, declare it with --cache
-  NAME=KIND,role=ROLE; what holds several of them is taken apart by unpack.
+GP341 An operator cannot be lowered to plain ones: it has an option that plain operators cannot express, or depends on
+  an unknown size. The message has the operator, its node and the reason.
+GP342 NPUW identifies caches by optimum's names, which state whether a cache stores keys, values, a convolution's window
+  or a recurrent state. If the graph does not show the role, declare it with --cache NAME=KIND,role=ROLE; unpack splits
+  a cache that stores several.
 GP343 A variable that is not a cache has the name that a cache would get. Rename it, or take it out of the model.
 GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse
   constant was changed in place. The model is as it was before the edit.
 GP345 A decoder reads caches of cross attention that another model fills, and that model is not named, does not return
-  them, or needs inputs for them that the decoder, or the encoder that is to fill them, does not have. Name the decoder
-  for the first step of the same export.
+  them, or needs inputs that neither the decoder nor the encoder has. Name the decoder for the first step of the same
+  export.
 GP346 The input of select-branch does not select a branch of the model.
-GP347 An encoder cannot be run for a comparison: the shapes of its inputs are not known. Ids with a mask, and
-  features of a fixed size, can be made up.
+GP347 An encoder cannot be run for a comparison: the shapes of its inputs are not known. Comparisons generate ids with a
+  mask, and features of a fixed size.
 GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer that lies beside the model. With
   --no-tokenizer the model is converted without it.
 GP349 fix-input replaces an input by a constant: the model has no input of that name, or a dimension of it varies.
-GP350 `graphpass convert` made a model that the target's runtime would not run as the target promises: attention that
-  it does not fuse with the cache, mostly. --allow-unfused writes it all the same, and `graphpass check` then names
-  each place, the first node that is in the way, and the rule.
+GP350 `graphpass convert` made a model that breaks the target's contract, mostly by attention that the runtime does not
+  fuse with the cache. --allow-unfused writes it; `graphpass check` then reports each place, the first node that
+  prevents fusion, and the rule.
 GP360 The model has an input called tree_mask already, which add-tree-mask would add.
-GP361 add-tree-mask and window-from-positions need the input position_ids, which has each draft token's
-  depth, and the positions of tokens after others that were masked out. expose-position-ids adds it to an IR.
-GP362 A cache cannot hold a tree of draft tokens: the state of a linear one follows token after token, and one of
-  fixed capacity holds new tokens elsewhere than at its end. Verify chains of draft tokens with this model.
+GP361 add-tree-mask and window-from-positions need the input position_ids, which has each draft token's depth, and the
+  positions of tokens after masked ones. expose-position-ids adds it to an IR.
+GP362 A cache cannot store a tree of draft tokens: the state of a linear cache follows one sequence, and a cache of
+  fixed capacity does not append at its end. Verify chains of draft tokens with this model.
 GP363 add-tree-mask cannot hide branches of a draft tree from each other in one of the model's attentions; the message
   names it and the reason.
 GP364 window-from-positions cannot let a sliding window count positions of tokens: the model has no attention_mask
   from which they follow, the window is not a comparison in the mask of ScaledDotProductAttention, or the cache itself
   keeps no more than the window.
-GP365 Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, keeps no more than a
-  window, or it is not known which axis its positions are on.
-GP366 Target ort writes ONNX, and nothing turns OpenVINO IR into ONNX. Export the model to ONNX, or choose a target
+GP365 Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, stores no more than a
+  window, or its sequence axis is unknown.
+GP366 Target ort writes ONNX, and no pass converts OpenVINO IR to ONNX. Export the model to ONNX, or choose a target
   that runs IR.
-GP367 The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin fuses by a bug of its matcher.
-  Everything else drops the first position there, so only that plugin may run it: make another one for other devices
-  and versions, without trim=begin-one.
-GP368 insert-snapshot cannot keep the earlier states of a linear cache: the model has an input steps_back already, or
-  the cache has no initial value or axes that are not known. make-stateful gives variables initial values.
-GP369 The model has an input that edits caches or hides tokens of a draft tree, and NPUW fails on inputs that it does
-  not know. Take the model as it was before that pass; a session on NPU goes back without such inputs.
-GP370 A session cannot edit this model's caches as asked: linear caches hold what all tokens left and have no slots to
-  reorder, a cache of unknown kind may hold anything, and one of fixed capacity does not grow by what is fed.
+GP367 The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin fuses by a bug of its matcher. Other
+  devices and versions drop the first position there, so only that plugin may run it. Convert without trim=begin-one for
+  others.
+GP368 insert-snapshot cannot store the earlier states of a linear cache: the model already has an input steps_back, or
+  the cache has no initial value or has unknown axes. make-stateful gives variables initial values.
+GP369 The model has an input that edits caches or masks draft trees, and NPUW fails on unknown inputs. Use the model
+  before that pass; a session on NPU rewinds without such inputs.
+GP370 A session cannot edit this model's caches in this way: linear caches combine all tokens and have no slots to
+  reorder, a cache of unknown kind has unknown contents, and one of fixed capacity does not grow.
 GP371 A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass
   add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches.
-GP375 The model gives logits of the last position only, and checking drafted tokens needs those of all positions.
+GP375 The model returns logits of the last position only, and verifying draft tokens needs those of all positions.
   Export it with the logits of all positions.
-GP376 NPUW keeps position i in entry i of its caches, so it takes one sequence at a time, without padding and with
-  positions counted from 0. Feed the tokens alone; rewind to go back.
-GP377 A draft reads the target's hidden states, and the model gives none. The pass expose-hidden-states adds them as
-  outputs.
-GP378 A head that drafts tokens is a model with the inputs input_ids and states, and the outputs logits and states. This
-  one has others.
-GP379 A linear layer keeps padding out by columns of attention_mask that are not those of the new tokens, so that these
-  cannot be hidden. Feed padding and tokens after it as one prompt, or run the pass extend-mask-to-past on the IR.
+GP376 NPUW stores position i in slot i of its caches, so it supports one sequence, without padding and with positions
+  from 0. Feed the tokens alone; rewind to go back.
+GP377 The drafter reads the target's hidden states, and the model does not return them. The pass expose-hidden-states
+  adds them as outputs.
+GP378 A head that drafts tokens has the inputs input_ids and states, and the outputs logits and states. This model has
+  others.
+GP379 A linear layer excludes padding by columns of attention_mask that are not those of the new tokens, so new tokens
+  cannot be masked out. Feed padding and the tokens after it as one prompt, or run the pass extend-mask-to-past on the
+  IR.
 GP381 The layout of a cache cannot be inferred: an axis is none of those that attention shows (batch, heads, sequence,
-  head_dim), or a shape leaves several readings. Sizes are never taken for a sign: 2 may be blocks, heads, or key and
-  value. Say what is missing, for example with --cache, or run unpack first.
-GP382 Two layouts, or a layout and sizes, do not fit: an axis is missing, keys and values of different sizes shall share
-  an axis, or there is no such layer, sequence, head or position.
+  head_dim), or a shape has several interpretations. Sizes alone are not evidence: 2 may be blocks, heads, or key and
+  value. Declare the axes, for example with --cache, or run unpack first.
+GP382 Two layouts, or a layout and sizes, are incompatible: an axis is missing, keys and values of different sizes would
+  share an axis, or there is no such layer, sequence, head or position.
 GP383 Elements of a type of less than a byte share bytes, so places among them are not byte offsets. Use a type of
   whole bytes.
-GP384 The model has inputs that name slots of its caches in the caches' own layout (dst_idx), so the layout cannot
-  change after them. Standardize the layout before insert-reorder.
-GP385 quantize-weights stores weights of products in f32 in 4 bits, and no MatMul of the model is one: its products are
-  Gemm, in f16, quantized already, or of two computed tensors. Leave its types unchanged, or run
+GP384 The model has inputs that address slots of its caches in the caches' own layout (dst_idx), so the layout cannot
+  change afterwards. Run standardize-layout before insert-reorder.
+GP385 quantize-weights converts weights of f32 products to 4 bits, and the model has no such MatMul: its products are
+  Gemm, in f16, already quantized, or of two computed tensors. Leave its types unchanged, or run
   change-precision{to=f32} before.
-GP386 Key and value cannot be carried in one tensor: something else than the Concat of new positions works on one of
-  them, they are not appended to alike, or the size of a head is not known. The message names the cache.
-GP387 The states of a layer cannot be carried in one flat tensor: the size of one is not fixed, its batch is not its
-  first axis, its earlier states are kept by insert-snapshot (run pack before it), or they are of different types or
-  reordered apart. The message names the cache.
-GP388 The text form has no bodies of If and Loop, no functions of the model's own and no strings, so that
-  `graphpass reduce` cannot shrink the model. Run select-branch or inline-functions first.
-GP389 GroupQueryAttention alone keeps keys and values in 8 or 4 bits, if nothing else reads its past or present. The
-  message names each attention with the obstacle. Fuse attention first, or leave the caches unchanged.
-GP390 A cache whose elements are smaller than a byte cannot be handed over in place: rows would begin inside a byte.
-  Keep the cache in a type of whole bytes.
-GP391 static-cache writes new positions in place where the model appended them to a cache by a Concat, or inside
-  Attention or GroupQueryAttention, and where attention alone reads the cache. Here something else is done.
-GP392 A model of fixed shapes runs with slots that hold nothing, and hides them by its attention_mask. This one sees
-  them all the same: a window or a position is counted in slots, or a state takes in padding.
-GP393 A dimension of the model stays open though all of its inputs are of fixed shapes: its size depends on values
-  (NonZero, as experts are chosen), or a cache is updated in a way that make-static does not know.
-GP394 A session over a prefill and a decode model needs two models that were made of one by graphpass split, or by the
-  pass make-static: the decode model with a length of 1.
-GP395 There is not enough memory for the model, its caches or its logits in the sizes that were asked for. Ask for
-  smaller ones, compare over fewer tokens or not at all (--no-verify), or run it where there is more.
-GP396 genai_config.json holds the number of positions and of token ids, and neither the model nor the config.json beside
-  it has them. Copy config.json beside the model, or name the positions with ort-genai{context=N}.
-GP397 onnxruntime-genai's generic decoder takes token ids, mask, positions and caches of keys and values that grow,
-  under names with the layer's number, all of one shape; logits go out. This model is another kind: target ort takes it.
-  Of models of an encoder and a decoder it takes those that hear, as Whisper does, and none that read text.
-GP398 f16 holds numbers up to 65504, bf16 up to 3.39e38, and a weight of the model holds a larger one. Leave the model
-  in f32, without the pass change-precision, and without precision=f16 or bf16.
-GP399 transformers.js loads decoders that take token ids, mask and positions, and keep keys and values under the names
-  of its configs.js; browsers hold files of weights below 2 GB. The message names what this model lacks, and the
-  remedy. Target ort takes other models.
-GP401 A pass failed with an error that it did not foresee. The input model is as it was. Run with --verbose for the
-  traceback, and report it to the pass's author.
-GP402 A pass returned, but the model does not hold what the pass promises. This is a bug of the pass.
-GP403 Under --verify-each: the pass says that it changed the model and it did not, or the reverse. This is a bug of
-  the pass.
-GP404 Under --verify-each: after this pass the model computes something else than the pipeline's input. This is a bug
-  of the pass; --dump keeps the models before and after it.
-GP405 The pipeline of a target ran, but its result is not what the target promises. This is a bug of the target.
-GP406 The process of a cell or a command ended before it had a result: it ran out of memory and was killed, or a library
-  brought it down. Other cells are not affected. --jobs 1 leaves it all memory; `graphpass convert` shows its output.
-GP407 A cell or a command did not end within its timeout, so it was stopped. Nothing was written.
+GP386 Key and value cannot share one tensor: an operator besides the Concat of new positions reads or writes one of
+  them, they are not appended to alike, or the size of a head is unknown. The message names the cache.
+GP387 The states of a layer cannot share one flat tensor: the size of one is not fixed, its batch is not its first axis,
+  its earlier states are stored by insert-snapshot (run pack before it), or they differ in type or reordering. The
+  message names the cache.
+GP388 The text form has no bodies of If and Loop, no local functions and no strings, so `graphpass reduce` cannot shrink
+  the model. Run select-branch or inline-functions first.
+GP389 Only GroupQueryAttention stores keys and values in 8 or 4 bits, if no other operator reads its past or present.
+  The message names each attention with the obstacle. Fuse attention first, or leave the caches unchanged.
+GP390 A cache with elements smaller than a byte cannot be transferred in place: rows would begin inside a byte. Store
+  the cache in a type of whole bytes.
+GP391 static-cache writes new positions in place if the model appends them to a cache by a Concat, or inside Attention
+  or GroupQueryAttention, and if only attention reads the cache. This model does something else; the message has the
+  reason.
+GP392 A model of static shapes runs with unused slots, which its attention_mask excludes. This one reads them: a window
+  or a position is counted in slots, or a state includes padding.
+GP393 A dimension of the model is dynamic although all of its inputs are static: its size depends on values (NonZero, as
+  experts are selected), or a cache is updated in a way that make-static does not support.
+GP394 A session over a prefill and a decode model needs two models that graphpass split, or the pass make-static, made
+  of one: the decode model with a length of 1.
+GP395 There is not enough memory for the model, its caches or its logits in these sizes. Use smaller ones, compare over
+  fewer tokens or not at all (--no-verify), or run it on a larger machine.
+GP396 genai_config.json states the number of positions and the size of the vocabulary; neither the model nor the
+  config.json beside it has them. Copy config.json beside the model, or set the positions with ort-genai{context=N}.
+GP397 onnxruntime-genai's generic decoder supports models with token ids, mask, positions and growing caches of keys and
+  values as inputs, the caches named by layer and of one shape, and with logits as output. Target ort supports other
+  models. Of models with an encoder and a decoder onnxruntime-genai runs those that read audio, such as Whisper, and
+  none that read text.
+GP398 f16 represents numbers up to 65504, bf16 up to 3.39e38, and a weight of the model is larger. Keep the model in
+  f32, without the pass change-precision, and without precision=f16 or bf16.
+GP399 transformers.js runs decoders whose inputs are token ids, mask, positions and keys and values under the names of
+  its configs.js; browsers load files of weights below 2 GB. The message names the difference and the remedy. Target ort
+  supports other models.
+GP401 A pass raised an unexpected error. The input model is unchanged. Run with --verbose for the traceback, and report
+  it to the pass's author.
+GP402 A pass returned, but its result breaks a condition that the pass ensures. This is a bug of the pass.
+GP403 Under --verify-each: the pass reports a change and made none, or the reverse. This is a bug of the pass.
+GP404 Under --verify-each: after this pass the model computes different outputs than the pipeline's input. This is a bug
+  of the pass; --dump writes the models before and after it.
+GP405 The pipeline of a target completed, but its result breaks the target's contract. This is a bug of the target.
+GP406 The process of a cell or a command ended without a result: it was killed for its use of memory, or a library
+  crashed. Other cells are not affected. --jobs 1 gives a cell all memory; `graphpass convert` shows its output.
+GP407 A cell or a command exceeded its timeout and was stopped. Nothing was written.
 GP408 A cell failed by a bug of graphpass. `graphpass convert --verbose` with the same model and target shows where.
-GP501 The file system refuses to write: no permission, no room, a file where a folder should be. Nothing was changed.
-GP502 What was written does not read back as it should, so it was thrown away. Nothing was changed. OpenVINO writes
-  some operators of ONNX Runtime's that it cannot read: then the hint names the pass that lowers them. All else is a
-  bug of graphpass or of the library that wrote it.
-GP503 An ONNX file cannot be over 2 GB, and this model's graph is even without its weights.
-GP504 Another process wrote the same files while this one worked. Its result stays, and this one was thrown away.
-  Write to another folder, or run it again.
-GP505 A result cannot be written to its address; the message has the storage's words. What was published before stays,
-  or is not a result any more and will be made again: files count if their manifest is there.
+GP501 The file system refuses to write: no permission, no space, or a file in place of a folder. Nothing was changed.
+GP502 A written file does not read back correctly, so it was discarded. Nothing was changed. OpenVINO writes some
+  operators of ONNX Runtime that it cannot read: then the hint names the pass that lowers them. Otherwise it is a bug of
+  graphpass or of the library that wrote it.
+GP503 An ONNX file is limited to 2 GB, and this model's graph is larger even without its weights.
+GP504 Another process wrote the same files at the same time. Its result stays, and this one was discarded. Write to
+  another folder, or run it again.
+GP505 A result cannot be written to its address; the message has the storage's error. The earlier result stays, or is
+  incomplete and will be made again: files are a result only with their manifest.
 GP601 The result of a pipeline does not compute the same as its input, so it was not written. --verify-each names the
   pass at fault.
-GP602 The result is larger, or took longer, than the budgets of its cell allow, so it was not written. Raise the budget
-  in the configuration, or find out from `graphpass diff` what has grown.
-GP603 The result differs from the one that was published last; --fail-on changed makes that an error. `graphpass diff`
-  lists the differences.
-GP604 The certificate of a result does not hold: files are missing, changed or added since it was proven, its manifest
-  was edited, or it was proven against another model. Convert the model again.
-GP605 The configuration expects that a cell ends with an error, expect = "GP366", and it ended otherwise. Remove
-  expect if the model is converted by now.
-GP606 --require proven demands a result that is equal to its input for every input, by structure, and some operators
-  were compared by numbers alone. The message lists the first of them. Without the option numbers decide.
+GP602 The result is larger, or took longer, than the budgets of its cell, so it was not written. Raise the budget in the
+  configuration, or find the growth with `graphpass diff`.
+GP603 The result differs from the published one, which is an error by --fail-on changed. `graphpass diff` lists the
+  differences.
+GP604 The certificate of a result does not hold: files are missing, changed or added since verification, its manifest
+  was edited, or it belongs to another reference. Convert the model again.
+GP605 The configuration expects that a cell ends with an error, expect = "GP366", and it ended otherwise. Remove expect
+  if the model can be converted now.
+GP606 --require proven demands a result that is equal to its input for every input, and some operators were compared by
+  numbers only. The message lists the first of them. Without the option the numbers decide.
 """
 
 #: Meaning and cure by error id.
