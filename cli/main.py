@@ -153,7 +153,9 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
             return _internal(error, console)
         # An error without a file's name is a stream's: those of the command itself are the only ones here.
         _close_output(sys.stdout)
-        refused = WriteError("GP501", f"cannot print the result: {error.strerror}", "make room, or print it elsewhere")
+        refused = WriteError(
+            "GP501", f"cannot print the result: {error.strerror}", "free space, or write the output to another place"
+        )
         return _refused(refused, console)
     except Exception as error:  # noqa: BLE001 - the program's outermost frame
         return _internal(error, console)

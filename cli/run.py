@@ -55,5 +55,5 @@ def read_passes(text: str, stop_after: str | None = None) -> tuple[Pass[Model], 
 
     passes = load_toml(Path(text[1:])) if text.startswith("@") else parse(text)
     if not passes:
-        raise UsageError("GP210", "the pipeline is empty", "graphpass passes lists what could stand in it")
+        raise UsageError("GP210", "the pipeline is empty", "graphpass passes lists the passes")
     return passes if stop_after is None else stopped_after(passes, stop_after)

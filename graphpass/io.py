@@ -56,7 +56,7 @@ def find_model(path: str | Path) -> Path:
         raise ReadError("GP101", f"{path} does not exist", _hub_advice(path) or _did_you_mean(path)) from error
     except OSError as error:
         hint = "let this user read it, and the folders in which it lies"
-        raise ReadError("GP101", f"{path} cannot be looked at: {error.strerror}", hint) from error
+        raise ReadError("GP101", f"{path} cannot be read: {error.strerror}", hint) from error
 
 
 def _found(path: Path) -> Path:
@@ -69,13 +69,13 @@ def _found(path: Path) -> Path:
         raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
     models = models_in(path)
     if not models:
-        raise ReadError("GP103", f"{path} holds no .onnx or .xml model", _instead_of_folder(path))
+        raise ReadError("GP103", f"{path} has no .onnx or .xml model", _instead_of_folder(path))
     if len(models) > 1 and (main := find_language_model(models)) is not None:
         return main
     if len(models) > 1:
         names = ", ".join(file.name for file in models)
         hint = f"name one of them, for example {models[0]}"
-        raise UsageError("GP201", f"{path} holds several models: {names}", hint)
+        raise UsageError("GP201", f"{path} has several models: {names}", hint)
     return models[0]
 
 
@@ -263,7 +263,7 @@ def check_suffix(dialect: Dialect, path: Path) -> None:
     """
     suffix = _SUFFIXES[dialect]
     if path.suffix.lower() != suffix:
-        raise UsageError("GP202", f"{path} is not a name for a model in {dialect}", f"let it end in {suffix}")
+        raise UsageError("GP202", f"{path} is not a name for a model in {dialect}", f"use a name that ends in {suffix}")
 
 
 def is_same_place(target: Path, source: Path) -> bool:

@@ -286,7 +286,7 @@ def test_more_than_2_gib_of_weights(tmp_path):
 
 @pytest.mark.parametrize(("variant", "name"), [("onnx", "m.xml"), ("onnx", "m"), ("ov-stateful", "m.onnx")])
 def test_a_suffix_that_does_not_fit(tmp_path, variant, name):
-    with pytest.raises(UsageError, match=r"GP202: .* is not a name for a model in .*\n.*let it end in \."):
+    with pytest.raises(UsageError, match=r"GP202: .* is not a name for a model in .*\n.*use a name that ends in \."):
         write_model(load(export("llama", variant)), tmp_path / name)
     assert contents(tmp_path) == {}
 

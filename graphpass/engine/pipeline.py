@@ -132,7 +132,7 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
     tables = document.pop("pass", [])
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         keys = f"; found {', '.join(map(repr, document))}" if document else ""
-        raise UsageError("GP214", f"a pipeline in TOML holds [[pass]] tables and nothing else{keys}", _TOML_HINT)
+        raise UsageError("GP214", f"a pipeline in TOML has only [[pass]] tables{keys}", _TOML_HINT)
     return tuple(_build(_toml_step(number, table), get_pass) for number, table in enumerate(tables, start=1))
 
 

@@ -70,7 +70,9 @@ class _Kind(Generic[Class]):
         if len(owners) > 1:
             who = " and ".join(f"{entry.owner} ({entry.module})" for entry in owners)
             raise UsageError(
-                "GP220", f"{self.word} {name!r} has several owners: {who}", "uninstall or rename one of them"
+                "GP220",
+                f"{self.word} {name!r} is registered by several distributions: {who}",
+                "uninstall or rename one of them",
             )
 
     def get(self, name: str) -> Class:

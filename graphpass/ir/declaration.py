@@ -58,7 +58,7 @@ def parse_declaration(text: str) -> Declaration:
         return _declaration(name, kind, dict(setting.split("=", 1) for setting in settings))
     except ValueError as error:
         reason = "an entry is not an AXIS=NUMBER" if "dictionary update" in str(error) else str(error)
-        raise UsageError("GP218", f"{text!r} does not say what a cache is: {reason}", _EXAMPLE) from error
+        raise UsageError("GP218", f"{text!r} is not a declaration of a cache: {reason}", _EXAMPLE) from error
 
 
 def _declaration(name: str, kind: str, settings: dict[str, Any]) -> Declaration:
@@ -79,7 +79,7 @@ def _declaration(name: str, kind: str, settings: dict[str, Any]) -> Declaration:
         raise ValueError("a linear cache has no sequence axis")
     places = [place for place in asdict(axes).values() if place is not None]
     if len(set(places)) < len(places):
-        raise ValueError("one axis is said to be two")
+        raise ValueError("one axis number is assigned twice")
     return Declaration(name, kind, role, axes)  # type: ignore[arg-type]  # looked up above
 
 

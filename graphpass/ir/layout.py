@@ -177,7 +177,9 @@ class KVLayout:
         if self.packing == "content":
             if not 0 < key < content[-1]:
                 raise UnsupportedError(
-                    "GP381", f"how much of {content[-1]} is key, and how much value, cannot be inferred", "say key="
+                    "GP381",
+                    f"how much of {content[-1]} is key, and how much value, cannot be inferred",
+                    "state key=SIZE",
                 )
             content, value = (*content[:-1], key), (*content[:-1], content[-1] - key)
         elif value_shape is not None:

@@ -54,7 +54,7 @@ class Phase:
         text = model.read_note(_KEY)
         hint = "make both models of a pair with graphpass split, or with the pass make-static"
         if text is None:
-            raise UnsupportedError("GP394", "the model does not say that it is a prefill or a decode model", hint)
+            raise UnsupportedError("GP394", "the model has no metadata of a prefill or a decode model", hint)
         ports = {port.name: port for port in model.inputs}
         try:
             content = read_json(text)
@@ -74,4 +74,4 @@ class Phase:
             ]
             return cls(int(content["length"]), int(content["past"]), tuple(caches))
         except (KeyError, TypeError, ValueError) as error:
-            raise UnsupportedError("GP394", "what the model says of its caches is damaged", hint) from error
+            raise UnsupportedError("GP394", "the model's metadata on its caches is damaged", hint) from error

@@ -91,7 +91,7 @@ class StatefulTarget(Target):
         if not self.encoders:
             raise encoder_error(self.name, "cpu or gpu")
         if self.gives_up_fusion:
-            raise UsageError("GP226", "cache=reorder is not for models without caches", "leave it out")
+            raise UsageError("GP226", "cache=reorder requires a model with caches", "leave it out")
         return _whole(model)
 
     def require_contract(self, model: Model) -> None:

@@ -72,7 +72,7 @@ def check_numbers(steps: int, atol: float | None, rtol: float | None) -> None:
         UsageError: GP250, a number is below 0.
     """
     if steps < 0:
-        raise UsageError("GP250", f"there cannot be {steps} steps")
+        raise UsageError("GP250", f"steps is {steps}; expected 0 or more")
     for name, tolerance in (("atol", atol), ("rtol", rtol)):
         if tolerance is not None and not tolerance >= 0:
             raise UsageError("GP250", f"{name} is {tolerance:g}; expected 0 or more")

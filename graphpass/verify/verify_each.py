@@ -62,12 +62,12 @@ class VerifyEach(Instrumentation):
                 comparison = compare(self._reference, model, steps=self._steps)
         except UnsupportedError as error:
             if error.id == "GP321" and _opens(self._reference):
-                raise PassFailedError("GP404", f"no runtime takes the result: {error.message}", error.hint) from error
+                raise PassFailedError("GP404", f"no runtime runs the result: {error.message}", error.hint) from error
             self._note(f"{step.name}: numbers not compared: {error.message}")
             return
         if comparison.divergence is not None:
             hint = "this is a bug of the pass; graphpass verify compares two models in detail"
-            raise PassFailedError("GP404", f"computes something else than the input: {comparison.divergence}", hint)
+            raise PassFailedError("GP404", f"computes different outputs than the input: {comparison.divergence}", hint)
 
     def _prove(self, step: Pass[Model], before: Model, after: Model) -> None:
         from graphpass.verify.structure.proof import compare_structures

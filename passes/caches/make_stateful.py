@@ -62,7 +62,7 @@ class MakeStateful(Pass[OpenVINOModel]):
         _check(inventory)
         if self.beam_index and "beam_idx" in model.graph.parameters:
             raise PreconditionError(
-                "GP318", "an input is called beam_idx already", "use make-stateful{beam-index=false}"
+                "GP318", "the model already has an input beam_idx", "use make-stateful{beam-index=false}"
             )
         carried = inventory.of_kind("kv", "linear", "other")
         _check_growth(model, inventory.of_kind("kv"))
@@ -103,7 +103,7 @@ def _check(inventory: Inventory) -> None:
             raise UnsupportedError(
                 "GP315",
                 f"cache {cache.name} is of unknown kind: {'; '.join(cache.evidence)}",
-                f"say what it is, for example with --cache {cache.name}=kv,sequence={cache.axes.sequence or 0}",
+                f"declare it, for example with --cache {cache.name}=kv,sequence={cache.axes.sequence or 0}",
             )
 
 

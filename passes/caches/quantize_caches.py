@@ -188,7 +188,7 @@ def _prompts_in(file: Path) -> list[tuple[int, ...]]:
     try:
         prompts = [tuple(int(word) for word in line.replace(",", " ").split()) for line in lines if line.strip()]
     except ValueError as error:
-        raise UsageError("GP250", f"{file} holds something else than token ids: {error}", _HINT) from error
+        raise UsageError("GP250", f"{file} does not have token ids only: {error}", _HINT) from error
     if not prompts:
         raise UsageError("GP250", f"{file} holds no prompts", _HINT)
     return prompts

@@ -41,5 +41,5 @@ class SelectBranch(Pass[OnnxModel]):
         count, dropped = take_branches(model, self.input, self.value)
         if not count:
             reason = f"no If of the main graph is decided by input {self.input}"
-            raise PreconditionError("GP346", reason, "name the input that decides")
+            raise PreconditionError("GP346", reason, "name the input that selects the branch")
         return Done({"branches taken": count, "outputs dropped": dropped})

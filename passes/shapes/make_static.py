@@ -87,8 +87,8 @@ class MakeStatic(Pass[Model]):
         if (rows := model.analysis(find_last_row)) is not None and rows < self.past:
             raise UsageError(
                 "GP266",
-                f"{self.past} positions are more than the {rows} of the model's tables",
-                f"take at most {rows}: the capacity, or past of make-static",
+                f"expected at most {rows} positions, the rows of the model's tables; got {self.past}",
+                f"set the capacity, or past of make-static, to at most {rows}",
             )
         if past_order(model) == "index":
             raise UnsupportedError(
@@ -266,7 +266,7 @@ def _check_static(model: Model) -> None:
             if value.name and not is_fixed(value.shape):
                 raise UnsupportedError(
                     "GP393",
-                    f"the size of {value.name}, which {node.called} makes, stays open",
+                    f"the size of {value.name}, an output of {node.called}, is not static",
                     "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
                     "where passes let each compute all tokens: graphpass split --to openvino",
                 )

@@ -225,7 +225,8 @@ def test_streams_that_are_closed_or_full(stream, code):
     assert done.returncode == code
     if code:
         assert done.stderr == (
-            "error: GP501: cannot print the result: No space left on device\nhint: make room, or print it elsewhere\n"
+            "error: GP501: cannot print the result: No space left on device\n"
+            "hint: free space, or write the output to another place\n"
         )
     else:
         assert done.stderr == ""

@@ -83,11 +83,11 @@ def test_a_declaration_against_the_graph_is_refused(capfd, tmp_path):
     source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "inspect", source, "--cache", "past=linear")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: GP219: cache past is said to be linear, but it grows along axis 1")
+    assert done.err.startswith("error: GP219: cache past is declared as linear, but it grows along axis 1")
 
 
 def test_an_unreadable_declaration_is_refused(capfd, tmp_path):
     source = saved(tmp_path / "in", decoder_with_unknown_cache())
     done = in_process(capfd, "inspect", source, "--cache", "past=kv")
     assert done.code == 2
-    assert done.err.startswith("error: GP218: 'past=kv' does not say what a cache is")
+    assert done.err.startswith("error: GP218: 'past=kv' is not a declaration of a cache")

@@ -179,7 +179,7 @@ def test_verify_each_accepts_the_main_job():
         (Idle(says="changed"), "GP403: pass idle: reported changed, but the model is the same as before"),
         (Scale(says="unchanged"), "GP403: pass scale: reported unchanged, but the model differs from before"),
         (Scale(says="skipped"), "GP403: pass scale: reported skipped, but the model differs from before"),
-        (Scale(factor=1.5), "GP404: pass scale: computes something else than the input: sequence 0, the prefill"),
+        (Scale(factor=1.5), "GP404: pass scale: computes different outputs than the input: sequence 0, the prefill"),
     ],
 )
 def test_verify_each_catches(model, step, words):

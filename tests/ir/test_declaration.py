@@ -32,7 +32,7 @@ def test_every_part_of_a_declaration_is_read():
         ("a=kv,sequence=-1", "sequence is '-1', not the number of an axis"),
         ("a=kv,sequence=two", "not the number of an axis"),
         ("a=kv,sequence=1,length=2", "'length' is not an axis"),
-        ("a=kv,sequence=1,batch=1", "one axis is said to be two"),
+        ("a=kv,sequence=1,batch=1", "one axis number is assigned twice"),
         ("a=kv,sequence=1,role=conv", "'conv' is not a role of a kv cache: key, value, indexer_key, unknown"),
         ("a=linear,sequence=1", "a linear cache has no sequence axis"),
     ],

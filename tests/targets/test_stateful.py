@@ -149,7 +149,7 @@ def test_positions_are_exposed_where_padding_does_not_reach_linear_states(name, 
 )
 def test_an_npu_takes_no_inputs_that_edit_caches(name, step, added):
     model = PassManager(parse(step)).run(load(export(name, "ov-stateful"))).model
-    with pytest.raises(UnsupportedError, match=f"GP369: NPUW takes {added} for a cache") as caught:
+    with pytest.raises(UnsupportedError, match=f"GP369: NPUW treats the input {added} as a cache") as caught:
         NPU().pipeline(model)
     assert ("start again" if added == "steps_back" else "rewind a session") in caught.value.hint
 

@@ -27,7 +27,11 @@ def apply_declarations(
     for name in said:
         if name not in names:
             hint = f"the model carries {', '.join(names[:6])}" if names else "no tensor goes from an input to an output"
-            raise UsageError("GP217", f"{name} is said to be a cache, but nothing of that name is carried", hint)
+            raise UsageError(
+                "GP217",
+                f"{name} is declared as a cache, but the model has no past, present or variable of that name",
+                hint,
+            )
     return {
         pair: _declared(model, pair, entry, said[entry.cache.name]) if entry.cache.name in said else entry
         for pair, entry in kinds.items()
@@ -44,7 +48,9 @@ def _declared(model: Model, pair: Pair, entry: Classification, said: Declaration
         against = _against_the_rank(cache, said) or _against_the_dataflow(model, pair, said)
     if against is not None:
         raise UsageError(
-            "GP219", f"cache {cache.name} is said to be {_text(said)}, but {against}", "see `graphpass why MODEL CACHE`"
+            "GP219",
+            f"cache {cache.name} is declared as {_text(said)}, but {against}",
+            "see `graphpass why MODEL CACHE`",
         )
     agrees = f"declared to be {_text(said)}; {_support(model, pair, said)}"
     axes = said.axes

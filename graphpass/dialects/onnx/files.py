@@ -52,7 +52,7 @@ def stage_onnx(
     if proto.ByteSize() > limit:
         proto = _without_weights(proto, folder, _free_name(file_name, files))
         if (size := proto.ByteSize()) > limit:
-            raise WriteError("GP503", f"{file_name} takes {size} bytes without its weights; {limit} can be written")
+            raise WriteError("GP503", f"{file_name} has {size} bytes without its weights; the limit is {limit}")
     (folder / file_name).write_bytes(proto.SerializeToString(deterministic=True))
 
 

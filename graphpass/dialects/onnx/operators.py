@@ -69,7 +69,7 @@ def check_opset(opset: int, what: str) -> None:
     if opset < _FIRST_OPSET:
         raise UnsupportedError(
             "GP340",
-            f"{what}: the model is of opset {opset}, and what is written needs {_FIRST_OPSET}",
+            f"{what}: expected opset {_FIRST_OPSET} or later, got {opset}",
             "convert the model with onnx.version_converter first",
         )
 

@@ -80,7 +80,7 @@ def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = P
                     _write(place, writing)
     proto = rebuilt(model.proto, lambda tensor: _referring(tensor, places, names))
     if (size := proto.ByteSize()) > PROTO_LIMIT:
-        raise WriteError("GP503", f"{file_name} takes {size} bytes without its weights; {PROTO_LIMIT} can be written")
+        raise WriteError("GP503", f"{file_name} has {size} bytes without its weights; the limit is {PROTO_LIMIT}")
     (folder / file_name).write_bytes(proto.SerializeToString(deterministic=True))
 
 

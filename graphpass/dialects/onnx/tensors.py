@@ -84,7 +84,7 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
         needed = nbytes(tensor) if bits < 8 else 2 * count if is_complex else count
         size, unit = sum(len(value) for value in values), "values"
     if size != needed:
-        raise ReadError("GP112", f"{described} needs {needed} {unit} and holds {size}", _EXPORT_AGAIN)
+        raise ReadError("GP112", f"{described} needs {needed} {unit} and has {size}", _EXPORT_AGAIN)
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:

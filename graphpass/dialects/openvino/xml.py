@@ -136,10 +136,10 @@ class _Reader:
     def _check_root(self, tag: str, attributes: dict[str, str]) -> None:
         version = attributes.get("version", "")
         if tag != "net" or not version.isdecimal():
-            raise ReadError("GP106", f"{self.path} is XML, but no OpenVINO IR: it starts with <{tag}>")
+            raise ReadError("GP106", f"{self.path} is XML, but not an OpenVINO IR: it starts with <{tag}>")
         if int(version) < _OLDEST_VERSION:
             hint = f"export the model again; OpenVINO reads version {_OLDEST_VERSION} and later"
             raise ReadError("GP106", f"{self.path} is an IR of version {version}", hint)
 
     def _refuse_dtd(self, *_: object) -> None:
-        raise ReadError("GP106", f"{self.path} declares a document type, which no OpenVINO IR does")
+        raise ReadError("GP106", f"{self.path} declares a document type, which OpenVINO IR never has")

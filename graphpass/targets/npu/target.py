@@ -48,7 +48,7 @@ class NPU(StatefulTarget):
         if edits := sorted({port.name for port in model.inputs} & EDITING_INPUTS):
             raise UnsupportedError(
                 "GP369",
-                f"NPUW takes {edits[0]} for a cache, as all inputs that it does not know",
+                f"NPUW treats the input {edits[0]} as a cache, as every input that it does not know",
                 f"take the model without it; {START_AGAIN if 'steps_back' in edits else GO_BACK}",
             )
         return super().pipeline(model)

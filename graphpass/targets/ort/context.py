@@ -26,7 +26,7 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
     except ValueError as error:
         raise ReadError("GP116", f"{file} is not JSON: {error}", "copy it again from the model's origin") from error
     if not isinstance(content, dict):
-        raise ReadError("GP116", f"{file} holds no JSON object", "copy it again from the model's origin")
+        raise ReadError("GP116", f"{file} is not a JSON object", "copy it again from the model's origin")
     inner = content.get("text_config")
     return {**content, **inner} if isinstance(inner, dict) else content
 

@@ -124,7 +124,7 @@ def require_sizes(model: Model, source: Path | None, context: int | None) -> tup
     if length is None or not isinstance(vocabulary, int):
         missing = "number of positions" if length is None else "size of the vocabulary"
         reason = f"the {missing} is not known, and genai_config.json needs it"
-        raise PreconditionError("GP396", reason, "--target 'ort-genai{context=N}' gives the positions")
+        raise PreconditionError("GP396", reason, "set the positions: --target 'ort-genai{context=N}'")
     return length, vocabulary
 
 

@@ -56,7 +56,7 @@ class Budget:
         for part in text.split(","):
             match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|MB|GB)\s*", part)
             if match is None:
-                raise UsageError("GP250", f"{text!r} is not a budget", "give time, memory or both: 60s,4GB")
+                raise UsageError("GP250", f"{text!r} is not a budget", "expected a time, a size or both: 60s,4GB")
             number, unit = float(match[1]), match[2]
             if unit in _UNITS:
                 size = number * _UNITS[unit]

@@ -144,7 +144,7 @@ def test_caches_that_cannot_be_quantized_are_refused():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 2 x", "GP250: .*something else than token ids"),
+        ("1 2 x", "GP250: .*does not have token ids only"),
         ("\n", "GP250: .*holds no prompts"),
         ("1 400", "GP250: .*prompt id 400"),
     ],
