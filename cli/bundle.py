@@ -21,8 +21,8 @@ from .run import read_passes
 def command(console: Console, model: Path, output: Path | None, text: str | None, keeps: str, is_replay: bool) -> None:
     """Pack a failing case with versions, command and log into one file, without weights.
 
-    MODEL is a file of graphpass reduce, or a model with the passes that fail on it. With --replay it is a bundle: exits
-    with 0 if the failure is there again, else with 1.
+    MODEL is a case of graphpass reduce, or a model that -p fails on. With --replay it is a bundle: runs its case, and
+    exits with 0 if the failure occurs again, else with 1.
     """
     from graphpass.api.reduce import bundle, replay
 

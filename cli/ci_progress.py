@@ -36,7 +36,7 @@ class PlainLines(Progress):
             self._console.note(f"{cell.id} started")
 
     def moved(self, cell: Cell, at: Position) -> None:
-        """Print a line every 10 s."""
+        """Print the stage of a cell, at most every 10 s."""
         if (beat := self._beats[cell.id]).is_due():
             self._console.note(f"{cell.id} {_in_words(at, time_left(at.stage), f'{beat.seconds:.0f} s')}")
 

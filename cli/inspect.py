@@ -23,9 +23,9 @@ def command(
 ) -> None:
     """Report inputs, outputs, caches and attention of a model.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers whose caches are alike share a
-    line. The text ends with the caches as other programs see them, by their own rules, and with warnings. `graphpass
-    why MODEL CACHE` reasons about one cache.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers with equal caches share a
+    line. Then the text has the caches as other programs classify them, by their own rules, and warnings. `graphpass
+    why MODEL CACHE` explains one cache.
     """
     from graphpass.api.inspect import inspect
 

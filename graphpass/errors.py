@@ -96,7 +96,7 @@ class UnsupportedError(GraphpassError):
 
 
 class PreconditionError(UnsupportedError):
-    """Reports a condition of a pass or target that does not hold.
+    """Reports a precondition of a pass or target that does not hold.
 
     Examples:
         >>> from graphpass import PreconditionError

@@ -191,7 +191,7 @@ def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input; GP230
             the weights cannot be shared.
-        WriteError: GP501, the file system's words; GP504, another process writes there.
+        WriteError: GP501, the file system's error; GP504, another process writes there.
 
     Examples:
         >>> import graphpass
@@ -232,7 +232,7 @@ def write_model(model: Model, path: Path, limit: int | None = None, weights: Wei
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input; GP230 the weights
             cannot be shared.
-        WriteError: GP501 the file system's words; GP502 the written file does not read back; GP503 too large; GP504
+        WriteError: GP501 the file system's error; GP502 the written file does not read back; GP503 too large; GP504
             another process writes there.
     """
     check_destination(model, path)
@@ -307,7 +307,7 @@ def stage_model(
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP230, the weights cannot be shared.
         WriteError: GP501, GP502 or GP503.
-        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
+        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
     """
     share = weights == "share"
     with stage(f"writing {file_name}"):

@@ -66,7 +66,7 @@ def bundle(
 
     Raises:
         ReadError: The model cannot be read.
-        WriteError: GP501, the file system's words.
+        WriteError: GP501, the file system's error.
 
     Examples:
         >>> import graphpass

@@ -54,7 +54,7 @@ class Matrix:
             reports: Files by the name of the report: ``json``, ``junit``, ``sarif``, ``html`` or ``markdown``.
 
         Raises:
-            WriteError: GP501, the file system's words.
+            WriteError: GP501, the file system's error.
         """
         write_reports(self.run, reports, self.folder)
 

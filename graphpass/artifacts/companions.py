@@ -73,7 +73,7 @@ def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino
 
     Raises:
         ReadError: GP113, one is a link to a file elsewhere.
-        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
+        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
     """
     return tuple(Path(shutil.copyfile(file, folder / file.name)) for file in companions(model_file, dialect))
 

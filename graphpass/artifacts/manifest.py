@@ -105,7 +105,7 @@ def write_manifest(
             added.
 
     Raises:
-        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
+        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
     """
     files = sorted(file for file in path.parent.rglob("*") if file.is_file())
     output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}

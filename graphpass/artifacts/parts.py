@@ -77,7 +77,7 @@ def stage_parts(parts: FolderParts, folder: Path, *, share: bool) -> tuple[Path,
         share: Whether weights are to be the input's files, under a second name.
 
     Raises:
-        OSError: The file system's words; ``staging`` turns it into a `WriteError`.
+        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
         ReadError: GP110, weights changed since the models were read.
         UsageError: GP230, weights cannot be shared.
     """

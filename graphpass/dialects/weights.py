@@ -40,7 +40,7 @@ class Weight:
 
     @property
     def size(self) -> int:
-        """Return the number of bytes."""
+        """Return the size in bytes."""
         return self.content.length if isinstance(self.content, FileRange) else self.content.nbytes
 
     @property

@@ -28,14 +28,14 @@ class CacheView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Describes the caches of a model as a consumer sees them.
+    """Describes the caches of a model as another program classifies them.
 
     Attributes:
-        consumer: Its name.
-        verdict: ``misreads`` if it takes a cache for something else, overlooks one, or refuses the model; ``cannot
-            tell`` if its rule has nothing to look at, or graphpass itself does not know the kind of a cache.
-        reasons: One plain sentence each, without the consumer as its subject; a view that agrees may have remarks.
-        caches: In the inventory's order; empty if the rule has nothing to look at.
+        consumer: Name of the program.
+        verdict: ``misreads`` if it classifies a cache wrongly, misses one, or refuses the model; ``cannot tell`` if its
+            rule does not apply to the model, or the kind of a cache is unknown.
+        reasons: One sentence each, without the program as its subject; a view that agrees may have remarks.
+        caches: In the inventory's order; empty if the rule does not apply.
     """
 
     consumer: str

@@ -1,8 +1,7 @@
 """`Graph`: one read-only view over ONNX and OpenVINO graphs, for all analyses.
 
-The vocabulary of operators is OpenVINO's (``Multiply``, ``Select``, ``Broadcast`` ...); ONNX operators that mean the
-same are called by it. Inputs, outputs and constants are nodes (``Parameter``, ``Result``, ``Constant``) in both
-dialects.
+Operators have OpenVINO's names (``Multiply``, ``Select``, ``Broadcast`` ...), also the equivalent operators of ONNX.
+Inputs, outputs and constants are nodes (``Parameter``, ``Result``, ``Constant``) in both dialects.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Node:
     Attributes:
         index: Its number; producers of its inputs have smaller ones.
         name: Its name in the model.
-        op: The operator, in OpenVINO's vocabulary if that has a word for it.
+        op: The operator, by OpenVINO's name if it has one.
         inputs: Its inputs; ``None`` for an omitted one.
         outputs: Its outputs.
         attributes: Axes and flags in one form for both dialects: ``axis`` (Concat, Softmax, Gather), ``axes`` (Squeeze,
@@ -110,7 +109,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Hold the arguments of `graphpass.ir.rewriter.Rewriter.make` that make an operator.
+    """The arguments of `graphpass.ir.rewriter.Rewriter.make` that make an operator.
 
     Attributes:
         kind: The neutral name. An operator without one has its own after a dialect's prefix: ``onnx.Pad``,
@@ -125,7 +124,7 @@ class Spelling:
 
 
 class Graph:
-    """Nodes in topological order, and the uses of their outputs."""
+    """A read-only graph: nodes in topological order, and the uses of their outputs."""
 
     def __init__(
         self,

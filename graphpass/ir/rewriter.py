@@ -47,7 +47,7 @@ def claim_name(taken: set[str], name: str) -> str:
 
 
 class Rewriter(ABC):
-    """Edits one model, once; nothing holds before `finish`.
+    """Edits one model, once; `finish` completes the edits.
 
     Attributes:
         graph: The model as it was when the rewriter was made.
@@ -60,14 +60,14 @@ class Rewriter(ABC):
         return Writer(self, prefix)
 
     def handle(self, operand: Operand, name: str = "") -> Handle:
-        """Return the tensor that ``operand`` means; numbers become a constant called ``name``."""
+        """Return the native tensor of ``operand``; numbers become a constant called ``name``."""
         if operand is None or not isinstance(operand, Value | int | list | tuple | range):
             return operand
         return self.native(operand) if isinstance(operand, Value) else self.constant(operand, "i64", name)
 
     @abstractmethod
     def native(self, value: Value) -> Handle:
-        """Return the tensor of a value of `graph`, as the graph is now."""
+        """Return the native tensor of a value of `graph`, after earlier edits."""
 
     @abstractmethod
     def type_of(self, handle: Handle) -> str:
@@ -107,7 +107,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def output(self, name: str, source: Handle, element_type: str, shape: Sequence[Dimension]) -> None:
-        """Add an output; the tensor that has the name already loses it."""
+        """Add an output; an existing tensor with this name is renamed."""
 
     @abstractmethod
     def size(self, operand: Operand, axis: int, name: str, shape: Handle | None = None) -> Handle:
@@ -119,7 +119,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def replace(self, old: Value, new: Handle) -> None:
-        """Let ``new`` take over the users and names of ``old``, model outputs included.
+        """Redirect the users and names of ``old``, model outputs included, to ``new``.
 
         From then on ``old`` as an operand means ``new``, so that later rewrites build on earlier ones.
         """
@@ -130,11 +130,11 @@ class Rewriter(ABC):
 
     @abstractmethod
     def redirect(self, node: Node, port: int, source: Operand) -> None:
-        """Let input ``port`` of ``node`` read ``source``. An output of the model keeps its name."""
+        """Set input ``port`` of ``node`` to ``source``. An output of the model keeps its name."""
 
     @abstractmethod
     def set_input(self, node: Node, port: int, source: Operand) -> None:
-        """Let ``node`` read ``source`` as input ``port``, which may be one that it omits."""
+        """Set input ``port`` of ``node``, which it may omit so far, to ``source``."""
 
     @abstractmethod
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
@@ -161,7 +161,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def whole_shape(self, node: Node) -> tuple[int, ...]:
-        """Let a ShapeOf give all dimensions; return those that it gave before."""
+        """Remove start and end from a ShapeOf; return the axes that it selected."""
 
     @abstractmethod
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
@@ -169,7 +169,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
-        """Let a Reshape make this shape; 0 keeps a dimension, -1 is what is left."""
+        """Set the shape of a Reshape; 0 keeps a dimension, -1 is inferred."""
 
     @abstractmethod
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
@@ -185,7 +185,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
-        """Note that the axes of ``value`` are in this order now."""
+        """Record that the axes of ``value`` now have this order."""
 
     @abstractmethod
     def finish(self) -> bool:

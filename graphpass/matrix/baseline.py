@@ -95,6 +95,6 @@ class Baseline:
         """Write the file, whole or not at all.
 
         Raises:
-            WriteError: GP501, the file system's words.
+            WriteError: GP501, the file system's error.
         """
         write_whole(self.file, dumped({"baseline": _FORM, "findings": list(self.entries)}))

@@ -68,13 +68,13 @@ def _is_selected(cell: Cell, patterns: Iterable[str]) -> bool:
 
 
 def last_failed(cells: Sequence[Cell], config: Path) -> tuple[Cell, ...]:
-    """Return the cells that failed when they last ran; all if none ever ran."""
+    """Return the cells that failed in their last run; all cells before the first run."""
     failed = _failed(config)
     return tuple(cells) if failed is None else tuple(cell for cell in cells if cell.id in failed)
 
 
 def note_failed(run: Run, config: Path) -> None:
-    """Remember the cells that failed, for `last_failed`, in the user's cache folder."""
+    """Store the cells that failed in the user's cache folder, for `last_failed`."""
     verdicts = {result.cell.id: run.verdict(result) for result in run.results}
     failed = {name for name, verdict in verdicts.items() if verdict in {"failed", "cancelled"}}
     memory.remember(memory.memory_of("runs", config), sorted(failed | ((_failed(config) or set()) - verdicts.keys())))

@@ -77,7 +77,7 @@ def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
 
 
 def group_layers(model: Model, inventory: Inventory) -> tuple[LayerGroup, ...]:
-    """Return layers grouped by likeness, in order of the first of each group."""
+    """Group layers with equal caches and operators around them, in order of their first layer."""
     layers: dict[int | None, list[Cache]] = {}
     for cache in inventory.caches:
         layers.setdefault(cache.layer, []).append(cache)

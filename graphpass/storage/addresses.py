@@ -52,7 +52,7 @@ def matching(pattern: str) -> list[str]:
     """Return the addresses that a pattern means, in order.
 
     Raises:
-        ReadError: GP115, the storage's words.
+        ReadError: GP115, the storage's error.
         UsageError: GP236, as `filesystem_of`.
     """
     system, path = filesystem_of(pattern)
@@ -93,7 +93,7 @@ class StoredFolder:
             depth: 1 leaves subfolders out; ``None`` includes all.
 
         Raises:
-            ReadError: GP115, the storage's words.
+            ReadError: GP115, the storage's error.
         """
         with _reaching(self.address, writes=False):
             entries = self._system.find(self._path, maxdepth=depth, detail=True)
@@ -107,7 +107,7 @@ class StoredFolder:
         """Return whether the address is that of a file.
 
         Raises:
-            ReadError: GP115, the storage's words.
+            ReadError: GP115, the storage's error.
         """
         with _reaching(self.address, writes=False):
             return bool(self._system.isfile(self._path))
@@ -116,7 +116,7 @@ class StoredFolder:
         """Return the content of a small file, if there is one.
 
         Raises:
-            ReadError: GP115, the storage's words.
+            ReadError: GP115, the storage's error.
         """
         with _reaching(self.address, writes=False):
             try:
@@ -129,7 +129,7 @@ class StoredFolder:
         """Stream files into a folder on this machine.
 
         Raises:
-            ReadError: GP115, the storage's words.
+            ReadError: GP115, the storage's error.
         """
         with _reaching(self.address, writes=False):
             for name in names:
@@ -151,7 +151,7 @@ class StoredFolder:
             lease: The lease on this folder.
 
         Raises:
-            WriteError: GP504, another process took the lease; GP505, the storage's words.
+            WriteError: GP504, another process took the lease; GP505, the storage's error.
         """
         names = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
         names.remove(manifest)
@@ -181,7 +181,7 @@ class StoredFolder:
             seconds: Time without a renewal after which a process counts as dead.
 
         Raises:
-            WriteError: GP505, the storage's words.
+            WriteError: GP505, the storage's error.
         """
         lease = Lease(self._system, f"{self._beside('lease')}", self.address, seconds)
         with _reaching(self.address, writes=True):

@@ -136,8 +136,8 @@ class BinFile:
             path: A new file.
 
         Raises:
-            OSError: The file system's words. A shared file is then as long as before.
-            ReadError: GP110, the file to be shared was replaced.
+            OSError: The file system's error. A shared file then has its old length.
+            ReadError: GP110, the shared file was replaced meanwhile.
         """
         if self._share:
             with contextlib.ExitStack() as stack:

@@ -31,7 +31,7 @@ def digest_of_file(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-        OSError: The file is not a regular one, or the file system's words.
+        OSError: The file is not a regular one, or the file system's error.
     """
     hasher = hashlib.sha256()
     with regular(path).open("rb") as stream:
@@ -71,7 +71,7 @@ def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
         sizes: Number of bytes of each, by name.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
         ReadError: GP110 and GP111, as `digests_of`.
     """
     places = {name: FileRange(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}

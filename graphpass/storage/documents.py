@@ -19,7 +19,7 @@ def regular(path: Path) -> Path:
     """Return the path of a file that has an end: no pipe, socket or device.
 
     Raises:
-        OSError: It has none, or the file system's words.
+        OSError: It has none, or the file system's error.
     """
     kind = path.stat().st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # reading a folder has an error of its own

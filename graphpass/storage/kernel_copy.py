@@ -28,7 +28,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file's content to a new file.
 
     Raises:
-        OSError: The file system's words; `FileExistsError` if ``target`` is there.
+        OSError: The file system's error; `FileExistsError` if ``target`` is there.
     """
     with source.open("rb") as reading, target.open("xb") as writing:
         if _cloned(reading.fileno(), writing.fileno()):
@@ -67,7 +67,7 @@ def flush(path: Path) -> None:
     """Have the disk hold a file's content, or a folder's names.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     if path.is_dir() and sys.platform == "win32":
         return
@@ -88,7 +88,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
         target: File descriptor to write to; its position moves on.
 
     Raises:
-        OSError: The file system's words, or that the source ends too early.
+        OSError: The file system's error, or that the source ends too early.
     """
     end = offset + length
     by_kernel = hasattr(os, "copy_file_range")

@@ -15,7 +15,7 @@ def note_gone(scratch: Path, names: Iterable[Path]) -> None:
     """Note, in a scratch folder, files that leave the destination.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     (scratch / _GONE).write_text(json.dumps([str(name) for name in names]), encoding="utf-8")
 
@@ -30,7 +30,7 @@ def remove(names: Iterable[Path], destination: Path) -> None:
     """Remove files of a folder, as far as they are there.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     for name in names:
         (destination / name).unlink(missing_ok=True)

@@ -27,7 +27,7 @@ def sole_worker(place: Path) -> Iterator[None]:
         place: A file or folder, which need not be there.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     file = _lock_of(place)
     made = [folder for folder in (place.parent, *place.parent.parents) if not folder.exists()]
@@ -92,7 +92,7 @@ def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool
         wait: Wait until another holder ends the lock.
 
     Raises:
-        OSError: The file system's words; none if it has no locks.
+        OSError: The file system's error; none if it has no locks.
     """
     if sys.platform == "win32":
         return True

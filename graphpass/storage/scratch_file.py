@@ -33,7 +33,7 @@ class ScratchFile:
             prefix: First letters of its name.
 
         Raises:
-            WriteError: GP501, the file system's words; also of `write`.
+            WriteError: GP501, the file system's error; also of `write`.
         """
         with _explained():
             folder = tempfile.mkdtemp(prefix=".graphpass_weights-")
@@ -70,7 +70,7 @@ class ScratchFile:
             self.size += self._stream.write(content)
 
     def finish(self) -> None:
-        """Close the file, and name it by its weights."""
+        """Close the file, and derive its name from a digest of the weights."""
         with _explained():
             self._stream.close()
         content = hashlib.sha256(repr(sorted(self._starts.items())).encode())

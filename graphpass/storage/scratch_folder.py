@@ -21,7 +21,7 @@ def scratch_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
         place: The folder that it is made in; the system's for temporary files by default.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     with contextlib.ExitStack() as stack:
         while True:

@@ -37,7 +37,7 @@ def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]
         replaced: Names of files in it that go away with the others' change, unless they are written.
 
     Raises:
-        WriteError: GP501, with the file system's words, also for any `OSError` of the ``with`` block. GP504, another
+        WriteError: GP501, with the file system's error, also for any `OSError` of the ``with`` block. GP504, another
             process wrote the same files meanwhile.
     """
     staged: Path | None = None
@@ -94,7 +94,7 @@ def write_whole(file: Path, text: str) -> None:
     """Write a file of text, whole or not at all.
 
     Raises:
-        WriteError: GP501, the file system's words; an older file is untouched.
+        WriteError: GP501, the file system's error; an older file is untouched.
     """
     with staging(file.parent) as folder:
         # Names of nodes and files need not be text.
@@ -198,7 +198,7 @@ def _replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) 
         names: The files, relative to ``staged``.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     names = sorted(names, key=lambda name: (_is_graph(name), name))
     complete, replaced = scratch / _COMPLETE, scratch / _REPLACED
@@ -220,7 +220,7 @@ def _finish(scratch: Path, destination: Path) -> None:
     """Finish or undo the work of a writer that was killed, if it had begun.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     left = scratch / (_COMPLETE if (scratch / _COMPLETE).exists() else _REPLACED)
     files = (file for file in left.rglob("*") if file.is_file() or file.is_symlink())

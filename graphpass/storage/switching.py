@@ -48,7 +48,7 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
         Whether the file system has the links; else the folder is as before.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     current = scratch / _CURRENT
     with contextlib.ExitStack() as undo:
@@ -84,7 +84,7 @@ def settle(scratch: Path, destination: Path) -> None:
     """Finish or undo the unfinished work of another writer.
 
     Raises:
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     current, complete = scratch / _CURRENT, scratch / _COMPLETE
     if not current.is_symlink():

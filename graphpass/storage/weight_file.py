@@ -90,7 +90,7 @@ def link_weights(file: WeightFile, path: Path) -> None:
     """Make ``path`` a second name of a weight file.
 
     Raises:
-        OSError: The file system's words, if it lacks room.
+        OSError: The file system's error, if it lacks room.
         ReadError: GP110, the file was replaced.
         UsageError: GP230, the file system makes no such link.
     """

@@ -27,24 +27,24 @@ from graphpass.targets.rules import encoder_error
 
 @dataclass(frozen=True)
 class StatefulTarget(Target):
-    """Makes models for a runtime of OpenVINO that keeps caches itself.
+    """Makes stateful models for a runtime of OpenVINO.
 
     Caches become variables that a ``beam_idx`` Gather reads, attention becomes ``ScaledDotProductAttention``. Positions
-    and windows are exposed for paged attention, which sees neither the cache's length nor the mask.
+    and windows are exposed for paged attention, which reads neither the cache's length nor the mask.
 
     Attributes:
-        cache: Whether beams reorder the slots of caches, or a caller moves and cuts them.
-        no_reorder: Reason that slots cannot be moved, and a way out; ``None`` if they can.
-        takes_begin_one: Whether it takes a model whose caches are cut as one version of one plugin requires it.
-        before_attention: Passes of its own, before all that work on attention.
-        after_stateful: Passes of its own on the stateful model.
-        feeds_positions: Whether it feeds positions to models that need none, too.
-        drops_identities: Whether operators that give their input are dropped.
-        encoders: Whether it runs models without caches that read a text whole.
-        expands_latents: Whether keys and values are kept instead of latents, since no kernel appends to those.
-        copies_shared: Whether a cache that several attention read is kept for each, since no kernel shares one.
-        hides_positions: Whether callers hide past positions by the mask, which windows must not count.
-        seq2seq: Whether it runs an encoder and a decoder that keeps its keys and values of the encoder's states.
+        cache: ``beam`` if ``beam_idx`` reorders rows, ``reorder`` if a caller moves and cuts slots.
+        no_reorder: Reason that slots cannot be moved, and a hint; ``None`` if they can.
+        takes_begin_one: Whether it runs caches cut by ``trim=begin-one``, see `insert-reorder`.
+        before_attention: Further passes, before those on attention.
+        after_stateful: Further passes, on the stateful model.
+        feeds_positions: Whether it feeds ``position_ids`` to all models, also to those that need none.
+        drops_identities: Whether operators that return their input are dropped.
+        encoders: Whether it runs models without caches, such as encoders.
+        expands_latents: Whether caches store keys and values instead of latents, to which no kernel appends.
+        copies_shared: Whether each attention gets a copy of a shared cache, since no kernel shares one.
+        hides_positions: Whether callers mask past positions out, so that windows must not count them.
+        seq2seq: Whether it runs an encoder, and a decoder that stores keys and values of the encoder's states.
     """
 
     dialect = "openvino"

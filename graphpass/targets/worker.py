@@ -49,7 +49,7 @@ class Finished:
     Attributes:
         tried: The trial, for people, with the version of OpenVINO if that is known.
         answer: Its answer; empty if it did not live to give one.
-        refused: The runtime's words or the end of the process, if it failed.
+        refused: The runtime's error or the end of the process, if it failed.
     """
 
     tried: str

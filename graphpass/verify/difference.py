@@ -26,12 +26,12 @@ _ROUNDED_WEIGHTS: dict[Half, float] = {"bf16": 0.6, "f16": 0.2}
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Lets values differ by ``absolute + relative * |reference|``.
+    """Allows a difference of ``absolute + relative * |reference|``.
 
     Attributes:
-        absolute: The share that all values have.
-        relative: The share that grows with the reference's.
-        rounded_to: The type to which one model's weights are rounded, and the other's are not.
+        absolute: Absolute tolerance.
+        relative: Relative tolerance.
+        rounded_to: The type to which the weights of only one model are rounded.
     """
 
     absolute: float

@@ -29,15 +29,15 @@ _MASK_PORTS = {"ScaledDotProductAttention": 3, "Attention": 3}
 
 @dataclass(frozen=True)
 class AddTreeMask(Pass[Model]):
-    """Add a mask of draft trees, so that branches see their own ancestors alone.
+    """Add a mask of draft trees: tokens attend only to their ancestors.
 
     The input ``tree_mask`` f32 ``[1 or batch, m, m]`` is added to the scores of the last ``m`` queries over the last
-    ``m`` keys, in every attention over a cache that grows: 0 where a token is to see another, a large negative number
-    elsewhere. Parents come before children, and tokens see themselves; ``position_ids`` gives each its depth, so the
-    model needs that input. ``m`` is at most the number of new tokens; ``[1, 0, 0]`` changes nothing. The old mask goes
-    on to hold.
+    ``m`` keys, in every attention over a growing cache: 0 if the query attends to the key, a large negative number
+    otherwise. Parents come before children, and tokens attend to themselves. ``position_ids``, which the model must
+    have, is the depth of each token. ``m`` is at most the number of new tokens; a mask of shape ``[1, 0, 0]`` has no
+    effect. The old mask still applies.
 
-    The CPU plugin fuses as before. Linear caches cannot hold a tree: each token's state follows that of the token
+    The CPU plugin still fuses attention. Linear caches cannot store a tree: each state depends on that of the token
     before it.
 
     Shapes:

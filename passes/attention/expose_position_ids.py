@@ -45,18 +45,17 @@ _FLATTENED = op.Reshape(op.Gather(var("table"), op.Reshape(var("row"), ...), ...
 
 @dataclass(frozen=True)
 class ExposePositionIds(Pass[Model]):
-    """Take positions from an input instead of the cache's length or the mask.
+    """Read positions from an input instead of the cache's length or the mask.
 
-    Paged attention (openvino.genai's default backend) has no cache whose length could be counted, and virtual edits of
-    a cache renumber positions: both need the input ``position_ids``. Only rotary or learned embeddings, and factors by
-    which positions scale activations, read the input; masks go on comparing physical positions.
+    Paged attention (openvino.genai's default backend) has no cache of which the length could be read, and edits of a
+    cache renumber positions: both need the input ``position_ids``. Rotary or learned embeddings and
+    factors that depend on positions read it; masks still compare slots.
 
-    An input of that name which nothing reads, as in optimum-intel's exports of qwen3_5_text, counts as none.
+    An unused input of that name, as in optimum-intel's exports of qwen3_5_text, is treated as missing.
 
     Options:
-        always: Add the input to a model that needs no positions, too, and let nothing read it. NPUW feeds it to all
-            models, and fails with ``unordered_map::at`` if it is missing (``llm_infer_request.cpp``). Models with ALiBi
-            count positions from attention_mask, some hybrids need none, and both go on doing so.
+        always: Add the input, unused, also to a model that needs no positions: with ALiBi, or a hybrid. NPUW feeds it
+            to all models, and fails with ``unordered_map::at`` if it is missing (``llm_infer_request.cpp``).
 
     Shapes:
         position_ids i64 ``[batch, length]``

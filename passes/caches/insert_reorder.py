@@ -23,33 +23,33 @@ from graphpass.passes.caches.slots import Trim, conversions, growing_caches, pas
 class InsertReorder(Pass[Model]):
     """Move and drop positions of KV caches inside the graph, before a step.
 
-    Slot ``dst_idx[i]`` takes the old value of slot ``src_idx[i]``; then the cache is cut to the length that the
-    attention mask leaves for the past. Without ``attention_mask`` and ``input_ids``, from which that follows, the model
-    gets an input ``past_len`` i64 ``[1]``; a number beyond the end keeps all. Names, types and the empty
-    encodings are those with which the ONNX Runtime OpenVINO provider drives its own models
+    Slot ``dst_idx[i]`` is set to the old value of slot ``src_idx[i]``; then the cache is cut to the length of
+    ``attention_mask`` less that of ``input_ids``. A model without these inputs gets an input ``past_len`` i64 ``[1]``;
+    a length beyond the end cuts nothing. Names and types are those of the ONNX Runtime OpenVINO provider
     (ov_stateful_patch_utils.cc): ``src_idx`` i32 ``[n]``, ``dst_idx`` i32; ``n = 0`` moves nothing. Destinations are
-    distinct. Linear and cross caches have no positions and are left alone.
+    distinct. Linear and cross caches are unchanged.
 
-    ``gpu`` is the form that OpenVINO's GPU plugin looks for (kv_cache_fusion.cpp): ScatterElementsUpdate directly on
+    ``gpu`` is the form that OpenVINO's GPU plugin matches (kv_cache_fusion.cpp): ScatterElementsUpdate directly on
     the ReadValue with ``dst_idx`` a Parameter ``[batch, heads, n, head_dim]``, whose elements are destination slots,
     followed by a Slice. Caches of other head counts, sizes or order of axes than the first get a
-    ``dst_idx_<heads>x<head_dim>`` of their own (followed by ``_2``, ``_3`` .. if only the order differs). It excludes
-    a beam Gather on the same cache, so that goes; ``beam_idx`` stays if linear caches read it. On the CPU plugin the
-    form is right but loses the fused attention (3 to 6 times slower steps).
+    ``dst_idx_<heads>x<head_dim>`` of their own (followed by ``_2``, ``_3`` .. if only the order differs). The
+    beam Gather of the same cache is removed; ``beam_idx`` stays if linear caches read it. The CPU plugin computes the
+    form correctly, but no longer fuses attention (steps take 3 to 6 times as long).
 
-    ``compact`` is for runtimes that look for no form: ``dst_idx`` is ``[n]``, the source of each slot of the past is
-    computed once for all caches, and each is moved and cut by one Gather, after the one of ``beam_idx``.
-    ``onnx`` is the same on the past inputs of an ONNX model.
+    ``compact`` is for runtimes that match no such form: ``dst_idx`` is ``[n]``, the source of each slot is computed
+    once for all caches, and one Gather moves and cuts each cache, after the Gather of ``beam_idx``. ``onnx`` is the
+    same on the past inputs of an ONNX model.
 
-    ``cut`` moves no positions, in either dialect: a caller drops the last positions by feeding a shorter mask. The cut
-    follows the beam Gather, which stays. GPU plugins crop the cache in place if they know the form; the CPU plugin no
-    longer fuses attention with the cache.
+    ``cut``, for both dialects, only drops the last positions: a caller feeds a shorter mask. The cut follows the beam
+    Gather, which stays. GPU plugins that match the form crop the cache in place; the CPU plugin no longer fuses
+    attention with the cache.
 
     Options:
-        form: The pattern to emit.
-        trim: ``begin-one``, of forms ``gpu`` and ``cut`` in IR, is a StridedSlice that begins at 1: what the GPU plugin
-            of 2026.4.1 fuses, by a bug of its matcher, and runs as if it began at 0. On all other devices and versions
-            it drops the first position, so the model is marked (rt_info ``graphpass/trim``), and nothing else takes it.
+        form: The form to write.
+        trim: ``begin-one``, of forms ``gpu`` and ``cut`` in IR, is a StridedSlice that begins at 1. By a bug of its
+            matcher, the GPU plugin of 2026.4.1 fuses this form and runs it as if it began at 0. All other devices and
+            versions drop the first position, so rt_info ``graphpass/trim`` marks the model, and graphpass refuses to
+            run it elsewhere.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order of axes.
@@ -72,8 +72,8 @@ class InsertReorder(Pass[Model]):
         past -> Slice(0 : past length) -> Concat(., new) -> present
 
     Raises:
-        PreconditionError: GP302 the model is IR that is not stateful, or for ``onnx`` not stateless; GP301 the form, or
-            ``begin-one``, is of the other format; GP319 the caches are cut already, or the model has such inputs.
+        PreconditionError: GP302 the model is not stateful, or for ``onnx`` not stateless; GP301 the form or
+            ``begin-one`` is for the other dialect; GP319 the model already cuts its caches, or already has such inputs.
         UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
     """
 

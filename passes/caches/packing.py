@@ -67,13 +67,13 @@ def split_name(name: str, count: int) -> list[str]:
 
 
 def names_together(model: Model, caches: Sequence[Cache], join: Callable[[Sequence[str]], str]) -> tuple[str, str]:
-    """Return past and present name for packed ``caches``; a variable's id stands for both."""
+    """Return the past and present name of packed ``caches``; a variable has its id twice."""
     pasts, presents = zip(*(_ports(model, cache) for cache in caches), strict=True)
     return _called(model, caches[0], join(pasts), join(presents))
 
 
 def names_apart(model: Model, cache: Cache, split: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
-    """Return past and present name of each part; a variable's id stands for both."""
+    """Return the past and present name of each part; a variable has its id twice."""
     pasts, presents = (split(name) for name in _ports(model, cache))
     return [_called(model, cache, *pair) for pair in zip(pasts, presents, strict=True)]
 

@@ -39,12 +39,12 @@ _PLACE = r"ONNX node '<Node\((\w+)\): ([^>]*)>'"
 
 @dataclass(frozen=True)
 class ToOpenVINO(Pass[OnnxModel]):
-    """Convert an ONNX model to OpenVINO IR, with OpenVINO's own frontend.
+    """Convert an ONNX model to OpenVINO IR, by OpenVINO's frontend.
 
-    Names of inputs, outputs and nodes are kept, and so are the weights: those of a model with external data stay in the
-    memory-mapped file. Symbolic dimensions become dynamic ones, since IR has no names for them. Reductions to channels
-    get the form in which the CPU plugin computes more than one row right. A TopK of few results takes the first of
-    equal elements, as ONNX defines it.
+    Names of inputs, outputs and nodes are unchanged, and so are the weights: external data stays in the memory-mapped
+    file. Symbolic dimensions become dynamic, since IR has no names for them. Reductions to channels get the form that
+    the CPU plugin computes correctly for more than one row. A TopK of few results selects the first of equal
+    elements, as ONNX defines it.
 
     Before:
         an ONNX graph
@@ -52,8 +52,7 @@ class ToOpenVINO(Pass[OnnxModel]):
         the same graph in OpenVINO operators, inputs and outputs with the same names, types and shapes
 
     Raises:
-        UnsupportedError: GP311 operators that the frontend has no rule for, each with its domain and nodes; GP312 the
-            frontend fails otherwise.
+        UnsupportedError: GP311 the frontend does not convert some operators; GP312 the frontend fails otherwise.
     """
 
     name = "to-openvino"

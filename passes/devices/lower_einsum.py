@@ -14,13 +14,13 @@ from graphpass.ir.rewriter import Handle, Operand, Writer
 
 @dataclass(frozen=True)
 class LowerEinsum(Pass[Model]):
-    """Write Einsum of two operands as a product of matrices.
+    """Lower Einsum of two operands to MatMul.
 
-    Qualcomm's HTP runs few equations (``einsum_op_builder.cc`` of ONNX Runtime's QNN provider), and MatMul with up to
-    three axes in front.
+    Qualcomm's HTP supports few equations of Einsum (``einsum_op_builder.cc`` of ONNX Runtime's QNN provider), and
+    MatMul with up to three batch axes.
 
     Shapes:
-        left, right of any rank. Axes that are joined have known sizes, all but one of each operand.
+        left, right of any rank. Of the axes that one Reshape joins, at most one for each operand has an unknown size.
 
     Before:
         Einsum(left [b, c, l, h, n], right [b, c, s, h, n], bclhn,bcshn->bclsh)

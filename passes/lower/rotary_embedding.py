@@ -74,10 +74,10 @@ def angles(write: Writer, cache: Operand, positions: Operand, *, interleaved: bo
 def lower_rotation(
     write: Writer, value: Handle, cos: Handle, sin: Handle, sizes: tuple[int, int], *, interleaved: bool
 ) -> Handle:
-    """Write ``value`` rotated by its positions.
+    """Write the rotary embedding of ``value``.
 
-    ``value`` is ``[batch, heads, length, head_dim]``, ``cos`` and ``sin`` are of `angles`, ``sizes`` are head_dim and
-    rotary_dim; elements of a head beyond rotary_dim stay unchanged.
+    ``value`` is ``[batch, heads, length, head_dim]``, `angles` makes ``cos`` and ``sin``, ``sizes`` are head_dim and
+    rotary_dim; channels beyond rotary_dim are unchanged.
     """
     whole, turning = sizes
     kept = write.slice(value, turning, whole, 3) if turning < whole else None

@@ -81,7 +81,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class TracedValue:
-    """A value that a trace reached, the labels of its axes, and its path."""
+    """A value on a trace: labels of its axes, and the path to it."""
 
     value: Value
     labels: Labels

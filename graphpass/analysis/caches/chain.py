@@ -28,17 +28,17 @@ LARGEST_PARAMETER = 8
 
 @dataclass(frozen=True, eq=False)
 class LayerChain:
-    """Holds the values of one model through which all computation from tokens to logits passes.
+    """Lists the values that every path from tokens to logits passes: cuts between layers.
 
     Attributes:
         model: The model.
         tokens: The input of token ids, or of their embeddings.
         logits: The Result of the logits.
         caches: The caches.
-        deep: Nodes on paths of elements from tokens to logits.
-        values: All such values, in order.
-        cuts: Those that are not inside of layers that share a cache.
-        pieces: The pieces between the cuts.
+        deep: Indices of nodes on paths of elements from tokens to logits.
+        values: These values, in order.
+        cuts: The values that do not separate layers with a common cache.
+        pieces: The graph between the cuts.
     """
 
     model: Model

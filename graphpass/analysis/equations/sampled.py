@@ -47,7 +47,7 @@ def step_at(model: Model, step: SampledStep) -> Evaluation:
 
 
 def visible_at(operands: MaskOperands, step: SampledStep, evaluation: Evaluation) -> Array:
-    """Compute the numbers added to scores, -inf for hidden positions.
+    """Compute the effective mask as numbers added to scores, -inf for masked keys.
 
     Args:
         operands: The attention.
@@ -58,7 +58,7 @@ def visible_at(operands: MaskOperands, step: SampledStep, evaluation: Evaluation
         ``[batch or 1, heads or 1, length, total]``.
 
     Raises:
-        MissError: A mask cannot be computed, or holds other positions than those of the step.
+        MissError: A mask cannot be computed, or its shape does not fit the lengths of the step.
     """
     if operands.miss is not None:
         raise MissError(operands.miss.node, operands.miss.reason)

@@ -42,7 +42,7 @@ def stage_onnx(
     Raises:
         ReadError: GP105, external data is missing.
         WriteError: GP503, the model is over the limit without its large tensors, too.
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     files = external_files(proto, source)
     for location, file in files.items():

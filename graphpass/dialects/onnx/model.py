@@ -140,7 +140,7 @@ class OnnxModel(Model):
         return hasher.hexdigest()
 
     def validate(self) -> None:
-        """Run ONNX's checker over everything but weights; raise its words as GP310."""
+        """Run ONNX's checker over everything but weights; raise its error as GP310."""
         skeleton = rebuilt(self.proto, _stub)
         # The checker reads a sparse initializer's data; the name is all that the nodes need.
         skeleton.graph.initializer.extend(

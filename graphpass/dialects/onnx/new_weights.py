@@ -73,7 +73,11 @@ class NewWeights:
             tensor.external_data[0].value = self.file.name
 
     def pieces(self, tensor: onnx.TensorProto) -> Iterator[bytes]:
-        """Yield the bytes of an external tensor; raise GP105 if they are missing."""
+        """Yield the bytes of an external tensor.
+
+        Raises:
+            ReadError: GP105, they are missing.
+        """
         data = external_data(tensor, self._model_file)
         return pieces_of(data.file, data.offset, data.length)
 

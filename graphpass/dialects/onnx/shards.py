@@ -69,7 +69,7 @@ def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = P
         ReadError: GP105, external data is missing.
         UnsupportedError: GP399, a weight is larger than a data file may be.
         WriteError: GP503, the model is over protobuf's limit without its weights, too.
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     places = _places(model, limit)
     names = shard_names(file_name, count_shards(model, limit))

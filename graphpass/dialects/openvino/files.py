@@ -73,7 +73,7 @@ def stage_openvino(
         ReadError: GP110, one of ``files`` changed since it was read.
         UsageError: GP230, the weights cannot be shared.
         WriteError: GP501, OpenVINO cannot write the graph.
-        OSError: The file system's words.
+        OSError: The file system's error.
     """
     # Memory still maps all of a file that was moved away.
     files = [file for file in files if file.path.exists()]

@@ -138,7 +138,7 @@ class OpenVINOModel(Model):
         openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
 
     def validate(self) -> None:
-        """Infer types and shapes again with OpenVINO's checks; raise its words as GP310."""
+        """Infer types and shapes again with OpenVINO's checks; raise its error as GP310."""
         try:
             self.ov_model.validate_nodes_and_infer_types()
         except RuntimeError as error:

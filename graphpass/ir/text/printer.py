@@ -43,13 +43,13 @@ def statements_of(
     remarks: Mapping[int, tuple[str, ...]] | None = None,
     inline: int = _INLINE,
 ) -> tuple[Statement, ...]:
-    """Return the statements of a graph, with small constants where they are read.
+    """Return the statements of a graph, with small constants as operands.
 
     Args:
         graph: The graph.
-        nodes: As of `text_of`.
-        remarks: As of `text_of`.
-        inline: Most elements of a small constant.
+        nodes: See `text_of`.
+        remarks: See `text_of`.
+        inline: Number of elements up to which a constant is small.
     """
     return tuple(_Printer(graph, remarks or {}, inline).run(graph.nodes if nodes is None else nodes))
 

@@ -28,7 +28,7 @@ def write_bundle(case: Failing, output: Path) -> None:
     """Write a case, versions, command and log into a zip file.
 
     Raises:
-        WriteError: GP501, the file system's words; an older file is untouched.
+        WriteError: GP501, the file system's error; an older file is untouched.
     """
     system = {"python": platform.python_version(), "platform": platform.platform()}
     command = f"graphpass bundle --replay {shlex.quote(output.name)}"

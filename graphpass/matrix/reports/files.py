@@ -38,7 +38,7 @@ def write_reports(run: Run, files: Mapping[str, Path], root: Path) -> None:
         root: The folder of the sources.
 
     Raises:
-        WriteError: GP501, the file system's words.
+        WriteError: GP501, the file system's error.
     """
     for name, file in files.items():
         write_whole(file, REPORTS[name](run, root))
@@ -48,7 +48,7 @@ def append(file: Path, text: str) -> None:
     """Add text to a file that others write to as well.
 
     Raises:
-        WriteError: GP501, the file system's words.
+        WriteError: GP501, the file system's error.
     """
     try:
         with file.open("a", encoding="utf-8", errors="backslashreplace") as stream:

@@ -85,7 +85,7 @@ class ModelDifference:
 
 
 def changes_between(before: Mapping[str, Facets], after: Mapping[str, Facets]) -> tuple[Change, ...]:
-    """Return changes of named things in the first set's order, then new ones."""
+    """Return the changed and removed entries in the first order, then the added ones."""
     changes = []
     for name, old in before.items():
         if name not in after:

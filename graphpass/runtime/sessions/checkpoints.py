@@ -138,10 +138,10 @@ class StepHistory:
             self._starts = [*self._starts, start][-self._slots :]
 
     def back(self, length: int) -> int | None:
-        """Take back as few steps as leave fewer than ``length`` slots.
+        """Undo the fewest steps that leave less than ``length`` slots.
 
         Returns:
-            Number of slots that the caches then know; ``None`` if the history does not reach back so far.
+            Number of slots that are left; ``None`` if the history does not reach back so far.
         """
         for count, start in enumerate(reversed(self._starts), start=1):
             if 0 < start < length:

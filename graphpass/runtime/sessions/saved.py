@@ -84,7 +84,7 @@ def write_state(path: Path, state: SavedState, origin: SavedOrigin) -> None:
         origin: Kept with it, for `read_state`.
 
     Raises:
-        WriteError: GP501, the file system's words.
+        WriteError: GP501, the file system's error.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file

@@ -64,7 +64,7 @@ class DecodeSession(EditableSession):
 
     @property
     def logits_output(self) -> str:
-        """Return the name of the output that holds the logits; raises as `CacheStore.logits_output`."""
+        """Return the name of the output with the logits; see `CacheStore.logits_output`."""
         return self.store.logits_output
 
     @property
@@ -222,7 +222,7 @@ class DecodeSession(EditableSession):
             UsageError: GP243, there are no tokens yet.
             UnsupportedError: GP370, the runtime does not expose the caches, or they cannot be edited; GP322 as
                 `forward`.
-            WriteError: GP501, the file system's words.
+            WriteError: GP501, the file system's error.
         """
         if not self.length:
             raise UsageError("GP243", "there is nothing to save before the first forward pass")

@@ -42,7 +42,7 @@ class Tokens:
 
     @property
     def length(self) -> int:
-        """Return the number of tokens of each row."""
+        """Return the number of tokens of a row, padding included."""
         return int(self.ids.shape[1])
 
     def part(self, start: int, stop: int) -> Tokens:

@@ -25,18 +25,18 @@ from graphpass.targets.rules import require_onnx
 class QNN(Target):
     """Qualcomm's HTP, the NPU of Snapdragon, by ONNX Runtime's QNN provider.
 
-    The result is a pair: ``prefill.onnx`` takes the prompt chunk by chunk, ``decode.onnx`` one token at a time, both of
-    static shapes over one file of weights. `graphpass.runtime.open_pair` runs them as one session, on ``device="QNN"``
-    or the CPU. All nodes run on HTP: the trial switches the fallback to the CPU off.
+    The result is a pair: ``prefill.onnx`` processes the prompt chunk by chunk, ``decode.onnx`` one token a step. Both
+    have static shapes and share one file of weights. `graphpass.runtime.open_pair` runs them as one session, on
+    ``device="QNN"`` or the CPU. The trial disables the fallback to the CPU, so that all nodes run on HTP.
 
     Options:
         prompt: Tokens of the longest prompt.
-        chunk: Tokens that the prefill model takes at a time; ``prompt`` by default.
-        capacity: Positions that fit, the prompt included.
-        precision: Type of hidden states, weights and caches. HTP computes f32 in f16. By default ``f16``, and ``f32``
-            for models that round activations to integers, which f16 would round otherwise.
-        compile: Whether to write ``prefill_ctx.onnx`` and ``decode_ctx.onnx`` as well, which hold the models as
-            compiled for HTP (EPContext), for the version of QNN that is installed.
+        chunk: Tokens that the prefill model processes in a step; ``prompt`` by default.
+        capacity: Positions that the caches hold, prompt included.
+        precision: Type of hidden states, weights and caches. HTP computes f32 in f16. By default ``f16``, but ``f32``
+            for models with activations quantized to integers, which f16 would round differently.
+        compile: Whether to write ``prefill_ctx.onnx`` and ``decode_ctx.onnx`` as well: the models compiled for HTP
+            (EPContext) by the installed version of QNN.
     """
 
     name = "qnn"

@@ -54,7 +54,7 @@ class Web(Target):
 
     @property
     def runtime(self) -> ORT:
-        """Return ONNX Runtime as transformers.js uses it; WebAssembly has the kernels of the CPU."""
+        """Return the target `ort` of this device; WebAssembly has the kernels of the CPU."""
         device: Literal["cpu", "webgpu"] = "cpu" if self.device == "wasm" else "webgpu"
         return ORT(device=device, precision="f32", context=self.context, padding="any")
 

@@ -78,7 +78,7 @@ class _Made:
 
     @property
     def leads(self) -> set[int | None]:
-        """Return the places in stacks that blocks are taken from."""
+        """Return the index along the stack axis of each block's source."""
         return {block.source.lead for block in self.blocks}
 
     def alike(self, other: _Made) -> bool:

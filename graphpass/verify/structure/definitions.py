@@ -118,7 +118,7 @@ def _is_met_once(condition: Expr, index: Expr) -> bool:
 
 
 def is_rank(place: Expr, index: Expr) -> bool:
-    """Return whether ``place`` is that of the n-th largest element for the number ``index``."""
+    """Return whether ``place`` is the position of the ``index``-th largest element."""
     is_top = place.op == "read" and isinstance(place.args[0], Definition) and place.args[0].kind == "top"
     return is_top and place.args[-1] is index and index not in set(ex.walk(*place.args[1:-1]))
 
@@ -210,14 +210,14 @@ class Definitions:
         return self._selections[key]
 
     def top(self, body: Expr, bound: Expr, parameters: tuple[object, ...]) -> Expr:
-        """Return the places of the largest elements along ``bound``.
+        """Return the positions of the largest elements along ``bound``.
 
-        The number of one is to be added as the last argument.
+        The caller adds the rank of an element as the last argument.
         """
         return self.abstract("top", parameters, (_ranked(self.algebra.normal(body), bound),), [bound])
 
     def are_distinct(self, place: Expr, bound: Expr) -> bool:
-        """Return whether ``place`` differs for each value of ``bound``."""
+        """Return whether ``place`` is known to differ for any two values of ``bound``."""
         if place is bound or is_rank(place, bound):
             return True
         if place.op != "index" or place.args[2:] != (bound,):
