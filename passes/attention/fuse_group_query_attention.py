@@ -41,9 +41,10 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     no scores of a whole prompt. Grouped and plain heads, scales, soft caps, attention sinks, causal masks and sliding
     windows become its attributes and inputs, a rotary embedding a table of cosines and sines up to ``context``.
 
-    A mask becomes attributes if two witnesses agree: it is made of comparisons of positions and of ``attention_mask``
-    alone, and computed for chosen lengths it hides exactly what these hide. Any other mask, such as ALiBi, stays in the
-    graph and is added as a bias. Attention that the operator cannot express stays, and is reported.
+    A mask becomes attributes only if the structural match and the numerical check agree: it consists only of
+    comparisons of positions and of ``attention_mask``, and for chosen lengths it masks the same keys as the attributes.
+    Any other mask, such as ALiBi, stays in the graph and is added as a bias. Attention that the operator cannot express
+    is unchanged and reported.
 
     It refuses several new tokens after a past in a batch of more than one: sessions feed these one by one, unless
     `count-new-tokens` adds their number.

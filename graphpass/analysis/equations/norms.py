@@ -1,4 +1,4 @@
-"""Read the numbers that keep norms from dividing by 0; find norms of few channels."""
+"""Read the epsilon of normalization nodes; find norms of few channels."""
 
 from __future__ import annotations
 
