@@ -45,10 +45,10 @@ def _explain_pass(pass_class: type[Pass[Any]]) -> str:
     options = options_of(pass_class)
     written = ",".join(f"{option.name}={option.default_text}" for option in options)
     lines = [f"{pass_class.name}{{{written}}}" if options else pass_class.name, ""]
-    lines.append(f"takes    {pass_class.dialect or 'ONNX and OpenVINO'} models")
-    for word, conditions in (("needs", pass_class.requires), ("ensures", pass_class.ensures)):
+    lines.append(f"accepts   {pass_class.dialect or 'ONNX and OpenVINO'} models")
+    for word, conditions in (("requires", pass_class.requires), ("ensures", pass_class.ensures)):
         if conditions:
-            lines.append(f"{word:<7}  {', '.join(condition.name for condition in conditions)}")
+            lines.append(f"{word:<8}  {', '.join(condition.name for condition in conditions)}")
     if options:
         lines += ["", "options", *columns([option.row for option in options])]
     return spoken("\n".join([*lines, "", documentation(pass_class)]))

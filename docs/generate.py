@@ -146,8 +146,8 @@ def passes_page() -> str:
 def _pass(one: type[Pass[Any]]) -> Iterator[str]:
     yield f"### {one.name}"
     yield ""
-    facts = [f"Takes {'ONNX' if one.dialect == 'onnx' else 'OpenVINO IR' if one.dialect else 'ONNX and OpenVINO IR'}"]
-    for word, conditions in (("needs", one.requires), ("ensures", one.ensures)):
+    facts = [f"Accepts {'ONNX' if one.dialect == 'onnx' else 'OpenVINO IR' if one.dialect else 'ONNX and OpenVINO IR'}"]
+    for word, conditions in (("requires", one.requires), ("ensures", one.ensures)):
         if conditions:
             facts.append(f"{word}: {', '.join(condition.name for condition in conditions)}")
     yield from (f"*{'; '.join(facts)}.*", "")

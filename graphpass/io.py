@@ -208,8 +208,8 @@ class Written:
     """Reports on the weights of a written model.
 
     Attributes:
-        shared: Files of the input that the result's are other names of.
-        appended: Bytes of constants that were in no file, appended.
+        shared: Files of the input to which the result has hard links.
+        appended: Bytes of new constants that were appended.
     """
 
     shared: tuple[Path, ...] = ()

@@ -19,18 +19,18 @@ _BROKEN: frozenset[Verdict] = frozenset({"not fused", "refused", "wrong"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Predicts a runtime's treatment of one part of a graph.
+    """A statement on a runtime's treatment of one part of a graph.
 
     Attributes:
         subject: Kind of part.
         name: The attention's node, the cache, the node that sorts or weighs experts, the input, or the model's file.
-        verdict: ``fused`` with its cache into one operator; ``not fused``: right, but on a slow path; ``plain``:
-            nothing that the runtime would fuse, such as attention over an encoder; ``taken`` as it is; ``refused``: the
-            runtime fails on it; ``wrong``: the runtime computes other numbers.
+        verdict: ``fused`` with its cache into one operator; ``not fused``: correct, but on a slow path; ``plain``: not
+            subject to fusion, such as attention over an encoder; ``taken``: supported unchanged; ``refused``: the
+            runtime fails on it; ``wrong``: the runtime computes it incorrectly.
         layer: Position among the layers that hold caches, from 0; ``None`` if it belongs to none.
-        node: The first node that breaks the pattern.
-        reason: A flaw of that node, as a sentence without its end.
-        source: The runtime's file that holds the rule.
+        node: The first node at which the pattern does not match.
+        reason: The reason, as a sentence without its end.
+        source: The runtime's source file with the rule.
     """
 
     subject: Subject

@@ -40,7 +40,7 @@ class Skipped:
     """Reports that the pass does not apply to this model.
 
     Attributes:
-        reason: The reason, for people.
+        reason: The reason, as a sentence.
 
     Examples:
         >>> from graphpass import Skipped

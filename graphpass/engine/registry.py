@@ -224,9 +224,9 @@ def get_pass(name: str) -> type[Pass[Any]]:
 
 
 def register(pass_class: PassClass) -> PassClass:
-    """Make a pass known by its name in this process; works as a decorator.
+    """Register a pass under its name in this process; works as a decorator.
 
-    Registering a class again that was defined at the same place replaces it, so that a notebook cell can be run twice.
+    A class that is defined again at the same place replaces the earlier one, so that a notebook cell can be run twice.
 
     Args:
         pass_class: A frozen dataclass derived from `Pass`.
@@ -235,7 +235,7 @@ def register(pass_class: PassClass) -> PassClass:
         ``pass_class``.
 
     Raises:
-        UsageError: GP220 the name has an owner already; GP222 it is not a pass, has no name, or has a field that
+        UsageError: GP220 the name is already registered; GP222 it is not a pass, has no name, or has a field that
             cannot be an option.
 
     Examples:

@@ -34,7 +34,7 @@ TRIM_NOTE = "trim"
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Place the logical axes of a cache; ``None`` for an axis that it lacks.
+    """Indices of the logical axes of a cache; ``None`` for an axis that it lacks.
 
     Examples:
         >>> from graphpass import Axes
@@ -94,7 +94,7 @@ class Cache:
 
     @property
     def precision(self) -> str:
-        """Return the type of a value as it is kept; several may share an element."""
+        """Return the type in which a value is stored; several values may share an element."""
         return self.element_type if self.bits is None else f"i{self.bits}"
 
     @property
@@ -250,7 +250,7 @@ class Inventory:
 
     @property
     def windowed(self) -> frozenset[str | None]:
-        """Return the names of the caches that keep no more than a window."""
+        """Return the names of the caches that store no more than a window."""
         blocks = [block for block in self.attention if block.window_in == "state"]
         return frozenset(name for block in blocks for name in (block.key, block.value))
 

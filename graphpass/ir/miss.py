@@ -15,11 +15,11 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Report the first node that breaks a pattern.
+    """Reports the first node at which a pattern does not match.
 
     Attributes:
         node: The node.
-        reason: Its fault, as a sentence without its end.
+        reason: The reason, as a sentence without its end.
     """
 
     node: Node
@@ -39,7 +39,7 @@ class MissError(Exception):
 
 
 def or_miss(find: Callable[Given, Found]) -> Callable[Given, Found | Miss]:
-    """Let a function return the `Miss` of the `MissError` that it raises."""
+    """Decorate a function to return the `Miss` of a `MissError` that it raises."""
 
     @functools.wraps(find)
     def finds(*arguments: Given.args, **named: Given.kwargs) -> Found | Miss:

@@ -21,7 +21,7 @@ Analysis = TypeVar("Analysis")
 
 
 class Model(ABC):
-    """A model of one dialect; its native object stays the truth.
+    """A model of one dialect; its native object is authoritative.
 
     Attributes:
         dialect: ``"onnx"`` or ``"openvino"``.

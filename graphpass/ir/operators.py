@@ -112,12 +112,12 @@ class InnerState:
     """One state of an operator.
 
     Attributes:
-        past: Input that holds it before.
-        present: Output that holds it after.
+        past: Index of its input.
+        present: Index of its output.
         kind: Kind of the cache.
         role: Its role; ``unknown`` if keys and values are in one tensor.
-        axes: Places of its axes.
-        update: The change, in words.
+        axes: Indices of its axes.
+        update: The change, as text.
     """
 
     past: int

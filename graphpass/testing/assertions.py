@@ -16,15 +16,15 @@ from graphpass.ir.text.statements import Statement, TensorType
 def assert_text(model: Model, expected: str) -> None:
     """Assert that a model has the graph of a text.
 
-    Names of computed values and the order of lines are free. Types count if the text states them, without symbols in
-    OpenVINO IR, which has none. Digests of constants do not count.
+    Names of computed values, the order of lines and digests of constants are ignored. Types are compared if the text
+    states them; symbols of dimensions are ignored in OpenVINO IR, which has none.
 
     Args:
         model: The model.
         expected: The text, as `graphpass.text` prints it.
 
     Raises:
-        AssertionError: The graph is another one; the message is a diff.
+        AssertionError: The graph differs; the message is a diff.
         UsageError: GP270, the text is not a graph.
     """
     actual, wanted = (
@@ -67,10 +67,10 @@ def assert_same(reference: Model, candidate: Model, *, steps: int = 4, proven: b
     """Assert that two decoders compute the same, as `graphpass.verify` compares them.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
+        reference: The source model.
+        candidate: The model to compare.
         steps: Greedy steps after each prompt.
-        proven: Whether each operator must be equal for every input, without padding.
+        proven: Whether both must be equal for every input, padding excepted.
 
     Raises:
         AssertionError: They differ, or equality is not proven; the message is the report.

@@ -333,7 +333,7 @@ class Comparison:
 
     @property
     def greedy_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the first sequence's greedy ids: the reference's and the candidate's."""
+        """Return the greedy ids of the first sequence, of reference and candidate."""
         first = self.sequences[0]
         return first.reference_ids[0], first.candidate_ids[0]
 

@@ -87,8 +87,8 @@ def difference(
     Args:
         reference: Any numeric type.
         candidate: Any numeric type, same shape.
-        counts: Mask over the leading axes; ``None`` compares everything.
-        tolerance: Differences that count as equal.
+        counts: Mask over the leading axes of the elements to compare; ``None`` for all.
+        tolerance: The tolerance.
     """
     left, right = reference.astype(np.float64), candidate.astype(np.float64)
     considered = _considered(np.ones(left.shape, np.bool_), counts)

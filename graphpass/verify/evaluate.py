@@ -93,12 +93,12 @@ def takes(model: Model, feeds: Iterable[str]) -> bool:
 
 
 def difference_on(reference: Mapping[str, Array], candidate: Model, feeds: Mapping[str, Array]) -> str | None:
-    """Compare the outputs of a model with known ones.
+    """Compare the outputs of a model with reference outputs.
 
     Args:
-        reference: The outputs that are right.
-        candidate: The model in question.
-        feeds: Its inputs; those that it has not are left out.
+        reference: The reference outputs.
+        candidate: The model to run.
+        feeds: Its inputs; names that it does not have are ignored.
 
     Returns:
         The first difference; ``None`` if there is none.

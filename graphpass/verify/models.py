@@ -34,8 +34,8 @@ def verify(
     """Run two models in lockstep and report the first difference.
 
     Args:
-        reference: The model that is right: a file, a folder that holds one model, or a model.
-        candidate: The model in question, the same.
+        reference: The source model: a file, a folder that has one model, or a model.
+        candidate: The model to compare, likewise.
         steps: Greedy steps after each prefill.
         prompt_ids: Token ids of the first prompt.
         atol: Absolute tolerance; ``None`` for that of the models' types.

@@ -66,11 +66,11 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Describes the longest sequence that is run because of its length.
+    """Limits the length of compared sequences.
 
     Attributes:
-        tokens: Number of tokens.
-        reason: Why no longer one is.
+        tokens: Number of tokens of the longest sequence.
+        reason: Why longer ones are not run.
     """
 
     tokens: int

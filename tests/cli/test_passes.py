@@ -72,9 +72,9 @@ def test_explain_prints_what_a_pass_requires(capfd):
     assert out.splitlines()[:5] == [
         "make-stateful{beam-index=true}",
         "",
-        "takes    openvino models",
-        "needs    has caches, stateless",
-        "ensures  stateful",
+        "accepts   openvino models",
+        "requires  has caches, stateless",
+        "ensures   stateful",
     ]
 
 

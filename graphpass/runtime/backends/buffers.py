@@ -54,7 +54,7 @@ class CacheBuffer:
         self._memory = self.content.reshape(-1)
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-        """Move entries in place, and return the number of bytes moved."""
+        """Move slots in place, and return the number of bytes moved."""
         assert self._sequence is not None
         return move_entries(self.content, self._sequence, sources, destinations)
 

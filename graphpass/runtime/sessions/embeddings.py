@@ -18,12 +18,12 @@ _FEW = 1024
 
 
 class Embeddings:
-    """Numbers embeddings by their content, and keeps those that may be fed again.
+    """Identifies embeddings by content hash, and stores those that may be fed again.
 
-    The number of a row is a digest of its f32 bytes, so that other processes give it the same.
+    The hash is a digest of the row's f32 bytes, equal in all processes.
 
     Attributes:
-        hidden: Size of a row that the model declares; ``None`` if it takes any.
+        hidden: Size of a row that the model declares; ``None`` if it is dynamic.
         embed: Looks up the rows of token ids; ``None`` if only embeddings can be fed.
     """
 

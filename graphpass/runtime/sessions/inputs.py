@@ -35,17 +35,17 @@ _RANKS = {
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Describes one forward pass in terms that no model names differently.
+    """Describes the inputs of one forward pass, independent of the model's names.
 
     Attributes:
-        input_ids: int64 [batch, length], the new tokens, or numbers of their embeddings.
-        attention_mask: int64 [batch, past + length], 1 for positions that count.
+        input_ids: int64 [batch, length], the new tokens, or digests of their embeddings.
+        attention_mask: int64 [batch, past + length], 0 for padding.
         position_ids: int64 [batch, length], or [axes, batch, length].
-        past: Number of positions that the caches already hold.
+        past: Number of positions in the caches.
         rows: int64 [batch], the row of the caches that each row continues; ``None``: its own.
         tree_mask: f32 [1, length, length], added to the scores of the new tokens among each other; ``None``: nothing.
-        moves: Slots of the caches and the slots that their entries move to before the step, int64 [n] each.
-        steps_back: Number of steps that the model takes back in its linear caches before this one.
+        moves: Source and destination slots of a reorder before the step, int64 [n] each.
+        steps_back: Number of steps that the model undoes in its linear caches before this one.
         embeddings: f32 [batch, length, hidden], the new tokens of a model that takes no ids.
     """
 

@@ -31,17 +31,17 @@ _MOST_OWED = 8
 class DecodeSession(EditableSession):
     """Runs one model in one runtime, with the caches of the tokens so far.
 
-    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them; the session places them in
-    memory. Edits are exact, or an error: contents that the caches no longer hold are computed again.
+    Slots 0 to ``length - 1`` are the positions in the order of attention; the session maps them to memory. After an
+    edit the caches equal a recomputation from scratch; otherwise it raises.
 
-    A call that raises `UnsupportedError` may leave the caches half-way; `reset` makes the session usable again.
+    A call that raises `UnsupportedError` may leave the caches inconsistent; `reset` makes the session usable again.
 
     Attributes:
         outputs: Names of the outputs that are neither caches nor inputs passed on.
-        has_caches: Whether the model keeps anything; else each step goes through the whole sequence again.
-        fixed_batch: Batch that the model fixes; ``None`` if any will do.
-        takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
-        last_only: Whether it computes only the last token's logits of several, as a model of static shapes does.
+        has_caches: Whether the model has caches; otherwise each step recomputes the whole sequence.
+        fixed_batch: The fixed batch size; ``None`` if it is dynamic.
+        takes_mask: Whether an ``attention_mask`` of all positions can exclude padding.
+        last_only: Whether it returns logits of the last of several tokens only, as a model of static shapes does.
         takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
         takes_embeddings: Whether tokens are fed as embeddings; ids only after `embed_with`.
         axes: Number of positions of each token, ``(3,)`` for time, height and width; ``()`` for one without an axis.

@@ -16,9 +16,9 @@ class Drafter(Protocol):
     """Drafts the next tokens."""
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return continuations of ``history``, right or wrong.
+        """Return draft continuations of ``history``.
 
-        One continuation is a chain. Several are checked together as a tree, in which common beginnings stand once.
+        One continuation is verified as a chain, several as a tree with shared prefixes.
         """
         ...
 

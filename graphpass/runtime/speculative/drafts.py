@@ -24,13 +24,13 @@ def check_positive(**numbers: int) -> None:
 
 
 def continuations(logits: Array, feed: Callable[[int], Array], length: int, width: int) -> list[tuple[int, ...]]:
-    """Return the likeliest continuation, and those that part from it in their last token.
+    """Return the likeliest continuation, and those that differ in their last token.
 
     Args:
         logits: [vocabulary], for the first token.
         feed: Returns the logits after one more token.
-        length: Number of tokens of the longest ones.
-        width: Number of likeliest tokens at each place.
+        length: Number of tokens of the longest continuation.
+        width: Number of likeliest tokens at each position.
     """
     path: tuple[int, ...] = ()
     paths: list[tuple[int, ...]] = []
@@ -65,7 +65,7 @@ class DraftModel:
         check_positive(length=self.length, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the likeliest continuation, and those that part from it in their last token."""
+        """Return the likeliest continuation, and those that differ in their last token."""
         logits = self.session.step(self.session.align(history))[0, -1]
         return continuations(logits, lambda token: self.session.step([[token]])[0, -1], self.length, self.width)
 

@@ -25,8 +25,8 @@ class Structure:
     """Describes a part without its weights.
 
     Attributes:
-        digest: A hash of operators, attributes, types, edges, small constants, and the carrying of caches.
-        weights: The nodes of weights whose elements count, in the order in which the computation reaches them.
+        digest: A hash of operators, attributes, types, edges, small constants, and pairs of past and present.
+        weights: The nodes of compared weights, in order of execution.
     """
 
     digest: str
