@@ -21,4 +21,5 @@ def command(console: Console, name: str, output: Path | None) -> None:
     from graphpass.api.new import new_target
 
     folder = new_target(name, output)
-    console.result(f"{folder}\nnext: pip install -e '{folder}[test]' && python -m pytest {folder}")
+    steps = f"\nnext: pip install -e '{folder}[test]' && python -m pytest {folder}"
+    console.result(f"{folder}{'' if console.quiet else steps}")
