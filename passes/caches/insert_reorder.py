@@ -25,7 +25,7 @@ class InsertReorder(Pass[Model]):
 
     Slot ``dst_idx[i]`` is set to the old value of slot ``src_idx[i]``; then the cache is cut to the length of
     ``attention_mask`` less that of ``input_ids``. A model without these inputs gets an input ``past_len`` i64 ``[1]``;
-    a length beyond the end cuts nothing. Names and types are those of the ONNX Runtime OpenVINO provider
+    a length beyond the end keeps all slots. Names and types are those of the ONNX Runtime OpenVINO provider
     (ov_stateful_patch_utils.cc): ``src_idx`` i32 ``[n]``, ``dst_idx`` i32; ``n = 0`` moves nothing. Destinations are
     distinct. Linear and cross caches are unchanged.
 

@@ -66,7 +66,7 @@ class Hang(Pass[Any]):
 
 @dataclass(frozen=True)
 class Broken(Target):
-    """Raise an error that nobody foresaw."""
+    """Raise an unexpected error."""
 
     name: ClassVar[str] = "test-broken"
     description: ClassVar[str] = "a target with a bug"

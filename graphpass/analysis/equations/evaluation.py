@@ -86,7 +86,7 @@ class Evaluation:
             return None if is_tried else node.source()
         if node.op != "Constant" and not is_known(node):
             return Miss(node, f"{node.op} is not computed ahead")
-        # Constants last: another operand often settles that there is no result.
+        # Constants last: another operand often shows first that the result is unknown.
         for source in sorted(node.sources, key=lambda source: self.graph.producer(source).op == "Constant"):
             array = self._arrays.get(source)
             if array is None or isinstance(array, Miss):

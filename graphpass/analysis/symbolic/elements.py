@@ -321,7 +321,7 @@ class _Cut(Elements):
 
 
 def done(expr: Expr) -> Steps:
-    """Return ``expr`` as a rule that asks for nothing."""
+    """Return ``expr`` as a rule that requests no elements."""
     yield from ()
     return expr
 

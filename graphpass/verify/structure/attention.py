@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.mask import attention_mask
 from graphpass.analysis.attention.operators import operator_heads, operator_sinks
-from graphpass.analysis.attention.sink_gates import find_sink_gates
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
@@ -96,7 +95,7 @@ def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]
 def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
     """Return the sink that a Softmax counts by a gate of its result, if any."""
     assert isinstance(element.elements, DefinedTensors)
-    gate = element.elements.model.analysis(find_sink_gates).by_softmax.get(element.node.index)
+    gate = element.elements.sink_gates.by_softmax.get(element.node.index)
     if gate is None:
         return None
     sizes = element.elements.shape(gate.sink)

@@ -114,6 +114,7 @@ class DefinedTensors(Elements):
     Attributes:
         definitions: Definitions of both models.
         model: The model.
+        sink_gates: Gates by which its attention counts sinks.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class DefinedTensors(Elements):
         """
         super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
         self.definitions, self.model = definitions, model
+        self.sink_gates = model.analysis(find_sink_gates)
         # The first element of a result takes all nodes upstream.
         self.limit = max(LIMIT, 4 * len(model.graph.nodes))
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
@@ -198,7 +200,7 @@ class DefinedTensors(Elements):
         node = self.graph.producer(value)
         if node.index in self._inputs.moves:
             return _same_place(self._inputs.moves[node.index], index)
-        gate = self.model.analysis(find_sink_gates).by_node.get(node.index)
+        gate = self.sink_gates.by_node.get(node.index)
         if gate is not None:
             # The Softmax counts the sink.
             return _same_place(gate.result, index)

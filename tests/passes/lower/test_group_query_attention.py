@@ -28,7 +28,7 @@ POSITIONS = 64
 
 @dataclass(frozen=True)
 class Form:
-    """What the operator is told."""
+    """Attributes and inputs of the operator."""
 
     heads: int = 4
     kv_heads: int = 2
