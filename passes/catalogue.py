@@ -30,6 +30,7 @@ _ROOMS = {
     ),
     "caches": (
         "copy-shared-caches",
+        "dequantize-caches",
         "expand-latents",
         "grow-caches",
         "insert-reorder",
@@ -66,7 +67,7 @@ _ROOMS = {
         "quantize-weights",
         "read-length-from-keys",
         "rename-variables",
-        "reshape-states",
+        "reshape-results",
         "set-runtime-options",
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),

@@ -10,6 +10,7 @@ from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
+from graphpass.analysis.caches.quantized import find_cache_scales
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.chunk_regions import find_chunks
 from graphpass.dialects.openvino.frontend import LOWERED
@@ -206,7 +207,12 @@ def _to_openvino(model: Model) -> list[str]:
     # Files that hold the decoder for the first step and the one for all others choose by this input.
     has_branches = is_merged(model.graph)
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
-    return [*_if(has_branches, "select-branch"), *_if(lowered, "lower-operators"), "to-openvino"]
+    return [
+        *_if(has_branches, "select-branch"),
+        *_if(model.analysis(find_cache_scales), "dequantize-caches"),
+        *_if(lowered, "lower-operators"),
+        "to-openvino",
+    ]
 
 
 def _if(condition: object, name: str) -> tuple[str, ...]:

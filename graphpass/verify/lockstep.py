@@ -28,7 +28,15 @@ from graphpass.verify.in_parts import MOST_AT_ONCE, InParts
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
 from graphpass.verify.request import ProofRequest
-from graphpass.verify.rounded_caches import ROUNDED, after_proof, too_much, widened, with_rounding
+from graphpass.verify.rounded_caches import (
+    ROUNDED,
+    after_proof,
+    dequantized,
+    rounds_alike,
+    too_much,
+    with_rounding,
+    without_rounding,
+)
 from graphpass.verify.rounded_weights import rounded_to_f16, rounded_to_four_bits
 from graphpass.verify.row_by_row import (
     RowByRow,
@@ -95,7 +103,7 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
     A reference in f16 or bf16 in ONNX computes in f32, with its weights as they are, unless the candidate is in f16,
     too: that may compute what the reference does as it is, or in f32.
 
-    Caches in integers are proven in two steps: widened, and as they are, see `graphpass.verify.rounded_caches`.
+    Caches in integers are proven in two steps: dequantized, and unchanged, see `graphpass.verify.rounded_caches`.
 
     A reference that fails with two rows, as exports that were traced with one may, is compared with one alone.
 
@@ -120,7 +128,7 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
 def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Comparison:
     """Run two models as `compare`, by settings in one object."""
     run, opened = partial(_compare, request), request.opened
-    wide = widened(reference), widened(candidate)
+    wide = reference.analysis(dequantized), candidate.analysis(dequantized)
     in_four_bits = rounded_to_four_bits(*wide)
     wide = wide if in_four_bits is None else (in_four_bits[0], wide[1])
     proven = run(*wide)
@@ -145,12 +153,13 @@ def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Com
     if request.examine and proven.passed:
         proven = with_default_rounding(proven, candidate, request)
     if wide[1] is candidate:
-        return proven
-    comparison = with_rounding(proven, candidate, wide[1], opened)
+        return without_rounding(proven, reference)
+    comparison = with_rounding(proven, reference, candidate, opened)
     if not comparison.passed:
         return comparison
     pooled = PooledComparer(Tolerance.for_models(candidate))
-    rounded = _compare(replace(request, examine=False), wide[1], candidate, pooled=pooled)
+    base = reference if rounds_alike(reference, candidate) else wide[1]
+    rounded = _compare(replace(request, examine=False), base, candidate, pooled=pooled)
     if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
         rounded = rounded.diverging(ROUNDED, reason)
     return after_proof(comparison, rounded)

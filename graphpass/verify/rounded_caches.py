@@ -1,8 +1,9 @@
-"""Prove a model whose caches are kept in integers.
+"""Prove models whose caches are kept in integers.
 
-Rounding moves logits by more than a fault does, so it is proven by itself. With its caches widened the model has to
-compute what the other one does, within the usual tolerance. Its scales have to suit what these caches hold then. And
-with its caches as they are it has to give the widened model's logits but for a share that rounding explains.
+Rounding moves logits by more than a fault does, so it is proven by itself. Both models, with their caches dequantized,
+have to compute the same within the usual tolerance. Scales that the reference does not have must then suit what the
+caches hold. At last the candidate runs as it is: it has to give the logits of its dequantized form, or of a reference
+with the same scales, but for a share that rounding explains.
 """
 
 from __future__ import annotations
@@ -41,36 +42,60 @@ _PROMPT, _LEFT_OUT = 48, 256
 _CUT = 0.01
 
 
-def widened(model: Model) -> Model:
-    """Widen caches of ``model`` to the query's type; return itself without any in integers."""
+def dequantized(model: Model) -> Model:
+    """Keep caches of ``model`` in the query's type; return itself without any in integers."""
     if not model.analysis(find_cache_scales):
         return model
     from graphpass.dialects.onnx.model import OnnxModel
-    from graphpass.dialects.onnx.rounded_caches import widen_caches
+    from graphpass.dialects.onnx.rounded_caches import dequantize_caches
 
     assert isinstance(model, OnnxModel)
     copy = model.clone()
-    widen_caches(copy)
+    dequantize_caches(copy)
     return copy
 
 
+def without_rounding(proven: Comparison, reference: Model) -> Comparison:
+    """Add to a comparison that the reference ran with its caches dequantized, if it has any in integers."""
+    scales = reference.analysis(find_cache_scales).values()
+    if not scales:
+        return proven
+    bits = min(scale.bits for scale in scales)
+    words = (
+        f"rounding of caches to {bits} bits: the reference ran with its caches dequantized, as the result keeps them"
+    )
+    return replace(proven, skipped=(*proven.skipped, words))
+
+
+def rounds_alike(reference: Model, candidate: Model) -> bool:
+    """Return whether all caches of ``candidate`` have the scales of the reference's caches of that name."""
+    return not _own_scales(reference, candidate)
+
+
+def _own_scales(reference: Model, candidate: Model) -> dict[str, CacheScale]:
+    """Return the scales of ``candidate`` that the reference does not have, by cache."""
+    known = reference.analysis(find_cache_scales)
+    scales = candidate.analysis(find_cache_scales)
+    return {name: scale for name, scale in scales.items() if name not in known or not scale.equals(known[name])}
+
+
 def with_rounding(
-    proven: Comparison, candidate: Model, wide: Model, opened: Callable[..., DecodeSession]
+    proven: Comparison, reference: Model, candidate: Model, opened: Callable[..., DecodeSession]
 ) -> Comparison:
     """Add the first scale of ``candidate`` that does not suit to a comparison.
 
     Args:
         proven: The comparison.
-        candidate: The model in question, as it is.
-        wide: The same with its caches widened.
+        reference: The other model.
+        candidate: The model in question.
         opened: Opens a model, as `graphpass.runtime.open_session`.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.forward`.
     """
-    runs = tuple(replace(run, description=f"caches widened: {run.description}") for run in proven.sequences)
+    runs = tuple(replace(run, description=f"caches dequantized: {run.description}") for run in proven.sequences)
     comparison = replace(proven, sequences=runs)
-    reason = find_coarse_scale(candidate, wide, opened) if proven.passed else None
+    reason = find_coarse_scale(reference, candidate, opened) if proven.passed else None
     if reason is None:
         return comparison
     return comparison.diverging(ROUNDED, reason)
@@ -105,22 +130,23 @@ def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
     return f"rounding to {bits} bits takes {shares[worst]:.0%} of output {worst}, {allowed}"
 
 
-def find_coarse_scale(candidate: Model, wide: Model, opened: Callable[..., DecodeSession]) -> str | None:
-    """Return the cache that loses too much to rounding, if any.
+def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., DecodeSession]) -> str | None:
+    """Return the cache that loses too much to rounding by scales that the reference lacks, if any.
 
     Args:
+        reference: The other model.
         candidate: A model with caches in integers.
-        wide: The same with its caches widened.
         opened: Opens a model, as `graphpass.runtime.open_session`.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.forward`.
     """
-    scales = candidate.analysis(find_cache_scales)
+    scales = _own_scales(reference, candidate)
     if not scales:
         return None
     if (unknown := next((name for name, scale in scales.items() if scale.scale is None), None)) is not None:
         return f"the scales of cache {unknown} are not constants"
+    wide = candidate.analysis(dequantized)
     session = opened(wide)
     let_take_ids(wide, session)
     vocabulary = Vocabulary.of(session, session.fixed_batch)

@@ -12,8 +12,8 @@ from graphpass.passes.lower.rotary_embedding import angles, lower_rotation
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _BIAS, _SINK = range(1, 12)
 
-#: Inputs that are not lowered: scales of a quantized cache.
-_REFUSED_INPUTS = {12: "a quantized cache", 13: "a quantized cache"}
+#: Scales of quantized caches.
+_SCALES = (12, 13)
 
 
 def lower_group_query_attention(operator: LoweredOperator) -> None:
@@ -59,9 +59,9 @@ class _Block:
 
     def _check(self) -> None:
         operator = self._operator
-        for port, reason in _REFUSED_INPUTS.items():
-            if operator.read(port) is not None:
-                raise operator.refusal(f"it has {reason}, {operator.read(port).name}")
+        for port in _SCALES:
+            if (scale := operator.read(port)) is not None:
+                raise operator.refusal(f"its caches are quantized by {scale.name}", "run dequantize-caches before")
         for name in ("qk_output", "kv_cache_bit_width"):
             if operator.attribute(name, 0):
                 raise operator.refusal(f"it has {name} = {operator.attribute(name)}")

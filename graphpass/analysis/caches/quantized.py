@@ -46,6 +46,12 @@ class CacheScale:
         assert self.scale is not None
         return self.scale * numpy.float32(top_of(self.bits))
 
+    def equals(self, other: CacheScale) -> bool:
+        """Return whether ``other`` rounds alike."""
+        if self.scale is None or other.scale is None:
+            return False
+        return self.bits == other.bits and numpy.array_equal(self.scale, other.scale)
+
     def rounded(self, content: NDArray[Any]) -> NDArray[numpy.float32]:
         """Return what a cache gives back of ``content``, ``[.., heads, positions, head_dim]``."""
         assert self.scale is not None

@@ -43,7 +43,7 @@ def round_caches(model: OnnxModel, scales: Mapping[str, Scales], bits: int) -> N
     rewriter.finish()
 
 
-def widen_caches(model: OnnxModel) -> None:
+def dequantize_caches(model: OnnxModel) -> None:
     """Keep all caches of GroupQueryAttention in the type of the query, as before `round_caches`."""
     rewriter = model.rewriter()
     for node in rewriter.graph.of_op("GroupQueryAttention"):

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.step_tokens import absorbs_padding
-from graphpass.analysis.caches.written_products import written_products
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind
@@ -76,7 +76,8 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
-    return (*_whole(model, inventory), *_inputs(model, inventory), *_caches(model, inventory), *_attention(model))
+    ports = (*_inputs(model, inventory), *_outputs(model))
+    return (*_whole(model, inventory), *ports, *_caches(model, inventory), *_attention(model))
 
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
@@ -150,9 +151,21 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
             yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
 
 
+def _outputs(model: Model) -> Iterator[Finding]:
+    names = frozenset[str]().union(*(names for _, names in names_of(model, model.outputs)))
+    if "logits" not in names:
+        reason = "it has no output logits, which NPUW reads: export it with the product that gives them"
+        yield Finding.of_model(model, "refused", reason, _REQUEST)
+        return
+    for node in crosses_logits_cut(model.graph):
+        if node.op == "Result":
+            reason = f"NPUW cuts the product of the logits off at the tensor of output {node.name}: run reshape-results"
+            yield Finding.of_model(model, "refused", reason, _LOGITS, node)
+
+
 def _caches(model: Model, inventory: Inventory) -> Iterator[Finding]:
     reads = {node.attributes["variable"]: node for node in model.graph.of_op("ReadValue")}
-    cut = {node.attributes["variable"]: node for node in written_products(model.graph)}
+    cut = {node.attributes["variable"]: node for node in crosses_logits_cut(model.graph) if node.op == "Assign"}
     for cache in inventory.caches:
         if cache.name not in reads:
             reason = "it is an input of the model, not a variable: run make-stateful"
@@ -196,7 +209,7 @@ def _require_known(cache: Cache, read: Node) -> None:
 
 def _require_whole(cut: Node | None) -> None:
     if cut is not None:
-        reason = "NPUW takes the product before it for that of the logits: run reshape-states"
+        reason = "NPUW takes the product before it for that of the logits: run reshape-results"
         raise _RefusalError(cut, reason, _LOGITS)
 
 

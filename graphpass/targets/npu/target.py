@@ -28,7 +28,7 @@ class NPU(StatefulTarget):
     no_reorder = ("NPUW takes no inputs that move slots of caches", f"leave out cache=reorder; {GO_BACK}")
     feeds_positions = True
     before_attention = ("mask-padding", "densify-experts")
-    after_stateful = ("read-length-from-keys", "lower-boolean-masks", "reshape-states", "rename-variables")
+    after_stateful = ("read-length-from-keys", "lower-boolean-masks", "reshape-results", "rename-variables")
     # They cost nothing in static shapes, and NPUW cuts models at routers and experts, which it finds by form and name.
     # Without a Reshape to the same shape after the experts it refuses afmoe, and without a Slice of the whole before a
     # ScatterElementsUpdate it reads wrong choices in phimoe (2026.4.1; not if both of its hints NPUW_LLM_.._MOE_HINT

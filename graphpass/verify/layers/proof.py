@@ -27,10 +27,10 @@ from graphpass.verify.layers.structure import structure_of, weights_alike
 from graphpass.verify.lockstep import WIDENED, compare_by
 from graphpass.verify.pairing import with_names
 from graphpass.verify.request import ProofRequest
-from graphpass.verify.rounded_caches import widened, with_rounding
+from graphpass.verify.rounded_caches import dequantized, with_rounding, without_rounding
 from graphpass.verify.structure.proof import compare_structures
 
-_ROUNDING = "rounding of caches: too much work for whole models; layers have caches widened"
+_ROUNDING = "rounding of caches: too much work for whole models; layers have caches dequantized"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -81,7 +81,8 @@ def compare_within(
     if not comparison.passed and comparison.rounding is None:
         return comparison
     with stage("comparing structures"):
-        structure = compare_structures(reference, candidate, None if comparison.parts else feed)
+        keeps = reference if candidate.analysis(find_cache_scales) else reference.analysis(dequantized)
+        structure = compare_structures(keeps, candidate, None if comparison.parts else feed)
     comparison = replace(comparison, structure=structure)
     if structure is not None and structure.is_complete:
         comparison = comparison.passed_as_rounding()
@@ -99,15 +100,17 @@ def _compared(
         return compare_by(request, reference, candidate)
     is_rounded = any(model.analysis(find_cache_scales) for model in (reference, candidate))
     with stage("pairing layers"):
-        wide = widened(reference), widened(candidate)
+        wide = reference.analysis(dequantized), candidate.analysis(dequantized)
         planned = plan(*wide)
     if not isinstance(planned, str):
         try:
             with _set_aside():
                 comparison = with_names(_Proof(planned, request).run(all_layers=all_layers), *wide)
             # Parts are fed random vectors, whose keys and values no scales suit.
+            if is_rounded and not candidate.analysis(find_cache_scales):
+                return without_rounding(comparison, reference)
             if is_rounded and limits.holds((candidate,)):
-                return with_rounding(comparison, candidate, wide[1], _open_lean)
+                return with_rounding(comparison, reference, candidate, _open_lean)
             return replace(comparison, skipped=(*comparison.skipped, _ROUNDING)) if is_rounded else comparison
         except UnsupportedError as error:
             planned = f"a part cannot run alone: {error.message}"

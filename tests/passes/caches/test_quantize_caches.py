@@ -15,7 +15,7 @@ import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.quantized import find_cache_scales, round_cache
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.rounded_caches import round_caches, widen_caches
+from graphpass.dialects.onnx.rounded_caches import dequantize_caches, round_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.errors import ReadError, UnsupportedError, UsageError
 from graphpass.passes.caches.quantize_caches import Pairs, cache_scale_of
@@ -56,7 +56,7 @@ def rescaled(model: OnnxModel, factor: float) -> OnnxModel:
         keys, values = (graph.constant(node.input(port)) * numpy.float32(factor) for port in (12, 13))
         scales[node.name] = keys, values
     copy = model.clone()
-    widen_caches(copy)
+    dequantize_caches(copy)
     round_caches(copy, scales, bits)
     return copy
 
@@ -100,13 +100,13 @@ def test_other_faults_are_found_without_rounding():
     faulty.mark_edited()
     found = compare(model, faulty, steps=1)
     assert "reference 0.857" in str(found.divergence)
-    assert found.sequences[0].description.startswith("caches widened: ")
+    assert found.sequences[0].description.startswith("caches dequantized: ")
 
 
 def test_the_operator_rounds_as_verification_does():
     result = made("llama", "ort{cache-precision=i8}")
     wide = result.clone()
-    widen_caches(wide)
+    dequantize_caches(wide)
     held = []
     for model in (result, wide):
         session = open_session(model)

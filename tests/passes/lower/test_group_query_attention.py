@@ -311,7 +311,7 @@ class TestRefusals:
         model = build(Form(sink=True))
         node = model.proto.graph.node[-1]
         node.input.extend(["key_scale", "value_scale"])
-        self.refused(model, "a quantized cache, key_scale")
+        self.refused(model, "its caches are quantized by key_scale")
 
     def test_old_operator_sets_are_refused(self):
         model = build(Form())

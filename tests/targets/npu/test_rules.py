@@ -11,7 +11,7 @@ from targets import state_mutants
 
 import graphpass
 from graphpass.analysis.attention.rotary import positions_of_angles
-from graphpass.passes.devices.reshape_states import ReshapeStates
+from graphpass.passes.devices.reshape_results import ReshapeResults
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
 
@@ -115,11 +115,39 @@ def test_a_product_before_a_state_is_taken_for_that_of_the_logits():
     product = ops.matmul(assign.input_value(0), ops.constant(numpy.eye(3, dtype=numpy.float32)), False, False)
     assign.input(0).replace_source_output(product.output(0))
     model.mark_edited()
-    assert any("for that of the logits: run reshape-states" in finding.reason for finding in failing(model))
-    after, result = run_passes(model, ReshapeStates())
-    assert result.statistics == {"states": 1}
+    assert any("for that of the logits: run reshape-results" in finding.reason for finding in failing(model))
+    after, result = run_passes(model, ReshapeResults())
+    assert result.statistics == {"results reshaped": 1}
     assert checked(after).holds
-    assert not run_passes(after, ReshapeStates())[1].changed
+    assert not run_passes(after, ReshapeResults())[1].changed
+
+
+@pytest.mark.parametrize("output", ["hidden states", "another product"])
+def test_an_output_where_the_logits_are_cut_off_is_refused(output):
+    """As onnxruntime-genai's builder writes hidden states: those that the product of the logits reads."""
+    before = openvino_model("llama")
+    model = graphpass.PassManager(graphpass.get_target("npu").pipeline(before)).run(before).model.clone()
+    products = [node for node in model.ov_model.get_ordered_ops() if node.get_type_name() == "MatMul"]
+    value = products[-1].input_value(0) if output == "hidden states" else products[0].output(0)
+    value.set_names({"further"})
+    model.ov_model.add_results([ops.result(value)])
+    model.mark_edited()
+    (found,) = failing(model)
+    assert "at the tensor of output further: run reshape-results" in found.reason
+    after, result = run_passes(model, ReshapeResults())
+    assert result.statistics == {"results reshaped": 1}
+    assert checked(after).holds
+    assert not run_passes(after, ReshapeResults())[1].changed
+
+
+def test_a_model_without_logits_is_refused():
+    model = openvino_model("llama").clone()
+    (logits,) = model.ov_model.get_results()
+    logits.output(0).set_names({"hidden"})
+    logits.set_friendly_name("hidden/result")
+    model.mark_edited()
+    (found,) = [finding for finding in failing(model) if finding.subject == "model"]
+    assert "it has no output logits, which NPUW reads" in found.reason
 
 
 def test_experts_that_sort_tokens_are_refused():

@@ -1,10 +1,10 @@
-"""The pass `reshape-states`."""
+"""The pass `reshape-results`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.caches.written_products import written_products
+from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value
@@ -12,11 +12,12 @@ from graphpass.ir.rewriter import Handle
 
 
 @dataclass(frozen=True)
-class ReshapeStates(Pass[OpenVINOModel]):
-    """Write states back through a Reshape where NPUW would take them for logits.
+class ReshapeResults(Pass[OpenVINOModel]):
+    """Insert a Reshape before states and outputs where NPUW would cut the model instead of at the logits.
 
     NPUW cuts the product of the logits off, for which it looks at all Results, those that it makes of each Assign
-    included (``cut_lm_head.cpp``). If it cuts a state's product off instead, it fails with ``unregistered_parameters``.
+    included (``cut_lm_head.cpp``). It fails with ``undeclared parameters`` if it cuts another product, and with
+    ``NO_LINK``, or a crash, if another output reads the tensor that the product of the logits reads.
 
     Before:
         MatMul -> Transpose -> Assign
@@ -24,20 +25,20 @@ class ReshapeStates(Pass[OpenVINOModel]):
         MatMul -> Transpose -> Reshape(., [0, 0, 0, 0]) -> Assign
     """
 
-    name = "reshape-states"
+    name = "reshape-results"
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
         rewriter = model.rewriter()
         made: dict[Value, Handle] = {}
-        for assign in written_products(rewriter.graph):
-            value = assign.source()
+        for result in crosses_logits_cut(rewriter.graph):
+            value = result.source()
             if value.rank is None:
                 continue
             if value not in made:
-                write = rewriter.under(f"{rewriter.graph.producer(value).name}/state")
+                write = rewriter.under(f"{rewriter.graph.producer(value).name}/result")
                 same = write.constant([0] * value.rank)
                 made[value] = write.op("Reshape", value, same, special_zero=True)
-            rewriter.redirect(assign, 0, made[value])
+            rewriter.redirect(result, 0, made[value])
         rewriter.finish()
-        return Done({"states": len(made)} if made else {})
+        return Done({"results reshaped": len(made)} if made else {})

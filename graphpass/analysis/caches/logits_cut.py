@@ -1,0 +1,36 @@
+"""Find results where NPUW cuts a model in the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphpass.analysis.pattern import Match, op, var
+from graphpass.ir.graph import Graph, Node
+
+_PRODUCT = op.MatMul(var("hidden"), ...)
+_SCALED = op.Multiply(_PRODUCT, var()) | op.Divide(_PRODUCT, var())
+
+#: Values that NPUW takes for logits if a Result follows: ``cut_lm_head.cpp`` of openvino.
+_LOGITS = (
+    _PRODUCT
+    | op.Add(_PRODUCT, var())
+    | op.Transpose(_PRODUCT, ...)
+    | op.Convert(_PRODUCT)
+    | op.Multiply(op.Tanh(_SCALED), var())
+)
+
+
+def crosses_logits_cut(graph: Graph) -> Iterator[Node]:
+    """Yield each Assign and Result with which NPUW's cut before the logits fails.
+
+    NPUW makes a Result of each Assign, and cuts before a product that a Result follows, perhaps with a sum, a
+    Transpose, a Convert or a soft cap between. So it may cut another product than that of the logits, and a Result
+    that reads the cut value itself has no place in either part.
+    """
+    logits = next((node for node in graph.of_op("Result") if node.name == "logits"), None)
+    product = None if logits is None else _LOGITS.match(graph, logits.source())
+    hidden = product["hidden"] if isinstance(product, Match) else None
+    for node in graph.of_op("Assign", "Result"):
+        value = node.source()
+        if node != logits and (value == hidden or isinstance(_LOGITS.match(graph, value), Match)):
+            yield node
