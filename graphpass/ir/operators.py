@@ -136,6 +136,11 @@ def _packed(past: int) -> tuple[InnerState, ...]:
     return (InnerState(past, 1, "kv", "unknown", _PACKED, "keys and values in one tensor, both appended inside"),)
 
 
+def _paged(key: int, value: int) -> tuple[InnerState, ...]:
+    axes, words = Axes(heads=2, head_dim=3), "appended to blocks, ordered by block_table, inside"
+    return InnerState(key, 1, "unknown", "key", axes, words), InnerState(value, 2, "unknown", "value", axes, words)
+
+
 def _recurrent(axes: Axes, *ports: tuple[int, int]) -> tuple[InnerState, ...]:
     words = "an ordinary recurrent network's state, replaced by"
     return tuple(InnerState(past, present, "other", "recurrent", axes, words) for past, present in ports)
@@ -152,6 +157,7 @@ _ATTENTION: dict[str, tuple[InnerState, ...]] = {
     "com.microsoft.Attention": _packed(4),
     "DecoderMaskedSelfAttention": _packed(4),
     "QAttention": _packed(8),
+    "PagedAttention": _paged(3, 4),
 }
 
 #: All operators with a state inside.

@@ -56,7 +56,7 @@ def dequantized(model: Model) -> Model:
 
 
 def without_rounding(proven: Comparison, reference: Model) -> Comparison:
-    """Add to a comparison that the reference ran with its caches dequantized, if it has any in integers."""
+    """Report that the reference ran with its caches dequantized, if they are quantized."""
     scales = reference.analysis(find_cache_scales).values()
     if not scales:
         return proven
@@ -68,7 +68,7 @@ def without_rounding(proven: Comparison, reference: Model) -> Comparison:
 
 
 def rounds_alike(reference: Model, candidate: Model) -> bool:
-    """Return whether all caches of ``candidate`` have the scales of the reference's caches of that name."""
+    """Return whether all quantized caches of ``candidate`` have the reference's scales."""
     return not _own_scales(reference, candidate)
 
 
@@ -131,7 +131,7 @@ def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
 
 
 def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., DecodeSession]) -> str | None:
-    """Return the cache that loses too much to rounding by scales that the reference lacks, if any.
+    """Return the cache that loses too much to scales that the reference lacks.
 
     Args:
         reference: The other model.

@@ -12,7 +12,7 @@ from graphpass.engine.passes import Done, Pass
 
 @dataclass(frozen=True)
 class DequantizeCaches(Pass[OnnxModel]):
-    """Keep the keys and values of GroupQueryAttention in the type of the query, instead of 8 or 4 bits.
+    """Keep quantized keys and values of GroupQueryAttention in the type of its query.
 
     The inverse of `quantize-caches`, also for models of onnxruntime-genai's builder (``kv_cache_quant_scheme``).
     OpenVINO has no operator with such a cache: its plugins quantize caches themselves, by the property

@@ -13,7 +13,7 @@ from graphpass.ir.rewriter import Handle
 
 @dataclass(frozen=True)
 class ReshapeResults(Pass[OpenVINOModel]):
-    """Insert a Reshape before states and outputs where NPUW would cut the model instead of at the logits.
+    """Insert a Reshape before results where NPUW's cut of the logits fails.
 
     NPUW cuts the product of the logits off, for which it looks at all Results, those that it makes of each Assign
     included (``cut_lm_head.cpp``). It fails with ``undeclared parameters`` if it cuts another product, and with

@@ -45,7 +45,17 @@ def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding
         return static_findings(model, phase)
     provider = PROVIDERS[device]
     attention = _attention(model, inventory, provider)
-    return (*_opsets(model), *_types(model, provider), *_caches(inventory), *attention, *_experts(model, provider))
+    whole = (*_opsets(model), *_types(model, provider), *_kernels(model, device))
+    return (*whole, *_caches(inventory), *attention, *_experts(model, provider))
+
+
+def _kernels(model: Model, device: Device) -> Iterator[Finding]:
+    from graphpass.targets.ort.kernels import without_kernel
+
+    for operator in without_kernel(model) if device == "cpu" else ():
+        node = next(iter(model.graph.of_op(operator)), None)
+        reason = f"the CPU provider has no kernel of {operator}: export the model for it"
+        yield Finding.of_model(model, "refused", reason, _KERNELS, node)
 
 
 def _types(model: Model, provider: Provider) -> Iterator[Finding]:
