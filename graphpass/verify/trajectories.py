@@ -209,8 +209,12 @@ class Planner:
                 self.skipped[f"lengths around {length}: nothing is defined beyond {end} positions"] = None
                 continue
             # From one less on, with a past; and at once, of the length itself and of its double.
-            tried = [(length - 1, 3 if end is None else min(2, end - length) + 1)]
-            tried += [(count, 1) for count in (length, 2 * length) if end is None or count < end]
+            counts = [(length - 1, 3), (length, 1), (2 * length, 1)]
+            tried = [
+                (count, steps if end is None else min(steps, end - count))
+                for count, steps in counts
+                if end is None or count <= end
+            ]
             for count, steps in tried:
                 if (count + steps) * rows > limit.tokens:
                     self.skipped[f"prompts of {count} tokens around {length}: {limit.reason}"] = None

@@ -127,7 +127,7 @@ def test_results_travel() -> None:
     assert plain["divergence"] is None
     assert plain["steps_run"] == 9
     assert plain["sequences"][0]["steps"] == 1
-    assert found.summary().startswith("same: 6 sequences, 9 greedy steps, logits compared; largest difference 0\n")
+    assert found.summary().startswith("same: 7 sequences, 9 greedy steps, logits compared; largest difference 0\n")
 
 
 @pytest.mark.parametrize(
