@@ -94,6 +94,25 @@ with them what the commands print. Here they are as tables. Each field is always
 """,
 }
 
+#: Cells of the table of proofs, with their meaning.
+PROOF_CELLS = [
+    ("equal", "equal for every input"),
+    ("without padding", "equal for every input without padding"),
+    ("`248 of 259`", "248 of 259 operators are equal for every input without padding"),
+    ("`0 of 0`", "the structures cannot be compared"),
+    ("empty", "the target refuses the model"),
+]
+
+#: Variables of masks, with their meaning.
+MASK_VARIABLES = [
+    ("`b`", "row of the batch"),
+    ("`q`", "index of the query among the new tokens"),
+    ("`k`", "index of the key among past and new positions"),
+    ("`past`", "positions in the caches before the step"),
+    ("`length`", "new tokens"),
+    ("`summed`", "index of a sum, up to and including the bound"),
+]
+
 _ID = re.compile(r"\bGP\d{3}\b")
 
 
@@ -392,8 +411,9 @@ def _type(field: Mapping[str, Any]) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return the text of a docstring in Markdown."""
-    return re.sub(r"(``.*?``|`[^`]*`)|([<|*])", _escaped, text, flags=re.DOTALL)
+    """Return the text of a docstring in Markdown; tables stay tables."""
+    escaped = re.sub(r"(``.*?``|`[^`]*`)|([<|*])", _escaped, text, flags=re.DOTALL)
+    return re.sub(r"^\\\|.*$", lambda row: row[0].replace(r"\|", "|"), escaped, flags=re.MULTILINE)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -429,20 +449,27 @@ def masks_page() -> str:
         misses += [(name, f"{row['attention'] - row['known']} of {row['attention']}", miss) for miss in row["misses"]]
     known, total = (sum(row[key] for row in rows.values()) for key in ("known", "attention"))
     ordered = sorted(by_mask.items(), key=lambda found: (-len(found[1]), found[0]))
+    known_masks = [(_code(mask), ", ".join(names)) for mask, names in ordered]
     lines = [
         "# Masks of attention",
         "",
-        "The effective mask of each attention is read as an expression of the row `b`, the query `q`, the key `k` and",
-        "lengths of the step, and compared for all ([verification](verification.md)). Masks of the fixtures and of",
-        f"{len(held['others'])} other exports, by exporter and family; {known} of {total} attention have a known one.",
+        "[Verification](verification.md) derives the effective mask of each attention block as an expression, and",
+        "compares the expressions of both models for every batch, past and length. This page lists the masks of the",
+        f"fixtures and of {len(held['others'])} other exports. The mask is known for {known} of {total} attention blocks.",
         "",
-        *_table(("a query sees a key if", "exports"), ((_code(mask), ", ".join(names)) for mask, names in ordered)),
+        *_table(("variable", "meaning"), MASK_VARIABLES),
+        "",
+        "## Known masks",
+        "",
+        "Fixtures are named by file, other exports by exporter and family.",
+        "",
+        *_table(("a query attends to a key if", "exports"), known_masks),
         "",
         "## Unknown masks",
         "",
-        "Unknown masks are compared by numbers, at sampled lengths.",
+        "These masks are compared by their values at sampled lengths.",
         "",
-        *_table(("export", "attention", "operator and reason"), ((*found, markdown(miss)) for *found, miss in misses)),
+        *_table(("export", "blocks", "operator and reason"), ((*found, markdown(miss)) for *found, miss in misses)),
     ]
     return "\n".join(lines)
 
@@ -463,18 +490,23 @@ def proofs_page() -> str:
     lines = [
         "# Results that are equal for every input",
         "",
-        f"Of {len(held)} results of the fixtures {len(padded)} are equal to their model for every input by",
-        f"[structure](verification.md#for-every-input), and {len(whole) - len(padded)} more for every input without",
-        "padding. Numbers are operators that are equal without padding, of all.",
+        f"`convert` was run on each fixture for each target. Of {len(held)} results, {len(padded)} are equal to",
+        f"their model [for every input](verification.md#for-every-input), and {len(whole) - len(padded)} more for",
+        "every input without padding.",
+        "",
+        *_table(("cell", "meaning"), PROOF_CELLS),
+        "",
+        "## Results",
         "",
         *_table(
             ("export", *map(_code, targets)),
             ((name, *(_proven(rows.get(target)) for target in targets)) for name, rows in sorted(by_export.items())),
         ),
         "",
-        "## Left to numbers",
+        "## Compared by numbers",
         "",
-        "The first operator whose value the reference does not have; both models were run to compare what follows.",
+        "For each of the other results, the first operator without an equal value in the reference.",
+        "The logits of these results were compared by running both models.",
         "",
         *_table(
             ("export", "targets", "operator and reason"),
