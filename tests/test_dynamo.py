@@ -77,7 +77,7 @@ def test_fuses_attention_of_every_layer(name):
     assert not {"Softmax", "Attention"} & operators.keys()
 
 
-def test_masks_that_look_padding_up_are_shown():
+def test_masks_gathering_padding_are_plain():
     """Transformers look ``attention_mask`` up by batch and position, which is a GatherND."""
     masks = [plain_mask(mask) for mask in exported("mistral").analysis(find_masks)]
     assert [(mask.window, mask.is_padded) for mask in masks] == [WINDOWED] * 2
@@ -90,7 +90,7 @@ def test_operators_of_opset_23_are_read():
     assert all(one.rotations is not None for one in read)
 
 
-def test_operators_that_copy_their_cache_get_a_hint():
+def test_operators_copying_their_cache_get_a_hint():
     model = exported("gemma3_text")
     found = graphpass.get_target("ort").predict(model, analyze_caches(model))
     reasons = {one.reason for one in found if one.subject == "attention"}
@@ -115,7 +115,7 @@ class TestLatentCaches:
         assert sorted(cache.shape[-1] for cache in caches) == [8, 8, 16, 16]
         assert {cache.axes.sequence for cache in caches} == {2}
 
-    def test_keys_and_values_are_kept_where_attention_has_to_hold_them(self):
+    def test_keys_and_values_are_cached_if_attention_requires_it(self):
         model = exported("deepseek_v3")
         made = converted(model).model
         findings = graphpass.get_target("cpu").predict(made, analyze_caches(made))

@@ -54,7 +54,7 @@ def test_rows_of_a_padded_batch_equal_rows_alone(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("target", ["npu", "paged", "ort-genai"])
-def test_runtimes_with_caches_refuse(target, tmp_path, capfd):
+def test_runtimes_with_caches_refuse_encoders(target, tmp_path, capfd):
     done = in_process(capfd, "convert", exporters("encoders", "bert"), "-o", tmp_path / "out", "--target", target)
     assert done.code == 4
     assert "GP338" in done.err

@@ -80,7 +80,7 @@ def test_openvino_genai_generates_the_reference_tokens(genai_folder, case, backe
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(("variant", "backend"), quick_product(["ov-stateless", "ov-stateful"], ["SDPA", "PA"]))
-def test_openvino_genai_generates_the_reference_tokens_of_a_hybrid_that_masks_padding(genai_folder, variant, backend):
+def test_openvino_genai_generates_the_reference_tokens_of_a_padding_masking_hybrid(genai_folder, variant, backend):
     """Optimum's own export of it gives other tokens on the paged backend, which does not find its positions."""
     expected = reference("granitemoehybrid")
     folder = genai_folder("granitemoehybrid", variant)

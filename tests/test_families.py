@@ -79,7 +79,7 @@ class TestOnTheCpuPlugin(GeneratesAsPyTorch):
         assert comparison.passed, comparison.summary()
 
 
-def test_attention_that_is_left_is_reported():
+def test_unfused_attention_is_reported():
     records = for_cpu("gemma2", "onnx").records
     notes = [note for record in records for note in getattr(record.result, "notes", ())]
     assert sum("soft-capped" in note for note in notes) == 4

@@ -35,7 +35,7 @@ def ir(tmp_path):
     return folder / "openvino_model.xml"
 
 
-def test_weights_that_are_a_link_to_elsewhere(tmp_path, ir):
+def test_weights_linked_outside_of_the_folder(tmp_path, ir):
     weights = ir.with_suffix(".bin")
     weights.rename(tmp_path / "secret")
     weights.symlink_to(tmp_path / "secret")
@@ -43,7 +43,7 @@ def test_weights_that_are_a_link_to_elsewhere(tmp_path, ir):
         load(ir)
 
 
-def test_weights_that_are_a_link_within_the_folder_or_a_download_cache(tmp_path, ir):
+def test_weights_linked_within_the_folder_or_a_download_cache(tmp_path, ir):
     weights = ir.with_suffix(".bin")
     weights.rename(ir.parent / "weights")
     weights.symlink_to("weights")
@@ -122,7 +122,7 @@ def test_a_tensor_with_wrong_sizes_is_refused(tmp_path, fields):
     ],
     ids=str,
 )
-def test_a_tensor_that_does_not(tmp_path, fields):
+def test_tensors_with_unusual_fields_are_read(tmp_path, fields):
     (tmp_path / "model.onnx").write_bytes(tensor(**fields).SerializeToString())
     assert load(tmp_path).inputs
 
@@ -151,7 +151,7 @@ def small(tmp_path, *nodes, offsets=(0, 0)) -> None:
 
 @pytest.mark.parametrize("offsets", [(0, 0), (0, 16), (1024, 400)])
 @pytest.mark.parametrize("weights", ["copy", "share"])
-def test_weights_that_overlap_stay_right(tmp_path, offsets, weights):
+def test_overlapping_weights_are_kept(tmp_path, offsets, weights):
     small(tmp_path, offsets=offsets)
     model = PassManager(parse("to-openvino")).run(load(tmp_path)).model
     save(model, tmp_path / "out" / "m.xml", weights=weights)
@@ -204,14 +204,14 @@ def _body(inputs=("i", "c"), outputs=("c",)):
     ],
     ids=["If", "Loop", "inputs of Loop", "Scan", "inputs of Scan"],
 )
-def test_bodies_that_do_not_fit_their_nodes(tmp_path, node):
+def test_bodies_contradicting_their_nodes(tmp_path, node):
     """ONNX's checker accepts them."""
     small(tmp_path, node)
     with pytest.raises(UnsupportedError, match=r"GP310: .* is not valid ONNX"):
         analyze_caches(load(tmp_path))
 
 
-def test_a_loop_whose_result_is_declared_with_another_rank(tmp_path):
+def test_a_loop_result_of_contradictory_rank(tmp_path):
     """It ended in exit 70; a carried tensor may change its rank, too."""
     ports = {name: helper.make_tensor_value_info(name, TensorProto.INT64, []) for name in "ic"}
     ports["d"] = helper.make_tensor_value_info("d", TensorProto.BOOL, [])
@@ -226,7 +226,7 @@ def test_a_loop_whose_result_is_declared_with_another_rank(tmp_path):
 
 
 @pytest.mark.parametrize("order", [[0, 1, 3, 2], [0, 1], [0, 0, 0], [0, 1, 2, 7]])
-def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
+def test_attention_with_an_impossible_order_of_axes(tmp_path, order):
     def value(name, rank):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"] * rank)
 
@@ -248,7 +248,7 @@ def test_attention_on_an_order_of_axes_that_does_not_fit(tmp_path, order):
 @pytest.mark.parametrize(
     "place", ["producer_name", "doc_string", "graph.name", "graph.doc_string", "property", "tensor"]
 )
-def test_text_that_is_no_text(tmp_path, place):
+def test_undecodable_text(tmp_path, place):
     small(tmp_path)
     proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
     if place == "property":
@@ -265,7 +265,7 @@ def test_text_that_is_no_text(tmp_path, place):
 
 @pytest.mark.parametrize("name", ["model.onnx", "openvino_model.xml"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_a_model_that_is_no_file(tmp_path, name, kind):
+def test_a_model_path_without_a_file(tmp_path, name, kind):
     if kind == "pipe":
         os.mkfifo(tmp_path / name)
     else:
@@ -276,7 +276,7 @@ def test_a_model_that_is_no_file(tmp_path, name, kind):
         load(tmp_path)
 
 
-def test_an_onnx_file_that_is_too_large_is_not_read(tmp_path):
+def test_a_too_large_onnx_file_is_not_read(tmp_path):
     with (tmp_path / "model.onnx").open("wb") as stream:
         stream.truncate(2**40)
     with pytest.raises(ReadError, match=r"GP104: .* has 1099511627776 bytes, more than protobuf reads"):
@@ -317,7 +317,7 @@ def numbers(name, *values):
     ],
     ids=["declared", "filled", "repeated", "joined"],
 )
-def test_tensors_that_are_declared_huge_are_refused(tmp_path, nodes, length):
+def test_tensors_declared_huge_are_refused(tmp_path, nodes, length):
     of_nodes(tmp_path, *nodes, length=length)
     taken = next(
         int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize")
@@ -331,7 +331,7 @@ def test_tensors_that_are_declared_huge_are_refused(tmp_path, nodes, length):
 
 
 @pytest.mark.parametrize("held", ["nothing", "no text", "a type to come"])
-def test_constants_that_cannot_be_read(tmp_path, held):
+def test_unreadable_constants(tmp_path, held):
     node = onnx.NodeProto(op_type="Constant", output=["made"])
     value = node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
     if held == "no text":

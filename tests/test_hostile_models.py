@@ -49,7 +49,7 @@ def nested(depth):
     return graph
 
 
-def test_functions_that_double_their_calls_are_refused(tmp_path):
+def test_exponentially_growing_functions_are_refused(tmp_path):
     doubling = [function(f"f{level}", f"f{level - 1}", f"f{level - 1}") for level in range(1, 40)]
     call = helper.make_node("f39", ["ids"], ["made"], domain="d")
     of_nodes(tmp_path, call, functions=[function("f0", "Abs", "Abs"), *doubling])
@@ -57,7 +57,7 @@ def test_functions_that_double_their_calls_are_refused(tmp_path):
         load(tmp_path)
 
 
-def test_a_function_that_calls_itself(tmp_path):
+def test_a_recursive_function(tmp_path):
     of_nodes(tmp_path, helper.make_node("f", ["ids"], ["made"], domain="d"), functions=[function("f", "f")])
     with pytest.raises(ReadError, match=r"GP119: .* the function 'f' calls itself"):
         load(tmp_path)
@@ -70,7 +70,7 @@ def test_functions_as_exporters_write_them(tmp_path):
 
 
 @pytest.mark.parametrize("opset", [10**9, -1])
-def test_operators_of_a_version_that_cannot_be(tmp_path, opset):
+def test_operators_of_an_impossible_version(tmp_path, opset):
     of_nodes(tmp_path, helper.make_node("Abs", ["ids"], ["made"]), opset=opset)
     with pytest.raises(ReadError, match=rf"GP119: .* imports version {opset} of the operators of 'ai.onnx'"):
         load(tmp_path)
@@ -96,14 +96,14 @@ def test_external_data_at_no_path(tmp_path, location):
 
 
 @pytest.mark.parametrize("encoding", ["UTF-7", "idna", "zlib", "nonsense"])
-def test_an_ir_in_an_encoding_that_is_none(tmp_path, encoding):
+def test_an_ir_with_an_unknown_encoding(tmp_path, encoding):
     (tmp_path / "m.xml").write_text(f'<?xml version="1.0" encoding="{encoding}"?><net name="x" version="11"/>')
     with pytest.raises(ReadError, match=r"GP106: .*m\.xml declares an encoding that XML parsers cannot read"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["[" * 10**5, '{"a":' * 10**5 + "1" + "}" * 10**5], ids=["cut", "whole"])
-def test_a_configuration_that_nests_too_deep(tmp_path, capfd, content):
+def test_a_too_deeply_nested_configuration(tmp_path, capfd, content):
     shutil.copy(export("llama", "onnx") / "model.onnx", tmp_path)
     (tmp_path / "config.json").write_text(content)
     done = in_process(capfd, "convert", tmp_path, "-o", tmp_path / "out", "--target", "ort", "--no-verify")
@@ -111,7 +111,7 @@ def test_a_configuration_that_nests_too_deep(tmp_path, capfd, content):
 
 
 @pytest.mark.parametrize("note", ["[" * 10**5, "[1]", '{"a": 1}', "no JSON"], ids=["deep", "list", "flat", "text"])
-def test_notes_that_another_program_wrote(tmp_path, note):
+def test_invalid_metadata_of_other_programs(tmp_path, note):
     model = onnx.load(export("llama", "onnx") / "model.onnx")
     model.metadata_props.add(key="graphpass.caches", value=note)
     onnx.save(model, tmp_path / "model.onnx")

@@ -25,7 +25,7 @@ from graphpass.storage.staging import staging
 ONNX = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.onnx"))
 IRS = sorted(path.relative_to(fixtures()) for path in fixtures().rglob("*.xml") if "tokenizer" not in path.name)
 
-#: Exports whose XML is not what OpenVINO writes after reading it; see `test_ir_that_openvino_reads_differently`.
+#: Exports whose XML is not what OpenVINO writes after reading it; see `test_writing_ir_a_second_time_changes_no_byte`.
 REREAD = {"granitemoehybrid", "lfm2", "qwen3_moe"}
 
 
@@ -96,7 +96,7 @@ def test_unedited_ir_is_the_same_bytes(tmp_path, file):
 
 
 @pytest.mark.parametrize("model", sorted(REREAD))
-def test_ir_that_openvino_reads_differently(tmp_path, model):
+def test_writing_ir_a_second_time_changes_no_byte(tmp_path, model):
     """Reading infers shapes anew and orders the layers anew; from then on the bytes stay."""
     once, twice = tmp_path / "once" / "model.xml", tmp_path / "twice" / "model.xml"
     write_model(load(export(model, "ov-stateful")), once)
@@ -285,7 +285,7 @@ def test_more_than_2_gib_of_weights(tmp_path):
 
 
 @pytest.mark.parametrize(("variant", "name"), [("onnx", "m.xml"), ("onnx", "m"), ("ov-stateful", "m.onnx")])
-def test_a_suffix_that_does_not_fit(tmp_path, variant, name):
+def test_a_wrong_suffix(tmp_path, variant, name):
     with pytest.raises(UsageError, match=r"GP202: .* is not a name for a model in .*\n.*use a name that ends in \."):
         write_model(load(export("llama", variant)), tmp_path / name)
     assert contents(tmp_path) == {}
@@ -316,7 +316,7 @@ def test_the_input_is_never_overwritten(tmp_path, file):
 
 
 @pytest.mark.parametrize("file", ["model.onnx.data", "openvino_model.bin"])
-def test_a_result_that_shares_the_input_s_weights_can_be_replaced(tmp_path, file):
+def test_a_result_sharing_the_weights_of_the_input_can_be_replaced(tmp_path, file):
     source = tmp_path / "in"
     shutil.copytree(export("llama", "ov-stateful" if "openvino" in file else "onnx-genai"), source)
     before = contents(source)
@@ -350,7 +350,7 @@ def test_check_destination_of_a_model_in_memory(tmp_path):
     check_destination(OpenVINOModel(openvino.Model([ops.result(ops.constant(1.0))], [])), tmp_path / "m.xml")
 
 
-def test_results_that_cannot_be_read_are_not_written(tmp_path):
+def test_unreadable_results_are_not_written(tmp_path):
     """OpenVINO writes its internal GroupQueryAttention, but cannot read it."""
     converted = OpenVINOModel(openvino.Core().read_model(export("llama", "onnx-genai") / "model.onnx"))
     (tmp_path / "m.xml").write_text("old")
@@ -389,7 +389,7 @@ def test_two_models_are_staged_at_once(tmp_path):
     assert len(contents(tmp_path / "out")) == 4
 
 
-def test_two_models_whose_data_bears_one_name(tmp_path):
+def test_two_models_with_equally_named_data(tmp_path):
     words = r"GP501: .*other data of this name.*out/model\.onnx\.data"
     with pytest.raises(WriteError, match=words), staging(tmp_path / "out") as folder:  # noqa: PT012
         stage_model(load(export("llama", "onnx-genai")), folder, "llama.onnx")

@@ -3,7 +3,7 @@
 from graphpass.machine import available_memory, memory_of_group
 
 
-def test_files_that_the_kernel_keeps_are_no_used_memory(tmp_path):
+def test_page_cache_is_not_used_memory(tmp_path):
     for name, text in (
         ("max", "8000\n"),
         ("current", "7500\n"),

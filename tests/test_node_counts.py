@@ -52,13 +52,13 @@ def test_no_more_nodes_than_in_optimums_export(name, variant):
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 @pytest.mark.parametrize("kind", ["Eltwise", "Gather", "Transpose"])
-def test_no_more_of_one_class(name, variant, kind):
+def test_no_more_operators_of_one_type(name, variant, kind):
     assert nodes(name, variant)[kind] <= optimum(name)[kind] + OWN.get((name, variant), {}).get(kind, 0)
 
 
 @pytest.mark.parametrize(("name", "variant"), PAIRS)
 @pytest.mark.parametrize("kind", ["ScaledDotProductAttention", "RoPE", "RMS", "GatedDeltaNet", "MVN"])
-def test_as_much_is_fused(name, variant, kind):
+def test_fused_operators_equal_optimum(name, variant, kind):
     assert nodes(name, variant)[kind] == optimum(name)[kind]
 
 

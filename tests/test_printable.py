@@ -65,7 +65,7 @@ def test_commands_print_no_hostile_name(folder, tmp_path, capfd, monkeypatch, ar
         assert json.loads(done.out)["inputs"][0]["name"] == f"in{HOSTILE}"
 
 
-def test_pages_that_are_printed_stay_whole(folder, tmp_path, capfd):
+def test_printed_pages_are_complete(folder, tmp_path, capfd):
     other = onnx.load(folder / "model.onnx")
     other.graph.node[0].op_type = "Neg"
     onnx.save(other, tmp_path / "other.onnx")
@@ -75,7 +75,7 @@ def test_pages_that_are_printed_stay_whole(folder, tmp_path, capfd):
     assert HOSTILE in group["sides"][0]["names"][0]
 
 
-def test_paths_that_are_not_there_are_printed_escaped(tmp_path, capfd):
+def test_missing_paths_are_printed_escaped(tmp_path, capfd):
     for arguments in (("inspect", f"{tmp_path}/{HOSTILE}"), (HOSTILE,), ("diff", f"--{HOSTILE}")):
         done = in_process(capfd, *arguments)
         assert done.code in {2, 3}

@@ -100,7 +100,7 @@ def test_a_pipeline_names_the_pass_in_work():
     ]
 
 
-def test_a_pipeline_that_fails_ends_its_stage():
+def test_a_failing_pipeline_ends_its_stage():
     noting = Noting()
     with watched(noting), pytest.raises(GraphpassError, match="GP301"):
         PassManager(parse("to-openvino,to-openvino")).run(load(export("llama", "onnx")))

@@ -60,7 +60,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command.split()[0] for command, _ in SHOWN])
-def test_shown_output_is_what_the_command_prints(checkout, command, shown):
+def test_shown_output_matches_the_command(checkout, command, shown):
     done = run(checkout, "-m", "graphpass.cli", *shlex.split(command))
     assert done.returncode == (1 if "does not hold" in shown else 0), done.stderr
     printed = _without_measurements(done.stdout)

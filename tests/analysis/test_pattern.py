@@ -42,7 +42,7 @@ def test_a_miss_is_named_in_the_pattern_s_own_words():
         pattern.require(found, last(found))
 
 
-def test_a_miss_after_looking_through_is_where_the_way_ends():
+def test_a_miss_after_looking_through_is_at_the_last_node():
     found = graph(ops.exp(ops.convert(ops.squeeze(ops.tanh(ops.parameter([2, 1], openvino.Type.f32)), 1), "f64")))
     missed = op.Exp(look_through(op.Sqrt(var()))).match(found, last(found))
     assert isinstance(missed, Miss)

@@ -83,7 +83,7 @@ def test_run_matrix_returns_each_cell(tmp_path):
     assert "1 cell: 1 up to date" in str(graphpass.run_matrix(tmp_path))
 
 
-def test_run_matrix_knows_the_baseline_that_the_command_writes(capfd, tmp_path):
+def test_run_matrix_reads_the_baseline_of_the_command(capfd, tmp_path):
     """It read the file of the key `baseline` alone."""
     (tmp_path / "graphpass.toml").write_text("[[models]]\npath = 'gone'\ntargets = ['cpu']\n")
     assert graphpass.run_matrix(tmp_path).exit_code == 1

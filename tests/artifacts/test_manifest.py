@@ -170,7 +170,7 @@ def test_a_plain_conversion_is_found_up_to_date(capfd, tmp_path, source, monkeyp
     assert convert(capfd, source, tmp_path / "out").err.startswith(again)
 
 
-def test_shared_weights_to_which_others_were_appended_are_the_same(capfd, tmp_path, source):
+def test_appending_to_shared_weights_keeps_their_digest(capfd, tmp_path, source):
     assert convert(capfd, source, tmp_path / "out", "--weights", "share").code == 0
     reorder = ["-o", tmp_path / "other", "--target", "cpu{cache=reorder}", "--no-verify", "--weights", "share"]
     assert in_process(capfd, "convert", source, *reorder).code == 0

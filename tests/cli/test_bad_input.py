@@ -150,7 +150,7 @@ def test_an_unknown_pass_or_option(tmp_path, older, pipeline, error_id):
 @pytest.mark.parametrize(
     ("below", "command"), quick_product(["file", "file/deeper"], ["convert", "run", "run to file"])
 )
-def test_an_output_that_cannot_be_written(tmp_path, below, command):
+def test_an_unwritable_output(tmp_path, below, command):
     (tmp_path / "file").write_text("a regular file")
     out = tmp_path / below
     options = {
@@ -165,7 +165,7 @@ def test_an_output_that_cannot_be_written(tmp_path, below, command):
     assert folder_contents(tmp_path) == before
 
 
-def test_a_place_that_cannot_be_written_is_known_before_the_work(capfd, tmp_path, monkeypatch):
+def test_unwritable_outputs_are_refused_before_the_conversion(capfd, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr("graphpass.engine.manager.PassManager.run", lambda *_: pytest.fail("a pass ran"))
     arguments = [export("llama", "onnx"), "-o", tmp_path / "file" / "out", "--target", "cpu"]
@@ -194,7 +194,7 @@ def test_running_a_pipeline_onto_the_model_itself(capfd, stateless):
     assert folder_contents(stateless) == before
 
 
-def test_weights_of_an_onnx_model_that_are_called_as_those_of_the_result(capfd, tmp_path):
+def test_onnx_weights_with_the_file_name_of_the_result(capfd, tmp_path):
     model = onnx.load(export("llama", "onnx") / "model.onnx")
     onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="model.bin", size_threshold=0)
     before = folder_contents(tmp_path)
@@ -205,7 +205,7 @@ def test_weights_of_an_onnx_model_that_are_called_as_those_of_the_result(capfd, 
     assert folder_contents(tmp_path) == before
 
 
-def test_results_that_would_share_the_weights_of_the_input(capfd, stateless):
+def test_results_sharing_the_weights_of_the_input(capfd, stateless):
     """``model.xml`` reads ``model.bin``, and so does ``other/../model.xml``."""
     before = folder_contents(stateless)
     out = stateless / "sub" / ".." / "openvino_model.xml"
@@ -215,7 +215,7 @@ def test_results_that_would_share_the_weights_of_the_input(capfd, stateless):
     assert folder_contents(stateless) == before
 
 
-def test_a_path_that_a_variable_left_empty(capfd, tmp_path, monkeypatch):
+def test_an_empty_path_from_a_variable(capfd, tmp_path, monkeypatch):
     shutil.copy(export("llama", "onnx") / "model.onnx", tmp_path)
     monkeypatch.chdir(tmp_path)
     before = folder_contents(tmp_path)
@@ -241,7 +241,7 @@ def test_a_report_over_the_model(capfd, stateless):
 
 
 @pytest.mark.parametrize("command", ["convert", "run"])
-def test_names_that_are_too_long_are_refused(capfd, tmp_path, command):
+def test_too_long_names_are_refused(capfd, tmp_path, command):
     options = {"convert": ["--target", "cpu"], "run": ["-p", "to-openvino"]}[command]
     long = tmp_path / ("x" * 300)
     check_refused(in_process(capfd, command, export("llama", "onnx"), "-o", long, *options), 6, "GP501")
@@ -250,7 +250,7 @@ def test_names_that_are_too_long_are_refused(capfd, tmp_path, command):
 
 
 @pytest.mark.parametrize("below", [".", "dump"])
-def test_models_dumped_into_a_folder_that_appears_at_the_end(capfd, tmp_path, below):
+def test_dump_into_the_output_needs_an_existing_folder(capfd, tmp_path, below):
     out = tmp_path / "out"
     arguments = ["run", export("llama", "onnx"), "-o", out, "-p", "to-openvino", "--dump", out / below]
     check_refused(in_process(capfd, *arguments), 2, "GP204")

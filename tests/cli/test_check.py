@@ -10,13 +10,13 @@ def checked(capfd, model, variant, target, *options):
     return in_process(capfd, "check", export(model, variant), "--target", target, *options)
 
 
-def test_a_contract_that_holds(capfd):
+def test_a_kept_contract(capfd):
     done = checked(capfd, "llama_12l", "ov-stateful", "cpu")
     assert (done.code, done.err) == (0, "")
     assert "for cpu\n\n  layers 0-11  fused  12 attention\n\nconfirmed: compiled on" in done.out
 
 
-def test_a_contract_that_does_not_hold(capfd):
+def test_a_broken_contract(capfd):
     done = checked(capfd, "xglm", "ov-stateful", "cpu")
     assert done.code == 1
     assert "the contract does not hold" in done.out
@@ -61,7 +61,7 @@ def test_the_schema_refuses_wrong_values(capfd, change):
 
 
 @pytest.mark.parametrize("missing", ["env.sh", "venv/bin/python"])
-def test_a_gpu_environment_that_is_none(capfd, monkeypatch, tmp_path, missing):
+def test_an_invalid_gpu_environment(capfd, monkeypatch, tmp_path, missing):
     if missing != "env.sh":
         (tmp_path / "env.sh").touch()
     monkeypatch.setenv("GRAPHPASS_GPU_ENVIRONMENT", str(tmp_path))

@@ -112,7 +112,7 @@ def test_each_cell_fails_alone(capfd, project, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_results_that_are_up_to_date_are_unchanged(capfd, project):
+def test_up_to_date_results_are_unchanged(capfd, project):
     shutil.copytree(export("llama", "ov-stateless"), "in")
     for file in (path := Path("in")).iterdir():
         os.utime(file, (1, 1))
@@ -129,7 +129,7 @@ def test_results_that_are_up_to_date_are_unchanged(capfd, project):
 
 
 @pytest.mark.slow
-def test_results_that_would_change_are_kept(capfd, project):
+def test_fail_on_changed_keeps_the_published_result(capfd, project):
     configure(LLAMA)
     assert run(capfd)[0] == 0
     before = folder_contents(Path("converted"))
@@ -237,7 +237,7 @@ def ended_cells(process, count):
 @pytest.mark.slow
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("ending", ["kill", "kill all", "interrupt", "terminate"])
-def test_a_run_that_is_ended_goes_on_from_there(capfd, project, ending):
+def test_a_terminated_run_resumes(capfd, project, ending):
     """Two cells have ended and the third hangs while it holds its staged result."""
     names = ["a", "b"]
     configure(
@@ -300,7 +300,7 @@ def test_a_bug_is_reported_apart_from_failures(capfd, project):
     assert (problem["rule"], problem["message"]) == ("GP408", "internal error: ZeroDivisionError: by zero")
 
 
-def test_too_little_is_given(capfd, project):
+def test_missing_configuration_keys_are_refused(capfd, project):
     done = in_process(capfd, "ci")
     assert (done.code, done.err.startswith("error: GP232: no configuration in ")) == (2, True)
     configure(LLAMA.replace("path", "pth"))

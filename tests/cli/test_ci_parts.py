@@ -58,7 +58,7 @@ def test_a_part_does_not_overwrite_the_report_of_all(capfd, project):
     assert len(json.loads(Path("part.json").read_text())["cells"]) == 1
 
 
-def test_cells_that_failed_run_again(capfd, project):
+def test_last_failed_runs_failed_cells_again(capfd, project):
     assert len(run(capfd, "--last-failed")[1]) == 4  # none ever ran
     assert run(capfd, "--last-failed")[:2] == (1, {"bad:p": "failed"})
     mend()
@@ -87,19 +87,19 @@ def test_shards_are_merged(capfd, project):
 
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "1/0", "a/b"])
-def test_shards_that_are_none(capfd, project, shard):
+def test_invalid_shards_are_refused(capfd, project, shard):
     done = in_process(capfd, "ci", "--shard", shard)
     assert (done.code, "expected a shard such as 1/4" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(("text", "error"), [("{}", "GP239"), ("no JSON", "GP239"), (None, "GP114")])
-def test_reports_that_are_none(capfd, project, text, error):
+def test_invalid_reports_are_refused(capfd, project, text, error):
     if text is not None:
         Path("part.json").write_text(text)
     assert in_process(capfd, "ci", "merge-reports", "part.json").err.startswith(f"error: {error}: ")
 
 
-def test_a_dry_run_prints_what_the_run_does(capfd, project):
+def test_a_dry_run_predicts_the_run(capfd, project):
     def planned():
         told = json.loads(in_process(capfd, "ci", "--dry-run", "--format", "json").out)
         assert_valid_report(told, "plan")
@@ -117,7 +117,7 @@ def test_a_dry_run_prints_what_the_run_does(capfd, project):
     assert run(capfd)[1] == {"one:p": "up to date", "two:p": "converted", "bad:p": "failed", "four:p": "up to date"}
 
 
-def test_entries_of_a_baseline_that_do_not_occur_any_more(capfd, project):
+def test_unused_entries_of_a_baseline(capfd, project):
     assert run(capfd, "--update-baseline")[0] == 0
     mend()
     code, _, told = run(capfd, "--select", "one*", "--strict-baseline")
@@ -138,7 +138,7 @@ def test_a_damaged_baseline_is_not_overwritten(capfd, project):
     assert Path("graphpass-baseline.json").read_text() == '{"baseline": 1, "find'
 
 
-def test_errors_that_are_expected(capfd, project):
+def test_expected_errors(capfd, project):
     text = Path("graphpass.toml").read_text()
     Path("graphpass.toml").write_text(text.replace("name = 'p'", "name = 'p', expect = 'GP106'"))
     code, _, told = run(capfd)
@@ -161,7 +161,7 @@ def test_certificates_of_results_hold(capfd, project):
     assert (done.code, done.out.partition(":")[0]) == (0, "certificate holds"), done.err
 
 
-def test_files_that_nest_too_deep(capfd, project):
+def test_too_deeply_nested_files(capfd, project):
     """They ended in exit 70."""
     deep = "[" * 50000 + "]" * 50000
     Path("deep.json").write_text(f'{{"baseline": 1, "findings": {deep}}}')

@@ -41,7 +41,7 @@ def test_convert_writes_the_model_and_its_companions(capfd, tmp_path):
     assert [block["form"] for block in inspected["attention"]] == ["ScaledDotProductAttention"] * 2
 
 
-def test_convert_reports_what_it_did(capfd, tmp_path):
+def test_convert_prints_a_report(capfd, tmp_path):
     out = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu").out
     assert re.search(r"^before    ONNX, stateless, kind kv, 4 kv caches, 2 decomposed, fusable$", out, re.MULTILINE)
     assert re.search(r"^after     OpenVINO IR, stateful, kind kv, 4 kv caches, 2 fused ScaledDot.*$", out, re.MULTILINE)
@@ -117,7 +117,7 @@ def test_a_third_party_s_target(capfd, tmp_path):
 
 
 @pytest.mark.usefixtures("sample")
-def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, monkeypatch):
+def test_a_result_with_different_logits_is_not_written(capfd, tmp_path, monkeypatch):
     from graphpass_sample.scale import Scale
     from graphpass_sample.target import Sample
 
@@ -138,7 +138,7 @@ def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, m
 
 
 @pytest.mark.usefixtures("sample")
-def test_a_result_that_breaks_the_target_s_contract_is_not_written(capfd, tmp_path, monkeypatch):
+def test_a_result_breaking_the_contract_is_not_written(capfd, tmp_path, monkeypatch):
     from graphpass_sample.target import Sample
 
     monkeypatch.setattr(Sample, "pipeline", lambda self, model: ())
@@ -170,7 +170,7 @@ def test_a_model_for_reordering_has_its_inputs(capfd, tmp_path):
     assert {"src_idx", "dst_idx"} <= {port.name for port in load(tmp_path / "out").inputs}
 
 
-def test_a_model_that_cannot_be_run_alone_needs_no_verify(capfd, tmp_path):
+def test_a_model_that_cannot_run_alone_needs_no_verify(capfd, tmp_path):
     decoder = export("t5", "onnx") / "decoder_with_past_model.onnx"
     done = in_process(capfd, "convert", decoder, "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 4
@@ -182,7 +182,7 @@ def test_a_model_that_cannot_be_run_alone_needs_no_verify(capfd, tmp_path):
     assert (tmp_path / "out" / "openvino_model.xml").exists()
 
 
-def test_a_result_that_would_not_be_fused_is_not_written(capfd, tmp_path):
+def test_an_unfused_result_is_not_written(capfd, tmp_path):
     arguments = ["convert", export("gemma2", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
     done = in_process(capfd, *arguments)
     assert done.code == 4
@@ -213,7 +213,7 @@ def test_weights_are_copied_unless_asked(capfd, tmp_path):
         assert load(tmp_path / "in").digest() == load(export("llama", "ov-stateless")).digest()
 
 
-def test_weights_that_cannot_be_shared(capfd, tmp_path):
+def test_unshareable_weights_are_refused(capfd, tmp_path):
     arguments = ["convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
     done = in_process(capfd, *arguments, "--weights", "share")
     assert done.code == 2
@@ -222,7 +222,7 @@ def test_weights_that_cannot_be_shared(capfd, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_model_that_paged_attention_refuses_is_not_written(capfd, tmp_path):
+def test_a_model_refused_by_paged_attention_is_not_written(capfd, tmp_path):
     out = tmp_path / "out"
     done = in_process(capfd, "convert", export("gemma2", "onnx"), "-o", out, "--target", "paged", "--no-verify")
     assert done.code == 4
@@ -262,7 +262,7 @@ def test_a_hybrid_for_an_npu(capfd, tmp_path):
     assert "contract  holds; confirmed: compiled with NPUW on the CPU, and ran 8 steps" in done.out
 
 
-def test_a_model_that_an_npu_refuses_is_not_written(capfd, tmp_path):
+def test_a_model_refused_by_an_npu_is_not_written(capfd, tmp_path):
     out = tmp_path / "out"
     done = in_process(capfd, "convert", export("mamba", "ov-stateless"), "-o", out, "--target", "npu", "--no-verify")
     assert done.code == 4
@@ -273,7 +273,7 @@ def test_a_model_that_an_npu_refuses_is_not_written(capfd, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["npu", "paged"])
 @pytest.mark.parametrize(("name", "variant"), [("llama", "ov-stateless"), ("qwen3", "onnx")])
-def test_another_layout_reaches_targets_that_hold_their_contract(capfd, tmp_path, name, variant, target):
+def test_models_of_other_layouts_meet_contracts(capfd, tmp_path, name, variant, target):
     other = tmp_path / "other"
     assert in_process(capfd, "run", export(name, variant), "-o", other, "-p", "standardize-layout{to=BSHD}").code == 0
     done = in_process(capfd, "convert", other, "-o", tmp_path / "out", "--target", target)
@@ -304,7 +304,7 @@ def test_a_page_about_shared_weights_reads_none(capfd, tmp_path, monkeypatch):
     assert "unchanged weights: 100.00 %" in (tmp_path / "page.html").read_text()
 
 
-def test_a_page_that_cannot_be_written_leaves_no_result(capfd, tmp_path):
+def test_an_unwritable_page_leaves_no_result(capfd, tmp_path):
     (tmp_path / "file").write_text("in the way")
     options = ["-o", tmp_path / "out", "--target", "cpu", "--no-verify", "--html", tmp_path / "file" / "page.html"]
     done = in_process(capfd, "convert", export("llama", "onnx"), *options)

@@ -164,7 +164,7 @@ def test_twice_gives_the_same_bytes(capfd, tmp_path):
     assert folder_contents(tmp_path / "a") == folder_contents(tmp_path / "b")
 
 
-def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, monkeypatch):
+def test_a_result_with_different_logits_is_not_written(capfd, tmp_path, monkeypatch):
     """The decoder for the first step of another export: its weights are not those of the other decoder."""
     shutil.copytree(export("t5", "onnx"), tmp_path / "in")
     (tmp_path / "in" / "decoder_model_merged.onnx").unlink()
@@ -191,7 +191,7 @@ def test_a_result_that_computes_something_else_is_not_written(capfd, tmp_path, m
         ("ov-stateless", "*with_past*", "holds openvino_decoder_model.xml, which keeps nothing, but not openvino_"),
     ],
 )
-def test_a_folder_that_lacks_a_part(capfd, tmp_path, variant, missing, reason):
+def test_a_folder_without_an_encoder_or_decoder(capfd, tmp_path, variant, missing, reason):
     shutil.copytree(export("t5", variant), tmp_path / "in", ignore=shutil.ignore_patterns(missing))
     if missing == "decoder_[wm]*_*":
         shutil.copy(export("t5", "onnx") / "decoder_model.onnx", tmp_path / "in")
@@ -210,7 +210,7 @@ def test_a_folder_with_two_models(capfd, tmp_path):
     assert done.err.startswith(f"error: GP225: {tmp_path}/in holds an encoder in ONNX and one in OpenVINO IR")
 
 
-def test_an_encoder_that_fills_the_caches(capfd, tmp_path):
+def test_an_encoder_filling_the_cross_caches(capfd, tmp_path):
     done = in_process(capfd, "convert", export("whisper", "onnx-genai"), "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 2
     assert done.err.startswith("error: GP227: ")

@@ -16,7 +16,7 @@ def source(tmp_path):
     return folder
 
 
-def test_a_result_that_appends_to_the_input_s_weights_is_certified(capfd, tmp_path, monkeypatch, source):
+def test_a_result_appending_to_the_weights_of_the_input_is_certified(capfd, tmp_path, monkeypatch, source):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     out = tmp_path / "out"
     size = (source / "data").stat().st_size
@@ -30,7 +30,7 @@ def test_a_result_that_appends_to_the_input_s_weights_is_certified(capfd, tmp_pa
 
 
 @pytest.mark.slow
-def test_cells_of_one_model_that_append_to_its_weights(capfd, tmp_path, monkeypatch, source):
+def test_cells_appending_to_the_weights_of_one_model(capfd, tmp_path, monkeypatch, source):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "graphpass.toml").write_text(

@@ -75,7 +75,7 @@ def test_the_chat_template_is_kept(capfd, tmp_path):
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs graphpass[genai]")
-def test_a_tokenizer_that_cannot_be_converted(capfd, tmp_path):
+def test_an_unconvertible_tokenizer(capfd, tmp_path):
     shutil.copytree(export("llama", "onnx"), tmp_path / "in")
     (tmp_path / "in" / "tokenizer.json").write_text("{}")
     done = convert(capfd, tmp_path / "in", tmp_path / "out")

@@ -137,12 +137,12 @@ class TestOnnx:
         return folder
 
     @pytest.mark.slow
-    def test_stays_onnx(self, capfd: Any, tmp_path: Path, folder: Path) -> None:
+    def test_target_ort_writes_onnx(self, capfd: Any, tmp_path: Path, folder: Path) -> None:
         done = in_process(capfd, "convert", folder, "-o", tmp_path / "out", "--target", "ort")
         assert done.code == 0, done.err
         assert [file.name for file in models_in(tmp_path / "out")] == ["decoder_model_merged.onnx", "embed_tokens.onnx"]
 
-    def test_is_not_mixed_with_ir(self, capfd: Any, tmp_path: Path, folder: Path) -> None:
+    def test_target_cpu_refuses_onnx_folders(self, capfd: Any, tmp_path: Path, folder: Path) -> None:
         done = convert(capfd, folder, tmp_path / "out")
         assert "GP229" in done.err
         file = folder / "decoder_model_merged.onnx"

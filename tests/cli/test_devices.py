@@ -20,18 +20,18 @@ def test_installed_runtimes_are_listed(capfd):
     assert any(one["name"].startswith("CPU: ") for one in found["OpenVINO"]["adapters"])
 
 
-def test_text_marks_software_and_what_is_missing():
+def test_text_marks_software_adapters_and_missing_packages():
     runtimes = [Runtime("A", "1.0", (Adapter("GPU", is_software=True),)), Runtime("B", None, missing="install it")]
     text = devices_text(runtimes)
     assert text == "A: 1.0\n    GPU (by a software driver)\nB: not found\n    missing: install it"
 
 
-def test_a_package_that_is_not_installed_names_the_remedy(monkeypatch):
+def test_a_missing_package_names_the_remedy(monkeypatch):
     absent = find._Probe("X", "graphpass-absent", "names = []", "pip install it", "install a driver")
     assert find._found(absent) == Runtime("X", None, missing="graphpass-absent is not installed: pip install it")
 
 
-def test_a_runtime_that_crashes_is_reported():
+def test_a_crashing_runtime_is_reported():
     crash = find._Probe("X", "numpy", "import os\nos.abort()", "", "install a driver")
     found = find._found(crash)
     assert (found.version, found.adapters) == (version("numpy"), ())
@@ -44,7 +44,7 @@ def test_a_runtime_without_adapters_names_the_driver():
     assert find._found(empty).missing == "no adapter was found: install a driver"
 
 
-def test_npuw_runs_where_openvino_does():
+def test_npuw_is_listed_with_openvino():
     probe = next(probe for probe in find._PROBES if probe.name == "OpenVINO, NPUW")
     assert [each.name.partition(",")[0] for each in find._found(probe).adapters] == ["NPUW on the CPU"]
 

@@ -27,7 +27,7 @@ def test_json_follows_the_schema(capfd, before, after):
 
 
 @pytest.mark.parametrize(("before", "after"), PAIRS)
-def test_html_is_one_page_that_needs_nothing_else(capfd, before, after):
+def test_html_is_one_self_contained_page(capfd, before, after):
     done = in_process(capfd, "diff", export(*before), export(*after), "--format", "html")
     assert done.out.startswith("<!doctype html>")
     assert done.out.count("<html") == done.out.count("</html>") == 1
@@ -71,7 +71,7 @@ def test_other_arguments_are_refused(capfd, arguments):
     assert "give two models, or --textconv and one file" in done.err
 
 
-def test_a_model_that_cannot_be_read(capfd, tmp_path):
+def test_an_unreadable_model(capfd, tmp_path):
     shutil.copy(export("llama", "ov-stateful") / "openvino_model.xml", tmp_path)
     done = in_process(capfd, "diff", export("llama", "ov-stateful"), tmp_path)
     assert (done.code, done.out) == (3, "")

@@ -71,7 +71,7 @@ def test_json_names_caches_as_documented(capfd):
     assert inspected(capfd, "llama", "ov-stateful")["caches"][0]["name"] == "past_key_values.0.keypresent.0.key"
 
 
-def test_text_folds_layers_that_are_alike(capfd):
+def test_text_folds_equal_layers(capfd):
     done = in_process(capfd, "inspect", export("llama_12l", "onnx"))
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -226,7 +226,7 @@ def test_html_is_written_beside_the_text(capfd, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_html_that_cannot_be_written(capfd, tmp_path):
+def test_unwritable_html(capfd, tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = in_process(capfd, "inspect", export("llama", "onnx"), "--html", tmp_path / "file" / "report.html")
     assert done.code == 6

@@ -50,7 +50,7 @@ def test_an_endless_trial_ends_with_the_time(endless, tmp_path):
     assert done.err.startswith("error: GP407: the command did not end within 3 seconds\nhint: raise --timeout")
 
 
-def test_a_trial_that_takes_too_much_memory(tmp_path):
+def test_a_trial_exceeding_the_memory_limit(tmp_path):
     first = helper.make_node("Shape", ["input_ids"], ["0"])
     doubling = [helper.make_node("Concat", [str(i), str(i)], [str(i + 1)], axis=0) for i in range(40)]
     with_nodes(tmp_path, first, *doubling, helper.make_node("Identity", ["40"], ["made"]))
@@ -107,7 +107,7 @@ def test_a_signal_in_an_import_waits_for_its_end():
 
 
 @pytest.mark.parametrize("option", [("--timeout", "soon"), ("--timeout", "5"), ("--memory", "8")])
-def test_limits_that_are_none(capfd, option):
+def test_invalid_limits(capfd, option):
     done = in_process(capfd, "inspect", export("llama", "onnx"), *option)
     assert done.code == 2
     assert f"got '{option[1]}'" in done.err

@@ -206,7 +206,7 @@ def test_an_interrupted_process_leaves_nothing(tmp_path, moment):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's pipe")
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     command = f"{sys.executable} -m graphpass.cli --quiet inspect {export('llama', 'onnx')} --format json"
     shell = ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"]
     done = subprocess.run(shell, capture_output=True, text=True, check=True)
@@ -217,7 +217,7 @@ def test_a_reader_that_goes_away_is_no_error():
 @pytest.mark.sampled(2)
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell's redirections")
 @pytest.mark.parametrize(("stream", "code"), [("<&-", 0), (">&-", 0), ("2>&-", 0), ("> /dev/full", 6)])
-def test_streams_that_are_closed_or_full(stream, code):
+def test_closed_or_full_streams(stream, code):
     if "/dev/full" in stream and not os.path.exists("/dev/full"):
         pytest.skip("only Linux has a device that is full")
     shell = ["bash", "-c", f"{sys.executable} -m graphpass.cli passes {stream}"]
@@ -248,7 +248,7 @@ def test_no_question_is_asked_without_a_terminal(tmp_path):
     assert done.stderr.startswith("error: GP201: ")
 
 
-def test_names_that_a_stream_cannot_print_are_escaped(tmp_path):
+def test_names_outside_of_a_stream_s_encoding_are_escaped(tmp_path):
     shutil.copytree(export("llama", "onnx"), tmp_path / "模")
     done = in_subprocess("inspect", tmp_path / "模", environment={"PYTHONIOENCODING": "latin1"})
     assert (done.code, done.err) == (0, "")
@@ -256,7 +256,7 @@ def test_names_that_a_stream_cannot_print_are_escaped(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
-def test_names_that_are_not_text_are_printed_escaped(tmp_path):
+def test_undecodable_names_are_escaped(tmp_path):
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     shutil.copytree(export("llama", "onnx"), odd)
     environment = {"PYTHONIOENCODING": "utf-8:strict"}
@@ -294,7 +294,7 @@ def in_a_terminal(arguments, environment=None):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pseudo terminals end in their own ways elsewhere")
-def test_colour_only_where_it_is_wanted():
+def test_colour_follows_terminal_and_environment():
     environment = {"TERM": "xterm", "NO_COLOR": ""}
     assert "\x1b[" in in_a_terminal(["inspect", "missing.onnx"], environment)[1]
     assert "\x1b[" not in in_a_terminal(["inspect", "missing.onnx"], environment | {"NO_COLOR": "1"})[1]

@@ -67,7 +67,7 @@ def test_explain_prints_the_whole_docstring(capfd, name):
     assert "After:" in done.out
 
 
-def test_explain_prints_what_a_pass_requires(capfd):
+def test_explain_prints_preconditions(capfd):
     out = in_process(capfd, "explain", "make-stateful").out
     assert out.splitlines()[:5] == [
         "make-stateful{beam-index=true}",

@@ -8,7 +8,7 @@ from support.commands import in_process
 from support.models import export
 
 
-def test_a_result_that_is_left_to_numbers_is_refused(capfd, tmp_path):
+def test_require_refuses_a_result_compared_by_numbers(capfd, tmp_path):
     out, options = tmp_path / "out", ("--target", "ort", "--require", "proven")
     done = in_process(capfd, "convert", export("deepseek_v3", "onnx"), "-o", out, *options)
     assert (done.code, out.exists()) == (1, False)

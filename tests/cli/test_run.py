@@ -94,7 +94,7 @@ def test_pipelines_with_errors_write_nothing(capfd, tmp_path, text, code, words)
     assert folder_contents(tmp_path) == {"out": None}
 
 
-def test_an_operator_that_openvino_writes_and_cannot_read(capfd, tmp_path):
+def test_an_operator_unreadable_after_writing(capfd, tmp_path):
     done = in_process(capfd, "run", export("llama", "onnx-genai"), "-o", tmp_path / "out", "-p", "to-openvino")
     assert done.code == 6
     assert done.err.startswith("error: GP502: ")
@@ -104,7 +104,7 @@ def test_an_operator_that_openvino_writes_and_cannot_read(capfd, tmp_path):
     assert in_process(capfd, "run", export("llama", "onnx-genai"), *lowered).code == 0
 
 
-def test_a_file_name_that_does_not_fit_the_result(capfd, tmp_path):
+def test_a_file_name_with_the_wrong_suffix(capfd, tmp_path):
     done = in_process(capfd, "run", export("llama", "onnx"), "-o", tmp_path / "out.onnx", "-p", "to-openvino")
     assert done.code == 2
     assert done.err.startswith("error: GP202: ")

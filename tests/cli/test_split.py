@@ -167,7 +167,7 @@ def test_the_input_is_not_overwritten(capfd: Any, tmp_path: Path) -> None:
     assert (tmp_path / "prefill.onnx").read_bytes() == before
 
 
-def test_a_pair_that_computes_something_else_is_not_written(
+def test_a_pair_with_different_logits_is_not_written(
     capfd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from graphpass.runtime.pair.phases import PhasePairStore
@@ -186,7 +186,7 @@ def test_a_pair_that_computes_something_else_is_not_written(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", ["8", "1"])
-def test_a_hybrid_whose_mask_stands_for_new_tokens(capfd: Any, tmp_path: Path, chunk: str) -> None:
+def test_a_hybrid_with_a_mask_of_new_tokens(capfd: Any, tmp_path: Path, chunk: str) -> None:
     """Beyond 8 tokens at once this export computes something else than token by token, by itself."""
     source, sizes = export("zamba2", "ov-stateful"), ["--prompt", "8", "--capacity", "32", "--chunk"]
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes, chunk)
@@ -195,7 +195,7 @@ def test_a_hybrid_whose_mask_stands_for_new_tokens(capfd: Any, tmp_path: Path, c
 
 
 @pytest.mark.slow
-def test_windows_that_roll_by_one_column_take_no_chunks(capfd: Any, tmp_path: Path) -> None:
+def test_windows_rolling_by_one_column_refuse_chunks(capfd: Any, tmp_path: Path) -> None:
     source, sizes = export("zamba2", "ov-stateful"), ["--prompt", "8", "--capacity", "32", "--chunk", "4"]
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes)
     assert done.code == 4
@@ -204,7 +204,7 @@ def test_windows_that_roll_by_one_column_take_no_chunks(capfd: Any, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_hint_for_states_that_take_in_padding(capfd: Any, tmp_path: Path) -> None:
+def test_the_hint_for_padding_in_states(capfd: Any, tmp_path: Path) -> None:
     source = export("mamba", "onnx-raw")
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *SIZES)
     assert "GP392: pass make-static: padding would enter the state" in done.err

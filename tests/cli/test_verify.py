@@ -7,7 +7,7 @@ from support.commands import in_process, in_subprocess
 from support.models import export
 
 
-def test_models_that_agree(capfd):
+def test_equal_models(capfd):
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "ov-stateful"))
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1].startswith("same: ")
@@ -47,7 +47,7 @@ def test_edits_are_listed(capfd):
     assert found["sequences"][4]["edits"][5] == ["restore"]
 
 
-def test_a_prompt_that_cannot_be(capfd):
+def test_a_prompt_outside_of_the_vocabulary(capfd):
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), "--prompt-ids", "100000")
     assert done.code == 2
     assert done.err.startswith("error: GP250: ")
@@ -60,7 +60,7 @@ def test_a_missing_model_as_a_user_sees_it():
 
 
 @pytest.mark.parametrize("option", ["--atol", "--rtol"])
-def test_a_tolerance_that_is_no_number(capfd, option):
+def test_an_invalid_tolerance(capfd, option):
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), option, "nan")
     assert done.code == 2
     assert done.err.startswith(f"error: GP250: {option[2:]} is nan; expected 0 or more")
@@ -85,7 +85,7 @@ def test_a_model_of_static_shapes(capfd, tmp_path, name, variant):
     )
 
 
-def test_a_model_of_static_shapes_that_computes_something_else(capfd, tmp_path):
+def test_a_static_model_with_different_logits(capfd, tmp_path):
     pipeline = "make-static{length=1,past=32}"
     assert in_process(capfd, "run", export("llama", "onnx"), "-o", tmp_path / "m", "-p", pipeline, "-q").code == 0
     done = in_process(capfd, "verify", export("qwen3", "onnx"), tmp_path / "m")
@@ -215,7 +215,7 @@ def test_nested_manifests_are_refused(tmp_path, capfd):
     assert in_process(capfd, "verify", "--certificate", tmp_path).err.startswith("error: GP118: ")
 
 
-def test_a_certificate_is_that_of_one_reference(certified, capfd):
+def test_a_certificate_belongs_to_one_reference(certified, capfd):
     assert in_process(capfd, "verify", export("llama", "onnx"), "--certificate", certified).code == 0
     done = in_process(capfd, "verify", export("qwen3", "onnx"), "--certificate", certified)
     assert done.code == 1

@@ -85,7 +85,7 @@ def test_terminals_get_a_live_line_unless_they_are_dumb(monkeypatch):
     assert isinstance(watcher(_Terminal(), verbose=False), Lines)
 
 
-def test_a_live_line_shows_what_and_how_far_and_leaves_nothing(monkeypatch):
+def test_a_live_line_shows_stages_and_progress_and_is_erased(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     stream = _Terminal()
@@ -130,7 +130,7 @@ def test_a_short_stage_is_not_drawn(monkeypatch):
     assert stream.getvalue() == ""
 
 
-def test_results_stay_apart_from_what_a_terminal_shows(tmp_path):
+def test_progress_is_not_written_to_stdout(tmp_path):
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "graphpass.cli", "inspect", str(export("llama", "onnx"))]
     environment = {**os.environ, "TERM": "xterm"}

@@ -24,7 +24,7 @@ def test_an_excerpt_of_all_nodes_is_a_copy(place):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_an_excerpt_takes_as_inputs_what_other_nodes_make(place):
+def test_values_from_outside_become_inputs_of_an_excerpt(place):
     model = exported(place)
     before = model.digest()
     wanted = [node for node in model.graph.nodes if "layers.1" in node.name]

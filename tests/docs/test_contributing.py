@@ -83,7 +83,7 @@ def test_the_patterns_are_patterns():
     exec(block, {})
 
 
-def test_the_rooms_are_those_that_are_checked():
+def test_the_page_lists_the_checked_rooms():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "rooms"]
     design = (ROOT / "docs" / "design.md").read_text("utf-8")

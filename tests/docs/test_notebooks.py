@@ -18,7 +18,7 @@ _SPEC.loader.exec_module(notebooks)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(notebooks.FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_notebook_prints_what_is_stored(path, tmp_path, monkeypatch):
+def test_notebook_output_is_current(path, tmp_path, monkeypatch):
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "fixtures").symlink_to(fixtures())
     monkeypatch.chdir(tmp_path)

@@ -28,7 +28,7 @@ def test_json_of_verify_follows_its_schema(capfd, options):
     assert done.code == 0
 
 
-def test_verify_of_models_that_part():
+def test_verify_of_different_models():
     run = SequenceRun("prompt of 1 token", ((1,),), 0, ((2,),), ((3,),))
     divergence = Divergence(0, 0, "logits", (0, 0, 7), float("nan"), -float("inf"), "nan against -inf", ("trim 2",))
     comparison = Comparison((run,), ("logits",), 0.5, divergence, ("logits of the past",))

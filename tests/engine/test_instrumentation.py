@@ -190,19 +190,19 @@ def test_verify_each_catches(model, step, words):
     assert model.digest() == before
 
 
-def test_verify_each_blames_the_pass_that_did_it(model):
+def test_verify_each_names_the_wrong_pass(model):
     with pytest.raises(PassFailedError, match=r"GP404: pass scale \(after scale, idle\)"):
         PassManager([Scale(), Idle(), Scale(factor=2.0)], [VerifyEach(lambda line: None)]).run(model)
 
 
-def test_verify_each_reports_passes_that_it_could_not_prove():
+def test_verify_each_reports_unproven_passes():
     told = []
     PassManager([Halves()], [VerifyEach(told.append)]).run(onnx_model("llama"))
     assert [line.splitlines()[0] for line in told] == ["halves: not proven for every input"]
     assert "compared by numbers from " in told[0]
 
 
-def test_verify_each_reports_passes_that_it_could_not_compare():
+def test_verify_each_reports_uncompared_passes():
     told = []
     encoder_decoder = load(export("t5", "onnx") / "decoder_with_past_model.onnx")
     passes = parse("to-openvino")
@@ -226,14 +226,14 @@ class DropInitializers(Pass):
         return Done()
 
 
-def test_verify_each_catches_a_result_that_does_not_compile():
+def test_verify_each_catches_an_uncompilable_result():
     stateless = load(export("llama", "ov-stateless"))
     passes = [DropInitializers()]
     with pytest.raises(PassFailedError, match="GP404: pass drop-initializers: "):
         PassManager(passes, [VerifyEach(lambda line: None)]).run(stateless)
 
 
-def test_an_observer_that_cannot_write_fails_the_pipeline(model, tmp_path):
+def test_an_observer_failing_to_write_fails_the_pipeline(model, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(GraphpassError, match="GP501: pass scale: cannot write"):
         PassManager([Scale()], [DumpDir(Path(tmp_path / "file" / "dump"))]).run(model)

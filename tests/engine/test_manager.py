@@ -142,7 +142,7 @@ def test_no_pass_is_blamed_for_too_little_memory(model, monkeypatch):
         PassManager([Look()]).run(model)
 
 
-def test_a_pass_that_raises_leaves_the_input_and_is_named(model):
+def test_a_failing_pass_is_named_and_keeps_the_input(model):
     before = model.digest()
     with pytest.raises(PassFailedError) as caught:
         PassManager([Rename(), Look(), Break(), Rename()]).run(model)

@@ -95,11 +95,11 @@ def _passes():
         ('everything{label="line\\nquote\\" é"}', (Everything(label='line\nquote" é'),)),
     ],
 )
-def test_text_means(text, passes):
+def test_text_is_parsed(text, passes):
     assert parse(text) == passes
 
 
-def test_canonical_text_has_only_what_differs_from_the_defaults():
+def test_canonical_text_omits_defaults():
     passes = parse('plain{},everything{ count=3, flag=false, label="x y", maybe-text=abc }')
     assert format_passes(passes) == 'plain,everything{flag=false,label="x y",maybe-text=abc}'
 
@@ -208,7 +208,7 @@ def test_errors_suggest_known_names(text, hint):
     assert hint in caught.value.hint
 
 
-def test_toml_means_the_same():
+def test_toml_is_parsed():
     text = """
         [[pass]]
         name = "plain"
@@ -305,6 +305,6 @@ def test_every_built_in_pass_can_be_written():
         assert parse(f"{name}{{{options}}}") == (step,)
 
 
-def test_toml_of_an_editor_that_marks_its_encoding(tmp_path):
+def test_toml_with_a_byte_order_mark(tmp_path):
     (tmp_path / "p.toml").write_text('[[pass]]\r\nname = "plain"\r\n', encoding="utf-8-sig")
     assert load_toml(tmp_path / "p.toml") == (Plain(),)

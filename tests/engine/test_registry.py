@@ -80,7 +80,7 @@ def test_a_third_party_registers_as_the_built_ins_do():
     assert graphpass.get_target("sample").description == "Somebody's own runtime."
 
 
-def test_a_duplicate_name_is_an_error_that_names_both_owners(install):
+def test_a_duplicate_name_names_both_owners(install):
     install("other-passes", {PASSES: {"make-stateful": "other:MakeStateful"}, TARGETS: {"cpu": "other:CPU"}})
     for ask, name in (
         (lambda: graphpass.get_pass("make-stateful"), "make-stateful"),
@@ -96,7 +96,7 @@ def test_a_duplicate_name_is_an_error_that_names_both_owners(install):
     assert graphpass.get_pass("to-openvino").name == "to-openvino"
 
 
-def test_a_plugin_that_cannot_be_imported_names_its_distribution(install):
+def test_an_unimportable_plugin_names_its_distribution(install):
     install("broken-passes", {PASSES: {"broken": "no_such_module:Broken"}})
     assert "broken" in graphpass.pass_names()
     assert graphpass.get_pass("make-stateful").name == "make-stateful"
@@ -104,7 +104,7 @@ def test_a_plugin_that_cannot_be_imported_names_its_distribution(install):
         graphpass.get_pass("broken")
 
 
-def test_a_plugin_that_raises_while_it_is_imported(install, tmp_path):
+def test_a_plugin_raising_on_import(install, tmp_path):
     install("angry-passes", {PASSES: {"angry": "angry_passes:Angry"}})
     (tmp_path / "angry-passes" / "angry_passes.py").write_text("raise RuntimeError('no license')")
     with pytest.raises(UsageError, match=r"GP221.*angry-passes.*RuntimeError: no license"):
@@ -119,7 +119,7 @@ def test_a_plugin_that_raises_while_it_is_imported(install, tmp_path):
         ("graphpass.io:load", "is not a Pass"),
     ],
 )
-def test_an_entry_point_that_does_not_fit(install, value, words):
+def test_an_entry_point_of_a_wrong_class(install, value, words):
     install("odd-passes", {PASSES: {"odd": value}})
     with pytest.raises(UsageError, match=f"GP222.*odd-passes.*'odd'.*{words}"):
         graphpass.get_pass("odd")
@@ -161,7 +161,7 @@ def test_registering_the_same_class_again_replaces_it():
     assert graphpass.get_pass("again") is second
 
 
-def test_register_refuses_a_name_that_is_taken():
+def test_register_refuses_a_taken_name():
     @dataclass(frozen=True)
     class Stateful(Mine):
         name: ClassVar[str] = "make-stateful"

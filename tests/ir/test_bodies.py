@@ -33,7 +33,7 @@ def plain(inventory: graphpass.Inventory) -> set[graphpass.Cache]:
 
 @pytest.mark.parametrize("name", ["t5", "whisper"])
 class TestMergedDecoder:
-    def test_the_inventory_equals_that_of_the_decoder_with_past(self, name):
+    def test_the_inventory_equals_the_decoder_with_past(self, name):
         merged, alone = (
             graphpass.analyze_caches(graphpass.load(export(name, "onnx") / file))
             for file in ("decoder_model_merged.onnx", "decoder_with_past_model.onnx")

@@ -31,5 +31,5 @@ def test_bytes_of_a_cache_are_counted(shape, axes, element_type, per_token, fixe
 @pytest.mark.parametrize(
     ("name", "index"), [("past_key_values.12.key", 12), ("past.conv.1present.conv.1", 1), ("state", None)]
 )
-def test_index_is_the_exporters_own(name, index):
+def test_index_is_read_from_the_name(name, index):
     assert cache((None, 2, None, 16), KV, name=name).index == index

@@ -130,7 +130,7 @@ class TestConstants:
         graph = onnx_graph(nodes, {}, ["y"])
         assert graph.constant(the(graph, "Identity").inputs[0]) is None
 
-    def test_large_ones_are_not_read(self):
+    def test_large_constants_are_not_read(self):
         graph = onnx_graph(
             [helper.make_node("Add", ["x", "w"], ["y"])], {"x": [5000]}, ["y"], w=numpy.ones(5000, numpy.float32)
         )
@@ -144,7 +144,7 @@ class TestConstants:
 
 
 class TestOddOnnx:
-    def test_an_initializer_that_is_listed_as_input_too(self):
+    def test_an_initializer_listed_as_input(self):
         """As models of IR version 3 have it."""
         graph = onnx_graph(
             [helper.make_node("Add", ["x", "w"], ["y"])], {"x": [2], "w": [2]}, ["y"], w=numpy.ones(2, numpy.float32)
@@ -163,12 +163,12 @@ class TestOddOnnx:
         assert node.inputs[3:5] == (None, None)
         assert len(node.outputs) == 3
 
-    def test_an_input_that_is_an_output(self):
+    def test_an_input_returned_as_output(self):
         graph = onnx_graph([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y", "x"])
         result = next(node for node in graph.of_op("Result") if node.name == "x")
         assert graph.producer(result.inputs[0]).op == "Parameter"
 
-    def test_a_body_that_reads_from_outside(self):
+    def test_a_body_reading_outer_values(self):
         body = helper.make_graph(
             [helper.make_node("Relu", ["x"], ["inner"])], "b", [], [helper.make_empty_tensor_value_info("inner")]
         )

@@ -71,7 +71,7 @@ def test_text_round_trips(layout):
 
 
 @pytest.mark.parametrize(("name", "order"), VLLM.items())
-def test_names_mean_what_they_mean_in_vllm(name, order):
+def test_layout_names_have_the_order_of_vllm(name, order):
     layout = KVLayout.parse(name)
     assert layout.packing == "content"
     assert str(layout) == name
@@ -172,7 +172,7 @@ def test_text_of_no_layout_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["2BHSD+packed", "BHSD+packed+value-transposed", "BHD+value-transposed"])
-def test_layouts_that_exclude_each_other_are_refused(text):
+def test_contradictory_layouts_are_refused(text):
     with pytest.raises(UsageError, match="GP213"):
         KVLayout.parse(text)
 

@@ -22,7 +22,7 @@ def convert(capfd, source, out, *options, target="cpu"):
 
 
 @pytest.mark.usefixtures("nothing_runs")
-def test_weights_that_cannot_be_shared(capfd, tmp_path, monkeypatch):
+def test_unshareable_weights_are_refused(capfd, tmp_path, monkeypatch):
     done = convert(capfd, export("llama", "onnx"), tmp_path / "out", "--weights", "share")
     assert (done.code, done.err.partition(": these")[0][:12]) == (2, "error: GP230")
 
@@ -99,7 +99,7 @@ def test_another_target_replaces_the_result(capfd, for_ort, tmp_path):
     assert in_process(capfd, "inspect", for_ort).code == 0
 
 
-def test_files_that_the_same_target_no_longer_writes_go(capfd, tmp_path):
+def test_obsolete_files_of_a_target_are_removed(capfd, tmp_path):
     source = shutil.copytree(export("llama", "onnx"), tmp_path / "in")
     assert convert(capfd, source, tmp_path / "out").code == 0
     (source / "generation_config.json").unlink()

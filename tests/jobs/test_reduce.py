@@ -134,7 +134,7 @@ def test_a_crash_prints_the_command(capfd, tmp_path, monkeypatch):
     assert "1 passes left" in done.err
 
 
-def test_models_that_do_not_fail_are_refused(tmp_path):
+def test_reduce_refuses_a_passing_model(tmp_path):
     with pytest.raises(UsageError, match="GP275: the pipeline does not fail with different: it ends without error"):
         graphpass.reduce(parse(GELU), "fuse-functions", "different")
     with pytest.raises(UsageError, match=r"GP275: .* it ends with GP301: "):

@@ -88,7 +88,7 @@ def test_a_pyproject_holds_the_configuration(project, monkeypatch):
         load_config(find_config(None))
 
 
-def test_there_is_none(tmp_path):
+def test_a_missing_configuration(tmp_path):
     with pytest.raises(GraphpassError) as raised:
         find_config(tmp_path)
     assert raised.value.id == "GP232"
@@ -153,7 +153,7 @@ def test_contradictory_settings_are_refused(project, text, error_id, line, words
     assert words in raised.value.message
 
 
-def test_text_that_is_not_toml_is_refused(project):
+def test_invalid_toml_is_refused(project):
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: .*line 2"):
         cells("output = 'a'\nmodels = ?\n")
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: it nests too deep"):

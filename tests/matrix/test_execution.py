@@ -85,7 +85,7 @@ def test_cells_report_their_stages_from_their_processes(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks the server up in /proc")
-def test_an_interrupt_does_not_reach_the_server_that_forks(cells):
+def test_an_interrupt_does_not_reach_the_fork_server(cells):
     """It hung if that came while it imported OpenVINO, and so did the run."""
     script = (
         "import re\nfrom multiprocessing.forkserver import _forkserver\nfrom pathlib import Path\n"
@@ -112,7 +112,7 @@ def test_preloaded_modules_need_no_extra():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_whose_executor_fails_reports(cells):
+def test_reports_after_a_failed_executor(cells):
     class Failing:
         def run(self, cells, progress):
             yield CellResult(cells[0], "converted")
@@ -143,7 +143,7 @@ def test_leftovers_of_killed_runs_go_and_those_of_living_ones_stay(cells, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_small_cell_overtakes_one_that_must_wait(cells):
+def test_a_small_cell_overtakes_a_waiting_one(cells):
     os.truncate(Path(cells[0].source) / "model.onnx", 1000)
     os.truncate(Path(cells[2].source) / "model.onnx", 1000)
     counting = Counting()
@@ -195,7 +195,7 @@ def test_plain_lines_show_each_cell(capfd):
     assert "good:cpu started" in capfd.readouterr().err
 
 
-def test_lines_on_a_cell_that_lasts(capfd, monkeypatch):
+def test_progress_lines_of_a_long_cell(capfd, monkeypatch):
     monkeypatch.setattr("graphpass.cli.watch._BEAT", 1e-9)
     lines = PlainLines(1, Console())
     lines.started(cell())

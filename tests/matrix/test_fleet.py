@@ -123,7 +123,7 @@ def test_each_result_is_written_once_though_a_worker_dies(plugin, bucket, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_cell_that_takes_too_long_fails_alone(plugin, tmp_path):
+def test_a_timeout_fails_its_cell_alone(plugin, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -140,7 +140,7 @@ def test_a_cell_that_takes_too_long_fails_alone(plugin, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_scheduler_that_does_not_answer(capfd, tmp_path):
+def test_an_unresponsive_scheduler(capfd, tmp_path):
     (tmp_path / "graphpass.toml").write_text('[[models]]\npath = "m"\ntargets = ["cpu"]\n')
     for arguments in (["--executor", "dask"], ["--scheduler", "tcp://127.0.0.1:1"]):
         assert in_process(capfd, "ci", tmp_path, *arguments).code == 2

@@ -127,7 +127,7 @@ def test_addresses_and_paths_mix(memory, tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_that_no_graph_refers_to_are_not_fetched(memory, reads):
+def test_unreferenced_weights_are_not_downloaded(memory, reads):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     large = b"\0" * (65 * 2**20)
     memory.pipe_file("/models/llama/pytorch_model.bin", large)
@@ -145,7 +145,7 @@ def test_weights_that_no_graph_refers_to_are_not_fetched(memory, reads):
         ("memory://models/torn/model.onnx", "memory://results/x", "GP104"),
     ],
 )
-def test_a_cell_that_fails_publishes_nothing(memory, source, output, rule):
+def test_a_failed_cell_publishes_nothing(memory, source, output, rule):
     memory.pipe_file("/models/broken/openvino_model.xml", b"<net")
     memory.pipe_file("/models/broken/openvino_model.bin", b"")
     memory.pipe_file("/models/torn/model.onnx", b"torn")
@@ -158,7 +158,7 @@ def test_a_cell_that_fails_publishes_nothing(memory, source, output, rule):
 
 
 @pytest.mark.slow
-def test_uploads_that_break_off_leave_the_old_result(memory, monkeypatch):
+def test_interrupted_uploads_keep_the_old_result(memory, monkeypatch):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
     assert run_cell(cell).state == "converted"
@@ -180,7 +180,7 @@ def test_uploads_that_break_off_leave_the_old_result(memory, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_while_it_publishes_leaves_no_result(memory, monkeypatch):
+def test_a_killed_publication_leaves_no_result(memory, monkeypatch):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
     assert run_cell(cell).state == "converted"

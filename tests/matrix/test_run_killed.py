@@ -170,7 +170,7 @@ def whole(folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
-def test_runs_that_are_killed_resume():
+def test_killed_runs_resume():
     # Sockets of the server that forks lie in TMPDIR, and their paths have 108 characters at most.
     with tempfile.TemporaryDirectory(prefix="k") as folder:
         kill_often(Path(folder), 5, random.Random(1))

@@ -73,7 +73,7 @@ def test_a_failed_cell_leaves_no_files(tmp_path, model, variant, target, exit_co
 
 
 @pytest.mark.slow
-def test_a_broken_contract_that_is_allowed_is_a_warning(tmp_path):
+def test_an_allowed_broken_contract_is_a_warning(tmp_path):
     result = run_cell(cell_of(tmp_path, export("gemma2", "onnx"), allow_unfused=True))
     assert (result.state, result.exit_code) == ("converted", 0)
     assert {(problem.rule, problem.level) for problem in result.problems if problem.level != "note"} == {
@@ -109,7 +109,7 @@ def test_the_published_result_may_be_elsewhere(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_result_that_convert_made_has_no_report(capfd, tmp_path):
+def test_a_result_of_convert_has_no_report(capfd, tmp_path):
     source = export("llama", "ov-stateless")
     cell = cell_of(tmp_path, source, allow_unfused=True)
     assert run_cell(cell).outcome["files"]

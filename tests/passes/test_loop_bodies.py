@@ -70,7 +70,7 @@ def test_the_inventory_calls_it_not_fusable():
 
 
 @pytest.mark.parametrize("form", [forms.appended, forms.over_layers])
-def test_slots_can_be_moved_where_the_past_s_length_is_an_input(form):
+def test_reorder_with_the_length_of_the_past_as_input(form):
     model = form()
     movable = PassManager([ToOpenVINO(), MakeStateful(beam_index=False), InsertReorder(form="gpu")]).run(model).model
     assert {"past_len", "src_idx", "dst_idx"} < {port.name for port in movable.inputs}
@@ -83,7 +83,7 @@ def test_variables_in_bodies_are_refused(step):
         PassManager([step]).run(forms.variable_in_a_body())
 
 
-def test_loops_that_the_plugin_computes_wrong_are_not_written(tmp_path, capfd):
+def test_loops_computed_wrongly_by_the_plugin_are_not_written(tmp_path, capfd):
     """OpenVINO 2026.4.1's CPU plugin spoils a variable that grows in a Loop beyond 16 positions; verifying sees it."""
     path = saved(forms.appended(), tmp_path)
     finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")

@@ -22,7 +22,7 @@ RULES["other"] = ("no cache:", *RULES["linear"])
 
 
 @pytest.mark.parametrize("path", quick_files(model_files()))
-def test_the_rule_that_holds_is_that_of_the_inventory(path):
+def test_the_deciding_rule_agrees_with_the_inventory(path):
     model = exported(path)
     inventory = graphpass.analyze_caches(model)
     for cache in inventory.caches:
@@ -57,7 +57,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_rule_that_holds_is_that_of_the_inventory_in_any_form(form):
+def test_the_deciding_rule_agrees_with_the_inventory_in_any_form(form):
     build, *arguments = FORMS[form]
     model = build(*arguments)
     inventory = graphpass.analyze_caches(model)
@@ -67,7 +67,7 @@ def test_the_rule_that_holds_is_that_of_the_inventory_in_any_form(form):
         assert [attempt.rule.startswith(RULES[cache.kind]) for attempt in attempts if attempt.holds] == [True]
 
 
-def test_a_cache_that_nobody_reads_is_appended_but_unknown():
+def test_an_unread_cache_is_appended_but_unknown():
     model = layout_forms.unread()
     inventory = graphpass.analyze_caches(model)
     (cache,) = inventory.of_kind("unknown")

@@ -37,7 +37,7 @@ def test_pages_hold_everything_of_every_export(file):
     assert not re.search(r"(src|href)=|https?:|@import|url\(", made), "the page asks for something outside itself"
 
 
-def test_layers_that_are_alike_are_shown_once():
+def test_equal_layers_are_shown_once():
     model = graphpass.load(export("llama_12l", "onnx"))
     (group,) = group_layers(model, graphpass.analyze_caches(model))
     assert group.layers == tuple(range(12))
@@ -93,7 +93,7 @@ def test_names_are_escaped():
     assert HOSTILE in [name for group in picture["groups"] for names in group["sides"][0]["names"] for name in names]
 
 
-def test_a_difference_is_text_whatever_it_holds():
+def test_differences_escape_html():
     before = graphpass.load(export("llama", "onnx"))
     after = before.clone()
     after.proto.metadata_props.add(key=HOSTILE, value=HOSTILE)

@@ -54,7 +54,7 @@ def test_a_picture_holds_every_operator_once(file):
     assert set(expected) <= set(shown)
 
 
-def test_layers_that_are_alike_are_folded_into_one():
+def test_equal_layers_are_folded_into_one():
     model = graphpass.load(export("llama_12l", "onnx"))
     before, layers, after = picture_of(["a model"], model)["groups"]
     assert (before["layers"], layers["layers"], after["layers"]) == ([], list(range(12)), [])

@@ -83,7 +83,7 @@ def test_digests_without_a_cache_folder_are_computed(file, digest_memory):
     assert digests_of(places(file)) == expected(file)
 
 
-def test_a_file_that_changes_meanwhile(file):
+def test_a_file_changed_meanwhile(file):
     asked = places(file)
     file.write_bytes(CONTENT[:100])
     with pytest.raises(ReadError, match="GP110"):

@@ -66,7 +66,7 @@ def test_a_pipe_is_no_manifest(pipe):
         digest_of_file(pipe)
 
 
-def test_a_configuration_that_names_pipes_fails_its_cells(pipe, monkeypatch, capfd):
+def test_pipes_in_a_configuration_fail_their_cells(pipe, monkeypatch, capfd):
     monkeypatch.chdir(pipe.parent)
     model = f"[[models]]\nname = 'm'\npath = '{export('llama', 'onnx')}'\n"
     Path("graphpass.toml").write_text(f"{model}pipelines = [{{name = 'p', pipeline = '@{pipe.name}'}}]\n")

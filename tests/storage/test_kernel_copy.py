@@ -24,7 +24,7 @@ def test_copies_are_the_same_bytes(tmp_path, size):
 
 
 @pytest.mark.parametrize("how", ["open", "pwrite"])
-def test_a_file_system_that_cannot(tmp_path, monkeypatch, how):
+def test_a_file_system_without_kernel_copies(tmp_path, monkeypatch, how):
     content = os.urandom(50_000)
     (tmp_path / "from").write_bytes(content)
     real = getattr(os, how)
@@ -39,7 +39,7 @@ def test_a_file_system_that_cannot(tmp_path, monkeypatch, how):
     assert (tmp_path / "to").read_bytes() == content
 
 
-def test_writes_that_do_less_than_all(tmp_path, monkeypatch):
+def test_partial_writes(tmp_path, monkeypatch):
     content = os.urandom(50_000)
     (tmp_path / "from").write_bytes(content)
     real = os.pwrite
@@ -48,7 +48,7 @@ def test_writes_that_do_less_than_all(tmp_path, monkeypatch):
     assert (tmp_path / "to").read_bytes() == content
 
 
-def test_a_file_that_is_cut_meanwhile(tmp_path, monkeypatch):
+def test_a_file_truncated_meanwhile(tmp_path, monkeypatch):
     (tmp_path / "from").write_bytes(bytes(50_000))
     real = os.preadv
     monkeypatch.setattr(os, "preadv", lambda source, into, offset: real(source, into, offset) if offset < 20_000 else 0)

@@ -30,7 +30,7 @@ def test_others_wait_and_nothing_is_left(tmp_path):
     assert list(tmp_path.rglob("*.graphpass-lock")) == []
 
 
-def test_folders_that_were_made_for_nothing_are_gone(tmp_path):
+def test_unused_new_folders_are_removed(tmp_path):
     with pytest.raises(ZeroDivisionError), sole_worker(tmp_path / "a" / "b" / "out"):
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -39,7 +39,7 @@ def test_folders_that_were_made_for_nothing_are_gone(tmp_path):
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["out"]
 
 
-def test_a_lock_that_a_killed_process_left_is_taken(tmp_path):
+def test_a_lock_file_without_owner_is_acquired(tmp_path):
     (tmp_path / ".out.graphpass-lock").touch()
     with sole_worker(tmp_path / "out"):
         assert (tmp_path / ".out.graphpass-lock").exists()
@@ -47,7 +47,7 @@ def test_a_lock_that_a_killed_process_left_is_taken(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system where no folder can be made")
-def test_a_folder_that_cannot_be_made():
+def test_an_uncreatable_folder():
     """It waited for ever."""
     with pytest.raises(FileNotFoundError), sole_worker(Path("/proc/no/folder/out")):
         pass

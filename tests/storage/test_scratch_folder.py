@@ -41,7 +41,7 @@ def test_a_forked_child_does_not_remove_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_those_of_dead_processes_are_swept_up(tmp_path):
+def test_folders_of_dead_processes_are_removed(tmp_path):
     (tmp_path / "some-dead" / "inner").mkdir(parents=True)
     (tmp_path / "other").mkdir()
     sweep_scratch(tmp_path, "some-")

@@ -56,7 +56,7 @@ def test_a_relative_destination_is_written(tmp_path, monkeypatch):
         assert (destination / "model.xml").exists()
 
 
-def test_replaces_a_link_and_not_what_it_leads_to(tmp_path):
+def test_replaces_a_link_and_keeps_its_target(tmp_path):
     (tmp_path / "real").write_text("real")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.xml").symlink_to(tmp_path / "real")
@@ -218,7 +218,7 @@ def test_parents_are_removed_when_the_rename_fails(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("destination", ["file", "file/below", "file/below/deeper"])
-def test_a_destination_that_is_no_folder(tmp_path, destination):
+def test_a_destination_other_than_a_folder(tmp_path, destination):
     (tmp_path / "file").write_text("file")
     with (
         pytest.raises(WriteError, match=r"GP501: cannot write to .*file.*Not a directory"),
@@ -228,7 +228,7 @@ def test_a_destination_that_is_no_folder(tmp_path, destination):
     assert tree(tmp_path) == {"file": b"file"}
 
 
-def test_a_folder_where_a_file_should_go(tmp_path):
+def test_a_folder_in_place_of_an_output_file(tmp_path):
     (tmp_path / "model.xml").mkdir()
     with pytest.raises(WriteError, match=r"GP501: .*model\.xml"), staging(tmp_path) as folder:
         fill(folder)

@@ -65,7 +65,7 @@ def test_killed_at_every_step(tmp_path, variant, policy, stride):
 
 
 @pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_killed_at_every_step_where_the_file_system_has_no_links(tmp_path, stride):
+def test_killed_at_every_step_without_links(tmp_path, stride):
     """Then files are replaced one by one, and for an instant there is no graph."""
     rows = attempts(tmp_path, "ov-stateful", "copy", stride, 0, "no-links")
     readers = [row[2] for row in rows]
@@ -123,7 +123,7 @@ def test_a_living_writer_s_files_are_left_alone(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs another user to be")
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_an_input_that_may_not_be_looked_at(variant):
+def test_an_input_without_permission(variant):
     folder = Path(tempfile.mkdtemp())
     shutil.copytree(export("llama", variant), folder / "in")
     graph = load(folder / "in").path
@@ -150,7 +150,7 @@ def test_an_input_that_may_not_be_looked_at(variant):
         ("ov-stateful", "openvino_model.bin", 0o000, "GP107"),
     ],
 )
-def test_an_input_of_which_a_part_may_not_be_read(variant, name, mode, words):
+def test_a_partly_unreadable_input(variant, name, mode, words):
     from graphpass.artifacts.encoder_decoder import find_encoder_decoder
 
     folder = Path(tempfile.mkdtemp())

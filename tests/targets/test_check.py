@@ -29,7 +29,7 @@ BEHIND = numpy.arange(256, dtype=numpy.float32)[:, None] - numpy.arange(256, dty
     [(-0.25 * BEHIND, "what it adds to the scores"), (numpy.where(BEHIND < 4, 0, MASKED), "the window that it holds")],
     ids=["bias", "window"],
 )
-def test_what_a_constant_adds_is_lost_or_meets_other_positions(added, words, target):
+def test_constants_added_to_the_mask_are_lost_or_misplaced(added, words, target):
     model = openvino_model("llama", "ov-stateful").clone()
     one, axes = numpy.int64([1, 1]), numpy.int64([2, 3])
     for node in model.graph.of_op("ScaledDotProductAttention"):
@@ -62,7 +62,7 @@ def test_onnx_runtime_does_not_run_ir():
     assert [finding.verdict for finding in report.findings] == ["refused"]
 
 
-def test_only_a_prediction_is_given_where_that_is_asked_for():
+def test_confirm_false_skips_the_trial():
     assert check_model(openvino_model("llama"), "cpu", confirm=False).confirmation is None
 
 
@@ -119,7 +119,7 @@ def test_right_predictions_are_confirmed(findings, observed):
     assert confirmation_of(findings, observed).outcome == "confirmed"
 
 
-def test_models_that_do_not_fit_the_memory_are_not_tried(tmp_path):
+def test_models_larger_than_memory_are_not_tried(tmp_path):
     """Weights of some 230 GB, all of them holes."""
     size = dataclasses.replace(SIZES["70B"], inner=20 * 28672)
     report = check_model(load(scaled("llama", size, tmp_path, layers=4)), "ort")

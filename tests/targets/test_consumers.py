@@ -98,12 +98,12 @@ class TestGenai:
         assert "because it has no initializer" in found.reasons[0]
         assert "will fail because the model has no input beam_idx" in found.reasons
 
-    def test_another_axis_is_trimmed_right_where_all_agree(self):
+    def test_another_equal_axis_is_trimmed_correctly(self):
         model = stateful(TinyDecoder(layout="BLHD"))
         assert set(sights(model, "openvino.genai").values()) == {"kv"}
         assert view(model, "openvino.genai").verdict == "agrees"
 
-    def test_axes_that_differ_are_trimmed_wrong(self):
+    def test_different_axes_are_trimmed_incorrectly(self):
         model = stateful(TinyDecoder(layout="BHLD", value_layout="BHDL"))
         found = view(model, "openvino.genai")
         assert found.verdict == "misreads"
@@ -143,7 +143,7 @@ def test_unknown_names_are_not_found(model, consumers):
         assert {one.sees for one in found.caches} == {"nothing"}
 
 
-def test_the_order_of_outputs_decides_what_is_paired():
+def test_consumers_that_pair_by_order_misread_reordered_outputs():
     model = onnx_model("llama").clone()
     outputs = list(model.proto.graph.output)
     del model.proto.graph.output[:]

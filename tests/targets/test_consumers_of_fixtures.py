@@ -45,7 +45,7 @@ STATEFUL = [path for path in model_files() if "ov-stateful" in path and not path
 
 
 @pytest.mark.parametrize("path", STATEFUL)
-def test_openvino_genai_agrees_about_what_optimum_exported(path):
+def test_openvino_genai_reads_exports_of_optimum(path):
     view = seen(path)[2]["openvino.genai"]
     if path.startswith("mamba"):
         assert view.verdict == "misreads"
@@ -106,7 +106,7 @@ def test_npuw_fails_on_hybrids_but_knows_their_names(name, words):
 
 
 @pytest.mark.parametrize("path", [path for path in model_files() if "/ov-" in path])
-def test_optimum_agrees_about_what_it_exported(path):
+def test_optimum_reads_its_own_exports(path):
     view = seen(path)[2]["optimum-intel"]
     assert view.verdict == ("agrees" if seen(path)[1].caches else "not applicable")
 
@@ -118,7 +118,7 @@ def test_optimum_pairs_merged_decoders_wrongly():
 
 
 @pytest.mark.parametrize("name", ["llama", "llama_12l", "qwen3", "lfm2"])
-def test_onnxruntime_genai_agrees_about_what_its_builder_made(name):
+def test_onnxruntime_genai_reads_exports_of_its_builder(name):
     assert seen(f"{name}/onnx-genai/model.onnx")[2]["onnxruntime-genai"].verdict == "agrees"
 
 

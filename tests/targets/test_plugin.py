@@ -55,7 +55,7 @@ def test_json_follows_the_schema(capfd, options):
     assert (told["holds"], told["target"], done.code) == (False, "sample{factor=2.0}", 1)
 
 
-def test_a_model_that_breaks_the_contract_is_not_written(capfd, tmp_path, monkeypatch, target):
+def test_a_model_breaking_the_contract_is_not_written(capfd, tmp_path, monkeypatch, target):
     monkeypatch.setattr(target, "pipeline", lambda self, model: ())
     done = converted(capfd, tmp_path / "out")
     assert done.code == 4
@@ -75,7 +75,7 @@ def test_a_wrong_prediction_is_contradicted(capfd, tmp_path, monkeypatch, target
     assert "contradicted: the runtime refused it: no\n  no refusal was predicted, but: no\n" in done.out
 
 
-def test_a_runtime_that_is_not_there_confirms_nothing(capfd, monkeypatch, target):
+def test_a_missing_runtime_confirms_nothing(capfd, monkeypatch, target):
     monkeypatch.setenv("SAMPLE_RUNTIME", "none")
     out = in_process(capfd, "check", LLAMA, "--target", "sample").out
     assert "\nnot confirmed: the sample runtime is not installed here" in out

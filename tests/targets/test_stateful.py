@@ -105,7 +105,7 @@ def test_an_npu_takes_less_and_wants_more(variant):
     NPU().require_contract(PassManager(NPU().pipeline(model)).run(model).model)
 
 
-def test_positions_are_exposed_where_padding_is_masked():
+def test_positions_are_exposed_if_padding_is_masked():
     assert "expose-position-ids" in format_passes(NPU().pipeline(load(export("lfm2", "ov-stateless"))))
 
 
@@ -134,7 +134,7 @@ def test_targets_without_reorder_refuse_it(target, instead):
         ("mamba", "ov-stateful", False),
     ],
 )
-def test_positions_are_exposed_where_padding_does_not_reach_linear_states(name, variant, positions):
+def test_positions_are_exposed_if_padding_does_not_reach_linear_states(name, variant, positions):
     assert ("expose-position-ids" in pipeline(name, variant)) == positions
 
 
@@ -147,7 +147,7 @@ def test_positions_are_exposed_where_padding_does_not_reach_linear_states(name, 
         ("lfm2", "insert-snapshot", "steps_back"),
     ],
 )
-def test_an_npu_takes_no_inputs_that_edit_caches(name, step, added):
+def test_an_npu_refuses_inputs_for_cache_edits(name, step, added):
     model = PassManager(parse(step)).run(load(export(name, "ov-stateful"))).model
     with pytest.raises(UnsupportedError, match=f"GP369: NPUW treats the input {added} as a cache") as caught:
         NPU().pipeline(model)
@@ -190,7 +190,7 @@ class TestOptions:
         assert ",insert-reorder{trim=begin-one},set-runtime-options,lower-variadic-split" in passes
 
     @pytest.mark.parametrize(("version", "begins"), [(None, False), ("2026.4.1", True), ("2027.1.0", False)])
-    def test_the_trim_that_is_installed(self, version, begins, monkeypatch):
+    def test_the_trim_of_the_installed_version(self, version, begins, monkeypatch):
         monkeypatch.setattr(trial, "plugin_version", lambda: version)
         target = GPU(cache="reorder")
         passes = format_passes(target.pipeline(load(export("llama", "ov-stateful"))))

@@ -101,7 +101,7 @@ CASE = f"""// RUN: to-openvino
         ("// DIALECT: onnx", "// DIALECT: openvino", "ends with GP301"),
     ],
 )
-def test_a_case_that_differs(tmp_path, old, new, words):
+def test_a_different_case(tmp_path, old, new, words):
     file = tmp_path / "case.graph"
     file.write_text(CASE)
     read_cases(tmp_path)[0].check()

@@ -33,7 +33,7 @@ ROWS = "the reference contradicts itself: rows in a batch of 2 and alone: logits
         pytest.param("qwen3_next/ov-stateful", False, marks=pytest.mark.slow),
     ],
 )
-def test_references_that_contradict_themselves_are_named(place, warned):
+def test_inconsistent_references_are_reported(place, warned):
     model = exported(place)
     found = compare(model, model, steps=1, examine=True)
     assert found.passed
@@ -44,7 +44,7 @@ def test_references_that_contradict_themselves_are_named(place, warned):
 
 
 @pytest.mark.slow
-def test_a_reference_that_misreads_padded_pasts_is_named():
+def test_a_reference_misreading_padded_pasts_is_reported():
     model = hybrid_masked_by_first_columns()
     found = compare(model, model, steps=1, examine=True)
     assert found.passed
@@ -73,7 +73,7 @@ def test_sums_with_a_bias_are_wrong_in_a_batch():
     assert apart > 1, "OpenVINO mended it: fixtures/steps.tar.xz shows no fault any more"
 
 
-def test_rows_that_the_runtime_mixes_are_named():
+def test_rows_mixed_by_the_runtime_are_reported():
     model = load(steps() / "mamba2" / "ov-step")
     found = compare(model, model, steps=0, examine=True)
     assert found.passed
@@ -83,7 +83,7 @@ def test_rows_that_the_runtime_mixes_are_named():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["jamba", "mamba2", "falcon_h1"])
-def test_rows_are_named_by_convert_and_one_row_computes_what_pytorch_does(name, capfd, tmp_path):
+def test_one_row_matches_pytorch_and_convert_warns_of_batches(name, capfd, tmp_path):
     folder = steps() / name
     expected = json.loads((folder / "reference.json").read_text())
     session = open_session(load(folder / "ov-step"))

@@ -54,7 +54,7 @@ def test_windows_beyond_the_lengths_of_whole_models(target, layers, tmp_path):
         pytest.param("eps", "its epsilon is 1e-06, the candidate's 1e-05", marks=pytest.mark.slow),
     ],
 )
-def test_faults_that_short_prompts_hardly_show_are_found(kind, words):
+def test_faults_hardly_visible_in_short_prompts_are_found(kind, words):
     model = onnx_model("llama")
     result = converted(model, "ort" if kind == "epsilon attribute" else "cpu")
     fault = next(fault for fault in faults(result) if fault.kind == kind)

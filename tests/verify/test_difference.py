@@ -30,14 +30,14 @@ NAN, INF = float("nan"), float("inf")
         ([], [], EXACT, None, 0),
     ],
 )
-def test_values(
+def test_index_and_size_of_the_largest_difference(
     reference: list[float], candidate: list[float], tolerance: Tolerance, index: tuple[int, ...] | None, largest: float
 ) -> None:
     found = difference(np.array(reference), np.array(candidate), None, tolerance)
     assert (found.index, found.largest) == (index, largest)
 
 
-def test_only_what_counts_is_compared() -> None:
+def test_padding_is_not_compared() -> None:
     reference, candidate = np.zeros((2, 2, 3)), np.zeros((2, 2, 3))
     candidate[1, 0] = 5
     padded = np.array([[True, True], [False, True]])

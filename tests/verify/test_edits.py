@@ -49,7 +49,7 @@ def test_the_same_edits_every_time() -> None:
     assert compare(model, model, steps=1, edits=True) == compare(model, model, steps=1, edits=True)
 
 
-def test_a_cache_that_does_not_follow_beams_is_found() -> None:
+def test_a_cache_ignoring_beams_is_found() -> None:
     model = openvino_model("llama")
     mutant = faulty_models.ignore_beams(model, "past_key_values.1.value")
     found = compare(model, mutant, steps=3)
@@ -71,14 +71,14 @@ def test_a_tree_is_compared_with_its_branches() -> None:
         assert found.sequences[5].edits[0] == ("tree -1,0,0,1,-1,2 of which 0,2,5 is kept",)
 
 
-def test_a_tree_mask_that_is_not_heeded_is_found_by_trees_only() -> None:
+def test_an_ignored_tree_mask_is_found_by_trees_only() -> None:
     tree = run_passes(openvino_model("llama"), "add-tree-mask")
     found = compare(openvino_model("llama"), faulty_models.ignore_tree(tree), steps=2, edits=True)
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step) == (7, 1)
 
 
-def test_a_comparison_that_does_not_fit_gets_a_hint() -> None:
+def test_an_impossible_comparison_gets_a_hint() -> None:
     model = onnx_model("llama")
     fixed = run_passes(model, "static-cache{capacity=16}")
     with pytest.raises(UsageError, match="which a comparison over 12 steps needs") as caught:

@@ -31,7 +31,7 @@ def clipped(model: Model, place: int) -> tuple[Model, str]:
 
 
 @pytest.mark.parametrize(("target", "place"), [("cpu", 5), ("ort", 2)])
-def test_faults_that_no_prompt_shows_are_found(target, place):
+def test_faults_beyond_all_prompts_are_found(target, place):
     reference = exported("llama/onnx")
     faulty, name = clipped(converted(reference, target).model, place)
     assert compare(reference, faulty, steps=1).passed
@@ -47,7 +47,7 @@ def test_faults_that_no_prompt_shows_are_found(target, place):
     ("place", "target"),
     [("deepseek_v3/onnx", "ort"), ("granitemoehybrid/ov-stateless", "cpu"), ("llama/onnx", "ort{logits=last}")],
 )
-def test_results_that_are_left_to_numbers_agree(place, target):
+def test_results_compared_by_numbers_agree(place, target):
     reference = exported(place)
     found = compare_structures(reference, converted(reference, target).model, feed)
     assert found is not None

@@ -27,7 +27,7 @@ def test_the_reference_is_fed_in_parts():
     assert [skipped.partition(" at once: ")[2] for skipped in found.skipped if words in skipped]
 
 
-def test_a_candidate_that_is_wrong_at_once_is_found():
+def test_a_candidate_wrong_from_the_first_token_is_found():
     found = compare(*reversed(models()), steps=2)
     assert not found.passed
     assert "around" in found.sequences[-1].description

@@ -140,7 +140,7 @@ def test_one_layer_of_each_structure_runs_in_place_of_a_large_model() -> None:
     assert (found.reach.masks, found.reach.angles) == (2, 2)
 
 
-def test_tables_that_all_layers_share_leave_one_to_run() -> None:
+def test_one_layer_runs_if_all_share_a_table() -> None:
     """The result alone has the cosines and sines of its rotary embedding."""
     made = converted(exported("llama_12l/onnx"), "ort{context=128}").model
     found = compare_within(exported("llama_12l/onnx"), made, TINY)
@@ -162,7 +162,7 @@ def test_a_table_of_one_layer_alone_is_found() -> None:
     assert found.parts[-1].name == "layer 11"
 
 
-def test_weights_that_two_layers_exchanged_are_found() -> None:
+def test_exchanged_weights_of_two_layers_are_found() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, edited(converted(model).model, exchange_weights), TINY, steps=0)
     assert found.divergence is not None
@@ -235,7 +235,7 @@ def test_channels_of_one_layer(edit: Callable[[Rewriter, Model], None], passes: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("place", "target"), SAMPLE)
-def test_no_alarm_on_models_that_compute_the_same(place: str, target: str) -> None:
+def test_no_false_alarm_on_equal_models(place: str, target: str) -> None:
     model = exported(place)
     padding = graphpass.get_target(target).reads_padding
     found = compare_within(model, converted(model, target).model, TINY, steps=2, padding=padding)
@@ -302,7 +302,7 @@ def test_the_command_reports_parts(capfd: pytest.CaptureFixture[str]) -> None:
     assert likes == dict.fromkeys(RAN)
 
 
-def test_budgets() -> None:
+def test_budgets_are_parsed() -> None:
     assert Budget.parse("90s,2GB") == Budget(90, 2e9)
     assert Budget.parse("2min").seconds == 120
     assert Budget.parse("1.5GB").bytes == 1.5e9

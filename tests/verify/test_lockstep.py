@@ -119,7 +119,7 @@ def test_the_last_logits_alone_are_enough() -> None:
     assert compare(model, model, steps=2).passed
 
 
-def test_results_travel() -> None:
+def test_results_survive_pickle_and_json() -> None:
     found = same(("gpt2", "onnx"), ("gpt2", "onnx"), steps=1)
     assert pickle.loads(pickle.dumps(found)) == found
     plain = json.loads(json.dumps(found.to_json(), allow_nan=False))
@@ -133,20 +133,20 @@ def test_results_travel() -> None:
 @pytest.mark.parametrize(
     "options", [{"steps": -1}, {"prompt_ids": ()}, {"prompt_ids": (1, 320)}, {"prompt_ids": (-1,)}]
 )
-def test_impossible_requests(options: dict[str, Any]) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         same(("llama", "onnx"), ("llama", "onnx"), **options)
     assert caught.value.id == "GP250"
 
 
-def test_nothing_in_common() -> None:
+def test_models_without_common_outputs_are_refused() -> None:
     model = onnx_model("llama")
     with pytest.raises(UnsupportedError, match="logits against scores") as caught:
         compare(model, logits_forms.rename_logits(model, "scores"))
     assert caught.value.id == "GP330"
 
 
-def test_tolerance_follows_the_type_that_a_model_computes_in() -> None:
+def test_tolerance_follows_the_computation_type() -> None:
     """Weights that are only stored in f16 do not widen it."""
     assert Tolerance.for_models(load(export("llama", "onnx"))) == Tolerance(1e-3, 1e-3)
     assert Tolerance.for_models(load(export("llama", "ov-stateful-fp16"))) == Tolerance(1e-3, 1e-3)

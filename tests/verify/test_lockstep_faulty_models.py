@@ -47,12 +47,12 @@ def test_a_scale() -> None:
     assert (where.sequence, where.step, where.index[:2]) == (0, 0, (0, 1))
 
 
-def test_a_mask_that_is_wrong_in_decode_only() -> None:
+def test_a_mask_wrong_in_decode_only() -> None:
     _, where = divergence(faulty_models.hide_first_position_in_decode)
     assert (where.sequence, where.step, where.output) == (0, 1, "logits")
 
 
-def test_a_cache_that_forgets_new_tokens() -> None:
+def test_a_cache_without_new_tokens() -> None:
     model = openvino_model("llama")
     found = compare(model, faulty_models.forget_new_state(model, "past_key_values.1.value"))
     assert found.divergence is not None
@@ -61,14 +61,14 @@ def test_a_cache_that_forgets_new_tokens() -> None:
     assert len(found.sequences[0].reference_ids[0]) == 2
 
 
-def test_caches_that_are_never_written() -> None:
+def test_unwritten_caches() -> None:
     model = openvino_model("llama")
     found = compare(model, faulty_models.keep_old_state(model))
     assert found.divergence is not None
     assert (found.divergence.sequence, found.divergence.step) == (0, 1)
 
 
-def test_a_broken_cache_that_is_not_recognised_as_one_is_run_and_found_out() -> None:
+def test_an_unrecognized_broken_cache_is_found() -> None:
     model = onnx_model("llama")
     mutant = faulty_models.forget_new_values(model, "present.1.value")
     assert analyze_caches(mutant).cache("past_key_values.1.value").kind == "unknown"
@@ -77,33 +77,33 @@ def test_a_broken_cache_that_is_not_recognised_as_one_is_run_and_found_out() -> 
     assert (found.divergence.sequence, found.divergence.step) == (0, 1)
 
 
-def test_a_candidate_that_fails_on_the_way() -> None:
+def test_a_candidate_failing_in_a_step() -> None:
     found, where = divergence(lambda model: faulty_models.fail_beyond(model, positions=6))
     assert (where.sequence, where.step, where.output, where.index) == (0, 2, None, ())
     assert "sequence 0, step 2: the reference runs, the candidate does not: ONNX Runtime failed" in found.summary()
     assert found.steps_run == 2
 
 
-def test_a_reference_that_fails_is_not_a_finding() -> None:
+def test_a_failing_reference_is_not_a_finding() -> None:
     model = onnx_model("llama")
     with pytest.raises(UnsupportedError) as caught:
         compare(faulty_models.fail_beyond(model, positions=6), model)
     assert caught.value.id == "GP322"
 
 
-def test_padding_that_is_ignored_shows_in_the_padded_batch_only() -> None:
+def test_ignored_padding_is_found_in_the_padded_batch_only() -> None:
     found, where = divergence(faulty_models.ignore_padding)
     assert (where.sequence, where.step) == (2, 0)
     assert where.index[:2] == (1, 9), "the first position of the shorter prompt"
     assert found.steps_run == 6
 
 
-def test_rows_that_share_one_mask() -> None:
+def test_rows_sharing_one_mask() -> None:
     _, where = divergence(faulty_models.mask_all_rows_like_the_first)
     assert (where.sequence, where.step, where.index[0]) == (2, 0, 1)
 
 
-def test_rows_masked_whole_that_become_nan() -> None:
+def test_fully_masked_rows_becoming_nan() -> None:
     found, where = divergence(faulty_models.drop_nan_guards)
     assert (where.sequence, where.step, where.index[:2]) == (2, 0, (1, 9))
     assert where.candidate is not None

@@ -48,7 +48,7 @@ def test_tables_are_read_up_to_their_end():
     ]
 
 
-def test_lengths_that_take_too_long_are_reported(monkeypatch):
+def test_lengths_exceeding_the_time_are_reported(monkeypatch):
     monkeypatch.setattr(lockstep, "_MOST_TOKENS", 200)
     model = load(export("gpt2", "onnx"))
     found = compare(model, model, steps=2)
@@ -57,7 +57,7 @@ def test_lengths_that_take_too_long_are_reported(monkeypatch):
     )
 
 
-def test_lengths_that_find_no_room_are_reported():
+def test_lengths_without_room_in_the_reference_are_reported():
     model = load(export("mistral_sw8", "onnx"))
     fixed = load_static(model)
     found = compare(model, fixed, steps=2)

@@ -43,7 +43,7 @@ def test_one_row_is_proven_and_the_rest_is_reported():
     assert all(len(run.prompt_ids) == 1 for run in found.sequences)
 
 
-def test_a_result_that_lost_its_batch_is_different():
+def test_a_result_of_fixed_batch_is_different():
     found = compare(onnx_model("llama"), traced_with_one_row(), steps=2)
     assert not found.passed
     assert "the reference runs, the candidate does not" in str(found.divergence)

@@ -54,7 +54,7 @@ def test_all_rows_of_tables_are_compared():
 
 
 @pytest.mark.parametrize("model", [onnx_model("mistral_sw8"), openvino_model("llama")], ids=["onnx", "openvino"])
-def test_lengths_that_are_left_out_are_reported(model, monkeypatch):
+def test_omitted_lengths_are_reported(model, monkeypatch):
     """Two lengths of a window or threshold, of which the double is too long."""
     changed = model.clone()
     rewriter = changed.rewriter()

@@ -73,7 +73,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_that_wait_for_a_length_have_an_example(fault):
+def test_faults_from_a_length_on_have_a_counterexample(fault):
     reference = exported("llama/ov-stateful")
     found = verdicts(reference, hidden_if(FAULTS[fault]))
     assert isinstance(found[0], UnlikeMasks)

@@ -49,14 +49,14 @@ def test_there_is_no_gpu(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_an_environment_that_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_invalid_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(ENVIRONMENT, str(tmp_path))
     llama = exported("llama/ov-stateful")
     with pytest.raises(UsageError, match="GP228"):
         compare_on_device(llama, llama, "GPU")
 
 
-def test_an_environment_that_breaks_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_crashing_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "env.sh").write_text("echo no OpenCL >&2; exit 3\n")
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").write_text("")
@@ -67,7 +67,7 @@ def test_an_environment_that_breaks_down(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert caught.value.id == "GP321"
 
 
-def test_a_property_that_is_none(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_property(capfd: pytest.CaptureFixture[str]) -> None:
     done = in_process(capfd, "verify", export("llama", "onnx"), export("llama", "onnx"), "--property", "NPUW_DEVICES")
     assert done.code == 2
     assert "'NPUW_DEVICES' is not a property such as NPUW_DEVICES=CPU" in done.err
@@ -75,7 +75,7 @@ def test_a_property_that_is_none(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
-def test_slots_in_the_form_that_the_installed_plugin_fuses(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_reorder_in_the_form_of_the_installed_plugin(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     source, result = export("llama", "ov-stateful"), tmp_path / "out"
     done = in_process(capfd, "convert", source, "-o", result, "--target", "gpu{cache=reorder}")
     assert done.code == 0, done.err

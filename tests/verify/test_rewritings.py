@@ -120,7 +120,7 @@ LEFT_TO_NUMBERS = {("bloom", optimized), ("bloom", transformed), ("gpt2", transf
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("bloom", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["ort", pytest.param("cpu", marks=pytest.mark.slow)])
-def test_models_that_onnx_runtime_optimized_convert(
+def test_models_optimized_by_onnx_runtime_convert(
     rewritten: Callable[[str, Tool], Model], family: str, target: str
 ) -> None:
     """FusedMatMul multiplies scores by their scale, and transposes keys."""

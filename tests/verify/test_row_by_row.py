@@ -26,7 +26,7 @@ def builder_s() -> Model:
     return load(export("llama", "onnx-genai"))
 
 
-def test_models_that_misread_left_padding_are_found(builder_s):
+def test_models_misreading_left_padding_are_found(builder_s):
     assert misreads_left_padding(builder_s)
     assert not misreads_left_padding(load(export("llama", "onnx")))
 
@@ -44,7 +44,7 @@ def test_another_exporter_s_model_computes_the_same(builder_s):
     assert comparison.passed, comparison.summary()
 
 
-def test_a_candidate_that_misreads_it_is_found(builder_s):
+def test_a_candidate_misreading_padding_is_found(builder_s):
     comparison = compare(load(export("llama", "onnx")), builder_s, steps=3)
     assert not comparison.passed
     assert comparison.divergence is not None
@@ -56,7 +56,7 @@ def test_a_model_is_the_same_as_itself(builder_s):
 
 
 @pytest.mark.parametrize("name", ["lfm2", "qwen3_next"])
-def test_a_candidate_whose_states_keep_padding_out_is_right(name):
+def test_a_candidate_excluding_padding_from_states_is_equal(name):
     """Those of the reference absorb it: each row alone tells what is right."""
     absorbing = load(export(name, "ov-stateless"))
     masked = PassManager([MaskPadding()]).run(absorbing).model
@@ -126,7 +126,7 @@ def test_counted_positions_equal_position_ids():
     assert not compare(told, counting, steps=0).passed
 
 
-def test_a_reference_that_misreads_padding_after_prompts_is_followed():
+def test_a_reference_misreading_padding_after_prompts_is_followed():
     """mpt's ALiBi counts places: no rewrite tells what padding in front of later tokens should do."""
     told, counting = load(export("gpt2", "ov-stateless")), counts_places()
     comparison = compare(counting, counts_places(), steps=3, padding="right")
@@ -165,14 +165,14 @@ def test_visible_padding_after_a_prompt_is_found():
     assert comparison.sequences[4].description.endswith("of 11, 1 and 5 tokens, padded on the right")
 
 
-def test_a_candidate_may_read_a_side_that_the_reference_misreads():
+def test_a_candidate_may_correct_a_misread_side():
     model = load(export("llama", "ov-stateless"))
     comparison = compare(hidden_in_front_only(model), model, steps=2)
     assert comparison.passed, comparison.summary()
     assert (len(comparison.sequences), comparison.skipped) == (5, ())
 
 
-def test_a_side_that_both_misread_in_their_own_way_is_not_compared():
+def test_a_side_misread_by_both_is_not_compared():
     model = load(export("llama", "ov-stateless"))
     zeros, end, one = (ops.constant(numpy.array([number])) for number in (0, -1, 1))
 

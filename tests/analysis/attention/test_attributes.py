@@ -54,7 +54,7 @@ def test_every_attention_has_its_attributes(path):
 
 
 @pytest.mark.slow
-def test_missing_attributes_are_as_recorded():
+def test_numbers_of_missing_attributes_are_as_recorded():
     untold: dict[str, int] = {}
     for path in GOLDEN["models"]:
         for block in blocks(path):
@@ -111,7 +111,7 @@ def test_attributes_equal_those_of_the_configuration(path):
 
 
 @pytest.mark.parametrize("path", quick_files(path for path, found in GOLDEN["models"].items() if found))
-def test_under_random_names_in_random_order(path):
+def test_names_and_order_of_nodes_do_not_matter(path):
     changed = shuffled(renamed(exported(path), Renaming(seed=len(path))), seed=3)
     found = graphpass.analyze_caches(changed).attention
     assert sorted(map(repr, rows(found))) == sorted(map(repr, GOLDEN["models"][path]))
@@ -139,7 +139,7 @@ class TestWindowsOfCaches:
         assert (block.window, block.window_in) == (WINDOW, "state")
         assert not any("mask only" in fact for cache in inventory.caches for fact in cache.evidence)
 
-    def test_in_the_state_of_a_size_that_is_not_said(self):
+    def test_a_window_of_unknown_size_in_the_state(self):
         (block,) = graphpass.analyze_caches(layout_forms.window("before")).attention
         assert (block.window, block.window_in) == (None, "state")
         assert attention_in_words(block).endswith("window in the state")
@@ -250,7 +250,7 @@ def test_conditions_of_masks_are_found(condition, mask, window):
     [([-1, 1, 1, 1], ("lengths",)), ([1, 1, -1, 1], ("causal",)), ([-1, 1], ("causal",))],
     ids=["lengths", "positions", "positions of all rows"],
 )
-def test_positions_and_lengths_that_are_given(shape, mask):
+def test_masks_from_inputs_of_positions_and_lengths(shape, mask):
     class Given(PlainAttention):
         def __init__(self):
             super().__init__()

@@ -341,7 +341,7 @@ def test_attention_of_exports_is_found(name, variant, file, count):
     assert [attention.miss for attention in found] == [None] * count
 
 
-def test_mamba_has_none():
+def test_mamba_has_no_attention():
     assert find_attention(load(export("mamba", "onnx-raw"))) == ()
 
 

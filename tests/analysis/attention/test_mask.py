@@ -45,7 +45,7 @@ def test_alibi_is_more_than_a_mask():
 
 
 @pytest.mark.parametrize("place", [3, 20, 400])
-def test_a_mask_that_changes_at_a_place_is_not_shown(place):
+def test_a_mask_changing_at_a_position_is_not_plain(place):
     """Keys after ``place`` count as that place, so that later queries see what comes after them."""
     model = onnx_model("llama")
     graph = model.proto.graph
@@ -57,7 +57,7 @@ def test_a_mask_that_changes_at_a_place_is_not_shown(place):
     assert all("hides other positions, unless" in str(one) for one in shown(model))
 
 
-def test_a_mask_that_weighs_is_not_shown():
+def test_a_mask_adding_to_visible_positions_is_not_plain():
     model = onnx_model("opt")
     graph = model.proto.graph
     (chosen,) = {node.output[0]: node for node in graph.node if node.op_type == "ScatterND"}.values()

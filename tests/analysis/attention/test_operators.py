@@ -231,7 +231,7 @@ def test_openvino_attention_has_a_mask_and_a_scale():
     assert (found.scale, found.mask, found.sinks) == (0.5, ("input",), False)
 
 
-def test_openvino_reads_no_mask_where_it_is_causal():
+def test_causal_attention_of_openvino_ignores_its_mask():
     assert sdpa(inputs=5, causal=True).mask == ("causal",)
 
 

@@ -18,7 +18,7 @@ def declared(model, *texts):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_history_that_no_attention_reads(axis):
+def test_declared_kv_cache_without_attention(axis):
     model = decoder_with_unknown_cache(axis)
     (cache,) = graphpass.analyze_caches(model).caches
     assert (cache.kind, cache.layer) == ("unknown", None)
@@ -68,13 +68,13 @@ def test_declarations_of_known_caches_are_refused():
     assert declared(model, f"{key.name}=kv,sequence=2") == before
 
 
-def test_a_tensor_that_nothing_carries():
+def test_declaring_a_tensor_without_present():
     with pytest.raises(UsageError, match="GP217") as error:
         declared(decoder_with_unknown_cache(), "passed=kv,sequence=1")
     assert "the model carries past" in str(error.value)
 
 
-def test_a_state_that_keeps_its_size_is_no_kv_cache():
+def test_a_state_of_constant_size_is_not_a_kv_cache():
     """Its kind is known, so that it needs no declaration, and takes no wrong one."""
     with pytest.raises(UsageError, match="it is linear"):
         declared(decoder_with_unknown_cache(keep="same"), "past=kv,sequence=1")

@@ -141,7 +141,7 @@ class TestRealExports:
         assert (inventory.unpaired_inputs, inventory.unpaired_outputs) == ((), ())
 
     @pytest.mark.parametrize("path", FILLS_ONLY)
-    def test_a_decoder_that_only_fills_the_caches_has_presents_without_pasts(self, path):
+    def test_a_prefill_decoder_has_presents_without_pasts(self, path):
         inventory = graphpass.analyze_caches(model(path))
         assert not inventory.caches
         presents = {
@@ -157,7 +157,7 @@ class TestNamesAndOrderSayNothing:
     @pytest.mark.parametrize(
         "path", quick_subset(DECODERS, lambda path: path.split("/")[0], lambda path: path.split("/")[1])
     )
-    def test_under_random_names_in_random_order(self, path):
+    def test_names_and_order_of_nodes_do_not_matter(self, path):
         before = model(path)
         rename = Renaming(seed=len(path))
         after = shuffled(renamed(before, rename), seed=3)
@@ -206,7 +206,7 @@ class TestLayouts:
         assert {cache.role: cache.axes.sequence for cache in inventory.caches} == {"key": 2, "value": 3}
 
     @pytest.mark.parametrize("options", [{"softcap": True}, {"sink": True}, {"softcap": True, "layout": "BLHD"}])
-    def test_caches_of_attention_that_is_not_plain(self, options):
+    def test_caches_of_unusual_attention(self, options):
         decoder = TinyDecoder(fused=False, **options)
         inventory = graphpass.analyze_caches(decoder.build())
         axes = Axes(*(decoder.layout.index(letter) for letter in "BHLD"))
@@ -243,7 +243,7 @@ class TestLayouts:
 
 class TestHalfPairs:
     @pytest.mark.parametrize("name", ["past_key_values.1.key", "past_key_values.0.value"])
-    def test_a_present_that_is_missing(self, name):
+    def test_a_missing_present(self, name):
         broken = openvino_model("llama", "ov-stateless").clone()
         native = broken.ov_model
         present = name.replace("past_key_values", "present")
@@ -251,7 +251,7 @@ class TestHalfPairs:
         assert graphpass.analyze_caches(broken).unpaired_inputs == (name,)
 
     @pytest.mark.parametrize("name", ["past_key_values.1.key", "past_key_values.0.value"])
-    def test_a_past_that_is_a_constant(self, name):
+    def test_a_constant_past(self, name):
         broken = openvino_model("llama", "ov-stateless").clone()
         freeze(broken.ov_model, name)
         inventory = graphpass.analyze_caches(broken)
@@ -321,7 +321,7 @@ class TestNotCaches:
         assert (after.unpaired_inputs, after.unpaired_outputs) == ((), ())
 
     @pytest.mark.parametrize("length", [-1, 1])
-    def test_a_residual_that_is_only_added(self, length):
+    def test_a_residual_input_that_is_added(self, length):
         decoder = TinyDecoder()
         native = decoder.build().ov_model
         residual = ops.parameter(openvino.PartialShape([-1, length, 12]), openvino.Type.f32)
@@ -344,7 +344,7 @@ class TestNotCaches:
         )
         assert not [cache for cache in graphpass.analyze_caches(OpenVINOModel(native)).caches if cache.kind != "cross"]
 
-    def test_a_model_that_is_only_products(self):
+    def test_a_model_of_products_has_no_caches(self):
         x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["B", 4, 8])
         y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["B", 4, 8])
         weight = onnx.numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
@@ -373,7 +373,7 @@ def test_sizes_of_the_tiny_decoder():
 
 
 @pytest.mark.parametrize("copies", [4, -1], ids=["known", "unknown"])
-def test_one_head_that_is_copied_for_all_queries(copies):
+def test_one_key_head_copied_for_all_queries(copies):
     """As gpt_bigcode is exported: the copies and not the head would be taken for the heads of the cache."""
     query, new, past = (ops.parameter([-1, heads, -1, 16], openvino.Type.f32) for heads in (4, 1, 1))
     count = ops.parameter([1], openvino.Type.i64)

@@ -151,7 +151,7 @@ class TestOpenVINO:
 
 class TestQuantized:
     @pytest.mark.parametrize("how", ["carried", "arithmetic"])
-    def test_scales_go_with_what_they_scale(self, how):
+    def test_scales_belong_to_their_quantized_cache(self, how):
         inventory = graphpass.analyze_caches(forms.quantized(how))
         found = {row[0]: row for row in rows(inventory)}
         for role in ("key", "value"):
@@ -196,7 +196,7 @@ class TestEvidence:
 
 
 class TestUnknown:
-    def test_what_grows_can_still_be_run(self):
+    def test_a_cache_without_known_reader_has_axes(self):
         (cache,) = graphpass.analyze_caches(forms.unread()).caches
         assert (cache.kind, cache.axes) == ("unknown", Axes(batch=1, sequence=0))
         assert cache.evidence[1] == "what it grows to is read by no attention that could be recognised"

@@ -67,7 +67,7 @@ def test_a_counter_is_of_kind_other(shape):
     assert cache.evidence[0].startswith("one integer, to which Add ")
 
 
-def test_an_encoders_output_that_is_kept():
+def test_a_cached_encoder_output():
     """As optimum's bart: the hidden states themselves became a variable, and weights make keys and values of them."""
     ids, x = hidden()
     states = ops.parameter(openvino.PartialShape([-1, -1, 4]), F32)

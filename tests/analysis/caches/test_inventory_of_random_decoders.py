@@ -32,7 +32,7 @@ def test_every_cache_has_its_kind_and_axes(built, seed):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_is_a_model_that_runs(form):
+def test_each_form_runs(form):
     model = decoder([Layer(form)]).model
     session = onnxruntime.InferenceSession(model.proto.SerializeToString(), providers=["CPUExecutionProvider"])
     sizes = {"B": 2, "N": 2, "P": 3, "E": 4}

@@ -116,7 +116,7 @@ class TestEvidence:
     def evidence(self, form):
         return graphpass.analyze_caches(FORMS[form][0]()).caches[0].evidence
 
-    def test_a_state_names_the_loop_and_what_updates_it(self):
+    def test_evidence_of_a_state_names_loop_and_update(self):
         assert self.evidence("recurrent in Scan")[0] == (
             "carried through Scan Scan_7, whose body replaces it in each iteration by Add scan_Add_4"
         )
@@ -162,7 +162,7 @@ class TestEvidence:
 
 
 @pytest.mark.parametrize("form", [form for form, row in FORMS.items() if row[1] and row[1][0][1] == "linear"])
-def test_a_state_goes_on_where_it_was_left(form):
+def test_a_state_persists_between_steps(form):
     """Two tokens in one step leave the same as one token after the other."""
     model = FORMS[form][0]()
     tokens = numpy.array([[1, 5], [3, 2]])
@@ -211,7 +211,7 @@ def test_every_layer_has_a_loop_of_its_own(loop):
 
 
 class TestView:
-    def test_it_has_no_cycles_and_no_loops(self):
+    def test_inlined_graphs_have_no_cycles_and_loops(self):
         graph = inlined(FORMS["Loop in Loop"][0]()).graph
         assert not any(True for _ in graph.of_op("Loop", "If"))
         assert all(value.node < node.index for node in graph.nodes for value in node.inputs if value is not None)

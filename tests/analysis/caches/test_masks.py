@@ -57,7 +57,7 @@ def test_masks_of_other_exporters_are_known(name):
         ("olmo2/ov-stateless", {"k <= past + q", "attention_mask[b, k]"}),
     ],
 )
-def test_a_mask_is_what_a_paper_would_write(path, words):
+def test_masks_are_printed_in_the_notation_of_papers(path, words):
     mask = inlined(exported(path)).analysis(find_masks)[0]
     assert {expression_text(part) for part in mask.visible.args} == words
 

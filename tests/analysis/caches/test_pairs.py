@@ -21,7 +21,7 @@ def names(model: graphpass.Model) -> dict[str, str]:
 
 @pytest.mark.parametrize("variant", ["onnx", "onnx-genai", "ov-stateless"])
 class TestTwelveLayers:
-    def test_names_that_sort_badly_do_not_mispair(self, variant):
+    def test_pairing_ignores_the_order_of_names(self, variant):
         model = openvino_model("llama_12l", variant) if variant.startswith("ov") else onnx_model("llama_12l", variant)
         expected = {
             f"past_key_values.{i}.{role}": f"present.{i}.{role}" for i in range(12) for role in ("key", "value")
@@ -58,7 +58,7 @@ def test_variables_pair_by_id():
     assert all(pair.write.attributes == pair.read.attributes for pair in pairs)
 
 
-def test_a_variable_that_nothing_writes():
+def test_a_variable_without_assign():
     initial = ops.parameter(openvino.PartialShape([-1, 2]), openvino.Type.f32)
     info = openvino.op.util.VariableInfo()
     info.data_shape, info.data_type, info.variable_id = openvino.PartialShape([-1, 2]), openvino.Type.f32, "v"

@@ -28,7 +28,7 @@ def form(model: OnnxModel) -> RegionForm:
     return found
 
 
-def test_facts_of_a_layer_hold_for_an_equal_layer():
+def test_results_of_a_layer_are_reused_for_an_equal_layer():
     first, second = loaded(), loaded()
     second.proto.graph.node.insert(0, second.proto.graph.node.pop(1))
     second.mark_edited()

@@ -58,7 +58,7 @@ def test_shapes_of_activations_follow_from_lengths():
         ("ScatterND", ["a", "rows", "news"], {}, [[1, 2, 3], [7, 8, 9]]),
     ],
 )
-def test_operators_besides_those_that_fold(op, inputs, attributes, wanted):
+def test_operators_evaluated_besides_folding(op, inputs, attributes, wanted):
     constants = {
         "axis": 1,
         "last": [1],
@@ -114,7 +114,7 @@ def test_long_chains_need_no_recursion():
 @pytest.mark.parametrize("given", [{}, {"interleaved": 1}])
 @pytest.mark.parametrize("domain", ["", "com.microsoft"])
 @pytest.mark.parametrize("has_positions", [True, False])
-def test_rotation_equals_that_of_onnxruntime(domain, given, has_positions):
+def test_rotation_equals_onnxruntime(domain, given, has_positions):
     """Both operators of this name: com.microsoft takes positions first, and ONNX last or not at all."""
     if domain and not has_positions:
         return

@@ -58,7 +58,7 @@ def test_tables_are_cosines_and_sines():
     assert numpy.allclose(sin, numpy.sin(angles), atol=2e-5)
 
 
-def test_angles_that_depend_on_the_longest_position_have_no_table():
+def test_angles_of_the_longest_position_have_no_table():
     """As in dynamic scaling: all angles shrink by the largest position of the step."""
     model = onnx_model("llama")
     graph = model.proto.graph

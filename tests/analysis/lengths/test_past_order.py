@@ -58,12 +58,12 @@ HYBRIDS = ["granitemoehybrid", "lfm2", "qwen3_next"]
     ("name", "variant", "expected"),
     [(*one, "any") for one in ANY] + [(*one, "order") for one in ORDER] + [(*one, "index") for one in INDEX],
 )
-def test_the_order_that_exports_see_is_found(name: str, variant: str, expected: PastOrder) -> None:
+def test_past_order_of_exports(name: str, variant: str, expected: PastOrder) -> None:
     assert past_order(exported(f"{name}/{variant}")) == expected
 
 
 @pytest.mark.parametrize(("name", "variant", "expected"), CONVERTED)
-def test_the_order_that_converted_models_see_is_found(name: str, variant: str, expected: PastOrder) -> None:
+def test_past_order_of_converted_models(name: str, variant: str, expected: PastOrder) -> None:
     assert past_order(subjects.model(name, variant)) == expected
 
 
@@ -96,7 +96,7 @@ def _shown(row: ex.Expr, *, from_slot: int, to: ex.Expr) -> ex.Expr:
 
 
 @pytest.mark.parametrize(("from_slot", "expected"), [(0, "order"), (3, "index")])
-def test_windows_over_tokens_that_the_mask_counts(from_slot: int, expected: PastOrder) -> None:
+def test_windows_over_tokens_counted_by_the_mask(from_slot: int, expected: PastOrder) -> None:
     names = zip("bhqk", (BATCH, ex.ONE, LENGTH, TOTAL), strict=True)
     scope = Scope(*(ex.index(name, size) for name, size in names))
     of_key = _shown(scope.row, from_slot=from_slot, to=scope.key)
@@ -106,7 +106,7 @@ def test_windows_over_tokens_that_the_mask_counts(from_slot: int, expected: Past
     assert order_of_numbers(AttentionMask(node, scope, visible, ex.ZERO), visible) == expected
 
 
-def test_masks_that_weigh_new_tokens_count_no_past() -> None:
+def test_masks_weighting_new_tokens_count_no_past() -> None:
     """They are cut off a mask of all tokens from behind, or there is nothing else."""
     assert past_order(subjects.model("zamba2", "ov-stateful", "extend-mask-to-past")) == "any"
     assert past_order(exported("mamba/ov-stateful")) == "any"
@@ -124,7 +124,7 @@ def test_slices_of_channels_count_no_past() -> None:
     assert past_order(model) == "any"
 
 
-def test_a_mask_whose_shape_alone_is_read_hides_nothing() -> None:
+def test_a_mask_read_only_for_its_shape_hides_nothing() -> None:
     mutant = faulty_models.read_shape_of_mask_only(onnx_model("llama"))
     assert past_order(mutant) == "index"
     model = graphpass.PassManager(graphpass.get_target("cpu").pipeline(mutant)).run(mutant).model

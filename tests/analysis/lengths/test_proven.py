@@ -86,7 +86,7 @@ def test_a_range_is_as_long_as_its_bounds_are_apart():
     assert sizes.shape(other.output(0))[0] != sizes.shape(y.output(0))[0]
 
 
-def test_minus_one_is_what_remains():
+def test_minus_one_in_a_reshape_is_resolved():
     x = parameter("x", -1, -1, 64)
     shape = ops.concat([ops.gather(ops.shape_of(x), ints(0, 1), scalar(0)), ints(-1, 16)], 0)
     heads = ops.reshape(x, shape, False)
@@ -158,7 +158,7 @@ def test_a_broadcast_to_another_size_is_unknown(own):
         (lambda x: ops.strided_slice(x, ints(0, 0, 0), ints(0, 0, 2), ints(1, 1, 1), [1, 1, 0], [1, 1, 0]), "B L 2"),
     ],
 )
-def test_operators_carry_sizes_on(build, expected):
+def test_operators_propagate_sizes(build, expected):
     x = parameter("x", -1, -1, 6)
     output = build(x)
     output = output if isinstance(output, openvino.Output) else output.output(0)
@@ -215,11 +215,11 @@ def grown_twice(variant: str) -> OpenVINOModel:
     return model
 
 
-def test_caches_that_grow_differently_are_not_equal():
+def test_caches_of_different_growth_have_different_lengths():
     assert len(caches_of(grown_twice("ov-stateless"))) > 1
 
 
-def test_key_and_value_of_a_layer_are_where_layers_cannot_be_compared():
+def test_lengths_of_key_and_value_are_equal_within_a_layer():
     """Nothing proves that new keys are as many as tokens: angles are of ``position_ids``."""
     model = openvino_model("lfm2")
     sizes = find_lengths(model)

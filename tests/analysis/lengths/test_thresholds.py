@@ -35,7 +35,7 @@ def test_tables_of_rotations_outside_of_attention_end():
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", pytest.param("npu", marks=pytest.mark.slow)])
-def test_passes_keep_them(target):
+def test_passes_keep_thresholds(target):
     model = load(export("mistral_sw8", "onnx"))
     result = PassManager(parse_target(target).pipeline(model)).run(model).model
     assert 8 in {threshold.length for threshold in find_thresholds(result)}
@@ -56,7 +56,7 @@ def test_thresholds_of_both_dialects_are_found(variant, op):
     assert 37 in {threshold.length for threshold in find_thresholds(model)}
 
 
-def test_a_length_at_which_the_graph_changes_and_a_table_ends():
+def test_thresholds_of_comparisons_and_tables():
     """The first of both alone left prompts beyond the table, which its attention refuses."""
     model = load(export("llama", "onnx-genai"))
     rewriter = model.rewriter()

@@ -9,7 +9,7 @@ from graphpass.analysis.symbolic.evaluate import arrays_at
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_a_product_is_masked_where_a_factor_is(number):
+def test_a_product_is_masked_if_a_factor_is(number):
     """The order of factors depends on their names."""
     place, length = ex.index("place", ex.number(4)), ex.length(f"length {number}")
     product = ex.multiply(ex.read(Table(number, numpy.array([5, 7])), (place,), "int"), length)

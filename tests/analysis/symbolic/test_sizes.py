@@ -65,7 +65,7 @@ class TestSizes:
         classes.join(add(a, b), number(3))
         assert classes.resolve(a) is number(4)
 
-    def test_sums_that_are_the_same(self):
+    def test_equal_sums_resolve_to_one(self):
         classes = EqualSizes()
         a, b, c, d = map(dimension, "abcd")
         classes.join(a, add(b, c))
@@ -280,7 +280,7 @@ def test_a_window_as_long_as_before():
     assert (cache.kind, cache.role) == ("linear", "conv")
 
 
-def test_a_window_that_drops_as_many_as_come():
+def test_a_window_that_drops_the_number_of_new_tokens():
     def update(build):
         new = columns(build)
         arrived = build.op("Gather", build.op("Shape", new), build.ints(2))
@@ -300,7 +300,7 @@ def test_a_decaying_matrix_keeps_its_size():
     assert (cache.kind, cache.role, cache.axes) == ("linear", "recurrent", Axes(batch=0))
 
 
-def test_a_state_whose_batch_is_not_first():
+def test_a_state_with_batch_on_another_axis():
     def update(build):
         new = build.op("Transpose", decayed(build), perm=[1, 0, 2])
         return build.op("Add", build.op("Mul", "past", build.constant(numpy.float32(0.5))), new)
@@ -317,7 +317,7 @@ def test_an_appended_state_grows():
     assert cache.evidence[-1] == "what it grows to is read by no attention that could be recognised"
 
 
-def test_a_window_that_drops_one_however_many_come():
+def test_a_window_that_always_drops_one_token():
     def update(build):
         joined = build.op("Concat", "past", columns(build), axis=2)
         return build.op("Slice", joined, build.ints(1), build.ints(2**40), build.ints(2))

@@ -34,7 +34,7 @@ def test_a_fixture_comes_back_identical(file):
 
 
 @pytest.mark.parametrize("external", [False, True])
-def test_fields_that_graphsurgeon_drops_are_restored(tmp_path, external):
+def test_fields_dropped_by_graphsurgeon_are_restored(tmp_path, external):
     proto = model_with_every_field(tmp_path if external else None)
     model, before = OnnxModel(proto, tmp_path / "model.onnx"), content(proto)
     with model.graphsurgeon() as graph:
@@ -144,7 +144,7 @@ def test_bodies_are_edited_and_share_the_weights_around_them():
     assert body.metadata_props[0].value == "then"
 
 
-def test_a_weight_that_nothing_reads_any_more_goes_and_one_that_nothing_read_stays():
+def test_weights_unused_after_an_edit_go_and_weights_unused_before_stay():
     proto = helper.make_model(
         helper.make_graph(
             [helper.make_node("Add", ["x", "w"], ["y"], "add")],

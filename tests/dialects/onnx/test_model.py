@@ -133,7 +133,7 @@ def test_digest_reads_typed_fields():
     assert model.digest() != digest
 
 
-def test_validate_names_what_is_wrong():
+def test_validate_names_an_invalid_operator():
     model = OnnxModel.load(export("llama", "onnx") / "model.onnx")
     model.proto.graph.node[7].op_type = "Mull"
     with pytest.raises(UnsupportedError, match=r"GP310: .*model\.onnx is not valid ONNX: .*Mull"):
@@ -166,7 +166,7 @@ def test_on_disk_of_an_edited_model():
     assert not path.parent.exists()
 
 
-def test_on_disk_copies_where_it_cannot_link(monkeypatch):
+def test_on_disk_copies_if_links_fail(monkeypatch):
     def unsupported(*args, **kwargs):
         raise PermissionError(1, "Operation not permitted")
 
@@ -268,7 +268,7 @@ def test_links_must_not_lead_out_of_the_folder(tmp_path):
         OnnxModel.load(path)
 
 
-def test_links_into_the_folder_of_the_model_that_a_link_leads_to(tmp_path):
+def test_links_into_the_folder_of_a_linked_model(tmp_path):
     """As in the cache of Hugging Face: snapshots hold links to blobs."""
     real = external_model(tmp_path / "blobs")
     (tmp_path / "snapshot").mkdir()

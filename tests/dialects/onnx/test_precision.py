@@ -107,7 +107,7 @@ def test_functions_compute_in_f32() -> None:
 
 
 @pytest.mark.skipif(not onnx.defs.has("BitCast", 26, ""), reason="this onnx does not know the operator")
-def test_bits_that_become_bf16_are_refused() -> None:
+def test_bitcasts_to_bf16_are_refused() -> None:
     nodes = [
         helper.make_node("BitCast", ["x"], ["bits"], "bits", to=TensorProto.BFLOAT16),
         helper.make_node("Cast", ["bits"], ["y"], to=TensorProto.FLOAT),

@@ -35,14 +35,14 @@ def test_sizes_of_outputs_alone_are_names():
     assert not model.edited
 
 
-def test_types_that_contradict_an_initializer_are_removed(tmp_path):
+def test_types_contradicting_an_initializer_are_removed(tmp_path):
     for wrong in ((FLOAT, []), (FLOAT, [2]), (TensorProto.INT64, [1])):
         model = loaded(tmp_path, ["batch", 4], wrong)
         assert model.graph.parameters["x"].shape == ("batch", 4)  # its graph is built, by onnx's inference
         assert not model.proto.graph.value_info
 
 
-def test_a_constant_has_the_shape_of_its_data_whatever_is_declared(tmp_path):
+def test_a_constant_has_the_shape_of_its_data_not_the_declared_one(tmp_path):
     """onnxruntime-genai's builder (0.18) declares ``[1]`` as a scalar; the file stays unchanged."""
     ports = [helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "y")]
     one = numpy_helper.from_array(numpy.ones(1, numpy.float32))

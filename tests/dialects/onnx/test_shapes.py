@@ -111,7 +111,7 @@ def test_the_builder_s_model_is_known_to_its_end():
     assert not [name for name in unknown if "/output_1" not in name]
 
 
-def test_a_buffer_that_a_loop_writes_keeps_its_shape():
+def test_a_buffer_written_by_a_loop_keeps_its_shape():
     """As a scripted loop over tokens does; inference gives carried tensors no shape."""
     whole = ["b", "n", 4]
     body = helper.make_graph(

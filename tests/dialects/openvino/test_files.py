@@ -82,7 +82,7 @@ def test_strings_empty_and_equal_constants(tmp_path):
 
 
 @pytest.mark.parametrize("weights", ["copy", "share"])
-def test_only_what_changed_is_new(tmp_path, weights):
+def test_only_changed_weights_are_written(tmp_path, weights):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
     model = load(tmp_path / "in" / "openvino_model.xml")
     before = folder_contents(tmp_path / "in")
@@ -139,7 +139,7 @@ def test_the_same_weights_are_appended_once(tmp_path):
         assert held(tmp_path / name / "m.xml") == held(tmp_path / "copy" / "m.xml")
 
 
-def test_one_of_two_that_append_to_one_file_finds_it_changed(tmp_path, monkeypatch):
+def test_appending_twice_to_one_file_reports_the_change(tmp_path, monkeypatch):
     shutil.copytree(export("llama", "ov-stateful"), tmp_path / "in")
     source = tmp_path / "in" / "openvino_model.xml"
     first, second = with_scaled_weights(source, 2), with_scaled_weights(source, 3)

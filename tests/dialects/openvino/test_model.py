@@ -164,14 +164,14 @@ def test_the_name_of_a_model_does_not_depend_on_the_process():
     assert named.get_friendly_name() == "mine"
 
 
-def test_stabilise_names_keeps_what_callers_see():
+def test_stabilise_names_keeps_names_and_shapes_of_ports():
     model = openvino.Core().read_model(export("llama", "onnx") / "model.onnx")
     before = [(port.get_names(), port.get_partial_shape()) for port in [*model.inputs, *model.outputs]]
     stabilise_names(model)
     assert [(port.get_names(), port.get_partial_shape()) for port in [*model.inputs, *model.outputs]] == before
 
 
-def test_names_that_bodies_share_are_written_as_they_are_read(tmp_path):
+def test_names_shared_by_bodies_round_trip(tmp_path):
     """The frontend copies constants into bodies, names and all; OpenVINO numbers them when it reads the model."""
     loops = loop_forms.deep(2)
     loops.proto.graph.initializer.append(numpy_helper.from_array(numpy.array(True), "go_on"))
@@ -197,7 +197,7 @@ def test_stabilise_names_leaves_given_names_alone():
     assert relu_node.get_friendly_name() == "Relu_0"
 
 
-def test_a_given_name_that_is_the_nodes_own_by_chance_stays():
+def test_a_given_name_equal_to_the_generated_one_stays():
     ov_model = relu("x")
     node = ov_model.get_results()[0].input_value(0).get_node()
     assert node.get_friendly_name() == node.get_name()
@@ -206,7 +206,7 @@ def test_a_given_name_that_is_the_nodes_own_by_chance_stays():
     assert node.get_friendly_name() == node.get_name()
 
 
-def test_new_nodes_of_a_model_that_was_read_get_stable_names():
+def test_new_nodes_of_a_read_model_get_stable_names():
     names = []
     for _ in range(2):
         model = llama()

@@ -107,7 +107,7 @@ def test_branches_equal_those_decoded_alone(name, variant):
     "pipeline", ["", "make-stateless", "to-openvino,fuse-attention,expose-position-ids,make-stateful"]
 )
 @pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_windows_that_count_positions(pipeline, seeds):
+def test_branches_beyond_windows_of_positions(pipeline, seeds):
     """Longer than the window of 8; windows that count places in the cache refuse."""
     steps = f"{pipeline},window-from-positions".lstrip(",")
     plain = run_once(source("gemma3_text", "onnx" if "to-" in pipeline else "ov-stateful"), steps).model

@@ -26,7 +26,7 @@ def logits(model, ids, hidden, past=0):
     return compiled(model)(feeds)["logits"]
 
 
-def test_the_joined_decoder_computes_what_the_first_decoder_computes():
+def test_the_joined_decoder_computes_the_same_as_the_first_decoder():
     joined = run(str(FIRST))
     assert {port.name for port in joined.inputs if "encoder.key" in port.name} == set()
     assert joined.weight_files == load(LATER).weight_files + load(FIRST).weight_files
@@ -46,7 +46,7 @@ def test_a_decoder_without_an_encoder_is_unchanged():
     [("", "option source does not name it"), (str(LATER), "it has no output present.0.encoder.key")],
     ids=["no source", "the decoder of later steps"],
 )
-def test_a_source_that_does_not_fill_the_caches_is_refused(source, message):
+def test_a_source_without_cross_caches_is_refused(source, message):
     with pytest.raises(PreconditionError, match=f"GP345: .* {message}"):
         run(source)
 

@@ -114,7 +114,7 @@ def test_providers_without_a_kernel_stay(device, taken):
     assert takes_several(result.model) == taken
 
 
-def test_lengths_that_are_no_counts_stay():
+def test_other_lengths_stay():
     model = run_once(exported("llama/onnx"), "fuse-group-query-attention{context=64}").model.clone()
     with model.graphsurgeon() as graph:
         given = gs.Variable("lengths", numpy.int32, ["batch_size"])

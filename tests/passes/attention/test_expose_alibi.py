@@ -61,7 +61,7 @@ def test_the_numbers_stay(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_twice_is_once(name):
+def test_a_second_run_changes_nothing(name):
     after, _ = exposed(before(name))
     again, result = exposed(after)
     assert not result.changed
@@ -107,7 +107,7 @@ def test_constants_per_head_are_dropped():
     assert compare(model, after, steps=8).passed
 
 
-def test_axes_that_are_moved_to_and_fro():
+def test_pairs_of_inverse_transposes():
     def turned(mask):
         order = opset13.constant(numpy.array([0, 1, 3, 2]))
         return opset13.transpose(opset13.transpose(mask, order), order)
@@ -134,7 +134,7 @@ def left_open(rows: int) -> OpenVINOModel:
     return changed(change)
 
 
-def test_heads_that_the_export_leaves_open():
+def test_an_open_number_of_heads():
     given = left_open(1)
     assert given.graph.producer(masks(given)[0]).inputs[0].shape[1] is None
     after, result = exposed(given)
@@ -179,7 +179,7 @@ def test_alibi_of_constant_positions_is_exposed():
 
 
 @pytest.mark.slow
-def test_constant_positions_where_npuw_leaves_places_empty():
+def test_constant_positions_beside_empty_slots_of_npuw():
     model = counted_ahead()
     made = PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model
     report = check_model(made, "npu")
@@ -192,7 +192,7 @@ def test_one_position_for_all_keys_stays():
     assert not result.changed
 
 
-def test_constants_that_count_by_two():
+def test_constants_in_steps_of_two():
     model = counted_ahead(step=2)
     after, result = exposed(model)
     assert result.changed

@@ -90,7 +90,7 @@ def with_unread_input(model: OpenVINOModel) -> OpenVINOModel:
 
 
 @pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])
-def test_an_input_that_nothing_reads_is_taken(variant):
+def test_an_unread_input_is_used(variant):
     model = with_unread_input(before("lfm2", variant))
     after, result = exposed(model)
     assert result.changed
@@ -285,12 +285,12 @@ def test_an_inner_tensor_loses_the_name_of_the_input(tmp_path):
     assert any(port.name == "position_ids" for port in load(tmp_path / "model.xml").inputs)
 
 
-def test_positions_that_only_a_mask_reads():
+def test_positions_read_by_a_mask_alone():
     _, result = exposed(Counting("none").build())
     assert not result.changed
 
 
-def test_positions_that_are_counted_from_the_mask():
+def test_positions_counted_from_the_mask():
     """As lower-operators counts them."""
     passes = graphpass.parse("lower-operators,to-openvino,fuse-attention")
     model = PassManager(passes).run(onnx_model("llama", "onnx-genai")).model
@@ -307,7 +307,7 @@ def without_positions(name):
 
 
 @pytest.mark.parametrize("name", ["bloom", "falcon_alibi"])
-def test_an_input_that_nothing_needs(name, tmp_path):
+def test_always_adds_position_ids(name, tmp_path):
     after, result = run_passes(without_positions(name), ExposePositionIds(always=True))
     assert result.changed
     port = next(port for port in after.inputs if port.name == "position_ids")
@@ -320,7 +320,7 @@ def test_an_input_that_nothing_needs(name, tmp_path):
     assert not run_passes(after, ExposePositionIds(always=True))[1].changed
 
 
-def test_no_input_hides_that_a_model_counts_positions():
+def test_models_with_unknown_counters_are_skipped():
     model = Counting("unknown").build()
     after, result = run_passes(model, ExposePositionIds(always=True))
     assert isinstance(result, Skipped)

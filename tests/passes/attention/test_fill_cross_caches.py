@@ -59,7 +59,7 @@ def test_names_of_dimensions_do_not_count(tmp_path):
     assert record.result.statistics == {"cross caches": 4, "operators": 14}
 
 
-def test_weights_that_move_get_a_data_file_of_their_own(tmp_path):
+def test_moved_weights_get_their_own_data_file(tmp_path):
     for file in ("encoder_model.onnx", "decoder_model.onnx"):
         onnx.save(
             onnx.load(FOLDER / file),
@@ -78,7 +78,7 @@ def test_weights_that_move_get_a_data_file_of_their_own(tmp_path):
     assert all(numpy.array_equal(made[name], wanted[name]) for name in wanted)
 
 
-def test_once_is_enough():
+def test_a_second_run_changes_nothing():
     once = run("decoder_model.onnx").model
     again = PassManager([FillCrossCaches()]).run(once).records[0].result
     assert not again.changed

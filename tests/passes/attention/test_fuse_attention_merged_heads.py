@@ -154,7 +154,7 @@ def test_readers_of_the_old_length_read_the_key():
     assert found == {"ScaledDotProductAttention", "ShapeOf"}
 
 
-def test_a_merged_dimension_is_read_where_it_is():
+def test_shapes_of_merged_heads_are_unchanged():
     """Nothing else has batch times heads."""
     block = Upcast()
     rows = [op for op in block.model.ov_model.get_ops() if op.get_type_name() == "Convert"]

@@ -67,7 +67,7 @@ def test_sinks_in_f16_stay_f16(wide):
     assert {port.get_element_type().to_string() for port in attention(after).input_values()} == {"f16"}
 
 
-def test_rows_that_see_nothing_give_nothing():
+def test_rows_without_visible_keys_are_zero():
     """Unlike without a sink, which takes the whole of what positions get elsewhere."""
     form = Form(masks=(Mask("11LS", "keep"),), sink=Sink())
     after, _, _ = fused(build(form))

@@ -82,7 +82,7 @@ def test_heads_of_128_compute_the_same(monkeypatch):
     compute_the_same(build("gated_delta", 16, 16), model, [70, 1])
 
 
-def test_loops_that_openvino_finds_stay():
+def test_loops_fused_by_openvino_stay():
     source = graphpass.load(export("qwen3_next", "ov-stateless"))
     model, result = ran(source, "fuse-gated-delta-net")
     assert (result.statistics, result.notes) == ({}, ())
@@ -112,7 +112,7 @@ def test_layers_of_exported_hybrids_are_fused(source, count):
 @pytest.mark.parametrize(
     ("exporter", "first"), [("transformers-onnx", "to-openvino"), ("transformers-ov", "canonicalize-shapes")]
 )
-def test_chunks_whose_states_decay_by_rows_become_a_loop(exporter, first):
+def test_chunks_with_decays_per_row_become_a_loop(exporter, first):
     """OpenVINO has no operator for it; the exports take 64 tokens at once, and pad by Pad or by a Concat with zeros."""
     source = graphpass.load(exporters(exporter, "kimi_linear"))
     model, result = ran(source, f"{first},fuse-gated-delta-net")

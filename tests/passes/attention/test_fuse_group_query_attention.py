@@ -77,7 +77,7 @@ def test_padding_in_front_is_found_misread_with_right():
     assert not compare(exported("llama/onnx"), fused("llama", "right").model, steps=1).passed
 
 
-def test_attention_that_is_left_has_a_reason():
+def test_unfused_attention_has_a_reason():
     result = run_once(exported("deepseek_v3/onnx"), "fuse-group-query-attention{context=64}")
     assert not result.records[-1].result.changed
     reason = "GroupQueryAttention requires keys and values of one size, not 24 and 16"
@@ -126,7 +126,7 @@ def test_names_do_not_matter(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("padding", ["any", "right"])
-def test_heads_that_are_normed_change_places_once(padding):
+def test_normalized_heads_are_transposed_once(padding):
     """gemma3 norms heads after they changed places with positions; GroupQueryAttention wants them as they were."""
     source = exported("gemma3_text/onnx")
     result = run_once(source, f"fuse-functions,fuse-group-query-attention{{padding={padding},context=128}}").model
@@ -153,7 +153,7 @@ def test_several_tokens_after_a_past_go_one_by_one_in_batches():
     assert numpy.allclose(one, other, atol=1e-5)
 
 
-def test_a_mask_that_shows_later_positions_somewhere_becomes_a_bias():
+def test_a_mask_with_visible_later_positions_becomes_a_bias():
     model = onnx_model("llama")
     with model.graphsurgeon() as graph:
         (causal,) = [node for node in graph.nodes if node.op == "LessOrEqual"]
@@ -167,7 +167,7 @@ def test_a_mask_that_shows_later_positions_somewhere_becomes_a_bias():
     assert compare(model, result.model, prompt_ids=tuple(range(3, 40)), steps=2).passed
 
 
-def test_a_mask_that_reads_the_keys_stays():
+def test_a_mask_depending_on_keys_stays():
     """The operator makes the keys: with that mask as its bias, the graph would be a cycle."""
     model = onnx_model("llama")
     (first, _) = model.analysis(find_attention)
@@ -189,7 +189,7 @@ def test_a_mask_that_reads_the_keys_stays():
     assert compare(model, result.model, steps=2).passed
 
 
-def test_a_factor_of_keys_that_enter_the_cache_is_no_scale_of_scores():
+def test_a_factor_of_cached_keys_is_not_a_scale():
     """As Falcon-H1 has: the operator reads what the decomposed attention has before rotation and cache."""
     model = onnx_model("llama")
     with model.graphsurgeon() as graph:
@@ -251,7 +251,7 @@ def test_positions_outside_count_tokens_if_padding_follows_them(monkeypatch):
     assert compare(exported("gemma2/onnx"), result, steps=4, padding="right").passed
 
 
-def test_a_scale_that_depends_on_a_length_stays():
+def test_a_scale_depending_on_a_length_stays():
     result = run_once(scaled_by_a_size(2), "fuse-group-query-attention{context=512}").records[-1].result
     assert result.statistics["attention fused"] == 1
     assert "its scale computed_8 is computed" in result.notes[0]

@@ -112,7 +112,7 @@ def test_each_form_of_the_update_is_fused(work, loop):
 
 
 @pytest.mark.parametrize("loop", ["Scan", "Loop"])
-def test_a_decay_that_is_constant(loop):
+def test_a_constant_decay(loop):
     after, _ = fused(recurrent(loop))
     assert "LinearAttention" in kinds(after)
     assert compare(recurrent(loop), after, steps=4).passed
@@ -193,7 +193,7 @@ def test_a_loop_from_the_last_token_to_the_first_stays(change, reason):
     assert reason in fused(OnnxModel(model.proto))[1].notes[0]
 
 
-def test_a_loop_that_may_end_early_stays():
+def test_a_loop_with_an_early_end_stays():
     model = recurrent("Loop")
     loop = next(node for node in model.proto.graph.node if node.op_type == "Loop")
     body = next(given.g for given in loop.attribute if given.name == "body")

@@ -49,7 +49,7 @@ def test_weights_stay_in_their_places():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", APART)
-def test_projections_that_are_left_have_a_reason(name):
+def test_unjoined_projections_have_a_reason(name):
     result = run_once(exported(f"{name}/onnx"), f"{FUSE},join-projections")
     done = result.records[-1].result
     assert not done.changed

@@ -59,6 +59,6 @@ def test_results_are_equal(mask, attributes):
         (lambda: load(exporters("mobius", "qwen3_5_text")), "it has a past, lengths or scores inside"),
     ],
 )
-def test_attention_that_is_left_has_a_reason(model, reason):
+def test_unfused_attention_has_a_reason(model, reason):
     (record,) = graphpass.PassManager(graphpass.parse("lower-attention")).run(model()).records
     assert reason in record.result.notes[0]

@@ -68,7 +68,7 @@ def test_sizes_of_chunks_are_known():
     assert (before.chunk, after.chunk) == (8, None)
 
 
-def test_states_that_are_lost_between_chunks_are_seen():
+def test_lost_states_between_chunks_are_found():
     """Fewer than 64 tokens do not show that."""
     _, result = ran()
     faulty = result.model.clone()

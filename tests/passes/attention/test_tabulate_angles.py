@@ -79,5 +79,5 @@ def test_numbers_of_the_longest_position_stay():
     assert [note.partition(": ")[0] for note in result.notes] == ["cosines stays computed"]
 
 
-def test_a_model_that_counts_positions():
+def test_a_model_counting_positions_in_the_graph():
     assert isinstance(run_once(exported("gpt_oss/onnx"), PIPELINE).records[-1].result, Skipped)

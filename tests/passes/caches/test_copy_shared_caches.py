@@ -38,5 +38,5 @@ def test_fused_by_the_cpu_plugin():
     assert compare(model, after, steps=4).passed
 
 
-def test_models_that_share_nothing_stay():
+def test_models_without_shared_caches_stay():
     assert not run_passes(openvino_model("llama"), CopySharedCaches())[1].changed

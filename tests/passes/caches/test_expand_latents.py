@@ -112,7 +112,7 @@ def scaled_by_a_size(kind: str, axis: int) -> OnnxModel:
 
 
 @pytest.mark.parametrize(("kind", "axis"), [("Squeeze", 1), ("Gather", 1)], ids=["all positions", "new ones"])
-def test_keys_that_depend_on_lengths_stay(kind, axis):
+def test_keys_depending_on_lengths_stay(kind, axis):
     model = scaled_by_a_size(kind, axis)
     after, result = run_passes(model, ExpandLatents())
     assert isinstance(result, Skipped)

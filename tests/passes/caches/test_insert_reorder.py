@@ -111,7 +111,7 @@ def test_empty_indices_change_nothing(name, batch):
 
 class TestMoves:
     @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "gemma3_text", "deepseek_v3"]), ids=str)
-    def test_equal_edits_of_the_states_by_hand(self, name, src, dst):
+    def test_moves_equal_manual_edits_of_states(self, name, src, dst):
         for batch in (1, 2):
             with_pass, by_hand = (Decoder(request(name, with_reorder=one)) for one in (True, False))
             for decoder in (with_pass, by_hand):
@@ -130,7 +130,7 @@ class TestMoves:
     @pytest.mark.parametrize(
         "decoder", [TinyDecoder(layout=layout) for layout in ("BLHD", "LBHD", "HBLD", "BHDL")], ids=str
     )
-    def test_along_the_sequence_axis_wherever_it_is(self, decoder):
+    def test_moves_along_any_sequence_axis(self, decoder):
         stateful = PassManager([MakeStateful()]).run(decoder.build()).model
         model = PassManager([InsertReorder()]).run(stateful).model
         batch_axis, axis = decoder.layout.index("B"), decoder.layout.index("L")
@@ -307,7 +307,7 @@ class TestCompact:
         assert found == [expected["greedy_ids"]] * 2
 
     @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "deepseek_v3"]), ids=str)
-    def test_equal_edits_of_the_states_by_hand(self, name, src, dst):
+    def test_moves_equal_manual_edits_of_states(self, name, src, dst):
         with_pass, by_hand = self.decoder(name), Decoder(request(name, with_reorder=False))
         for decoder in (with_pass, by_hand):
             decoder.step(prompts(name, 2))
@@ -369,7 +369,7 @@ class TestOnnx:
         assert tokens == expected["greedy_ids"]
 
     @pytest.mark.parametrize(("name", "src", "dst"), moved(["llama", "deepseek_v3"]), ids=str)
-    def test_equal_edits_of_the_pasts_by_hand(self, name, src, dst):
+    def test_moves_equal_manual_edits_of_pasts(self, name, src, dst):
         with_pass, by_hand = (Decoder(OnnxRequest(make(name, "onnx"))) for make in (onnx_reordered, onnx_model))
         for decoder in (with_pass, by_hand):
             decoder.step(prompts(name, 2))

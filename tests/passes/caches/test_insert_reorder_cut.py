@@ -113,7 +113,7 @@ class TestBeginOne:
         assert all("by 2026.4.1 alone" in finding.reason for finding in report.findings)
 
     @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
-    def test_the_length_is_where_the_plugin_looks_for_it(self, step):
+    def test_the_length_has_the_form_of_the_plugin(self, step):
         """It looks at the end by the Concat's axis as that is written, -2; and nothing asks what it drops one from."""
         native = PassManager([step]).run(openvino_model("llama")).model.ov_model
         cuts = [op for op in native.get_ops() if op.get_friendly_name().endswith("/trim")]

@@ -268,7 +268,7 @@ def linear_model() -> openvino.Model:
     return openvino.Model([ops.result(logits), ops.result(split.output(1))], [ids, past], "linear")
 
 
-def test_a_present_that_is_one_of_several_outputs_of_its_node():
+def test_a_present_of_a_node_with_several_outputs():
     after = stateful(OpenVINOModel(linear_model()))
     (sink,) = after.ov_model.get_sinks()
     assert sink.input_value(0).get_index() == 1
@@ -277,7 +277,7 @@ def test_a_present_that_is_one_of_several_outputs_of_its_node():
     assert found == [3 * 1, 3 * 2.5, 3 * 4.25]
 
 
-def test_a_past_that_several_nodes_read():
+def test_a_past_with_several_users():
     """All readers see the reordered cache: the append, its length, and an output of the old cache."""
     model = TinyDecoder(reads_length=True, layers=1).build()
     native = model.ov_model
@@ -334,7 +334,7 @@ class TestRefusals:
         assert "past_key_values" in error.hint
 
     @pytest.mark.parametrize("name", ["t5", "whisper"])
-    def test_a_decoder_that_only_fills_the_caches(self, name):
+    def test_a_prefill_decoder_is_refused(self, name):
         model = graphpass.load(fixtures() / name / "ov-stateless/openvino_decoder_model.xml")
         assert "present.1.decoder.key" in self.refuse(model, PreconditionError, "GP314").message
 
@@ -361,7 +361,7 @@ class TestRefusals:
         self.refuse(model, PreconditionError, "GP318")
         assert stateful(model, beam_index=False).ov_model.get_sinks()
 
-    def test_a_dimension_that_is_not_known(self):
+    def test_an_unknown_dimension(self):
         """The pass fails half-way, after it added nodes, and the model is as it was."""
         decoder = TinyDecoder()
         model = decoder.build()
@@ -377,7 +377,7 @@ class TestRefusals:
         )
         self.refuse(model, UnsupportedError, "GP315")
 
-    def test_ids_that_would_be_equal(self):
+    def test_duplicate_variable_ids(self):
         """``ab`` + ``c`` and ``a`` + ``bc`` are one id."""
         names = {("key", 0): ("ab", "c"), ("value", 0): ("a", "bc")}
         decoder = TinyDecoder(layers=1)

@@ -58,7 +58,7 @@ class TestInverse:
         request = compiled(after.ov_model).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]] * 2, 12) == [expected["greedy_ids"]] * 2
 
-    def test_models_that_optimum_made_stateful_compute_the_same(self, name):
+    def test_stateful_exports_of_optimum_compute_the_same(self, name):
         theirs = openvino_model(name, "ov-stateless")
         after = openvino_after(exported(f"{name}/ov-stateful"), MakeStateless())
         assert by_name(after.inputs) == by_name(theirs.inputs)
@@ -67,7 +67,7 @@ class TestInverse:
         request = compiled(after.ov_model).create_infer_request()
         assert greedy(request, [expected["prompt_ids"]], 4) == [expected["greedy_ids"][:4]]
 
-    def test_there_and_back_and_there_again(self, name):
+    def test_stateful_stateless_stateful_keeps_variables(self, name):
         once = openvino_after(exported(f"{name}/ov-stateless"), MakeStateful())
         again = openvino_after(once, MakeStateless(), MakeStateful())
         ids = [variable.info.variable_id for variable in once.ov_model.get_variables()]
@@ -102,7 +102,7 @@ def test_unknown_names_are_those_of_openvino():
     assert f"output_restored.{first}" in by_name(after.outputs)
 
 
-def test_nothing_is_left_of_what_make_stateful_wrote():
+def test_metadata_of_make_stateful_is_removed():
     before = openvino_model("llama", "ov-stateless")
     after = run(before, MakeStateful(), MakeStateless())
     assert set(after.ov_model.rt_info) == set(before.ov_model.rt_info)
@@ -139,7 +139,7 @@ def test_a_static_batch_stays():
     assert by_name(after.inputs) == by_name(before.inputs)
 
 
-def test_beams_of_who_holds_the_caches_after_a_reorder():
+def test_reorder_inputs_stay_in_the_stateless_model():
     """The reorder stays in the graph: its inputs belong to the stateless model, too."""
     after = run(openvino_model("llama"), InsertReorder(), MakeStateless())
     assert {"src_idx", "dst_idx"} <= set(by_name(after.inputs))

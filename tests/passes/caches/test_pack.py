@@ -124,7 +124,7 @@ def delayed(start):
 
 
 @pytest.mark.parametrize("start", ["number", "numbers"])
-def test_states_that_start_apart_and_are_written_as_others_were(start):
+def test_states_with_a_delayed_write(start):
     model = delayed(start)
     wanted = steps(model)
     packed, result = run_passes(model, "pack{only=linear}")
@@ -186,7 +186,7 @@ def flat(cuts="Slice", reads="parts"):
 
 
 @pytest.mark.parametrize("cuts", ["Slice", "Split"])
-def test_flat_models_that_others_made(cuts):
+def test_unpack_of_flat_states_by_other_tools(cuts):
     model = flat(cuts)
     unpacked, result = run_passes(model, "unpack{only=linear}")
     assert result.statistics == {"caches unpacked": 1, "caches made": 3}
@@ -209,7 +209,7 @@ def test_flat_models_that_others_made(cuts):
     assert not kept & {"Reshape", "Slice", "Split", "Concat"}
 
 
-def test_a_state_that_is_read_whole_stays():
+def test_a_state_read_as_a_whole_stays():
     assert isinstance(run_passes(flat(reads="whole"), "unpack{only=linear}")[1], Skipped)
 
 
@@ -259,7 +259,7 @@ def test_states_of_equal_form_are_packed():
     assert [cache.read for cache in linear(packed)] == ["past_conv+past_ssm"]
 
 
-def test_earlier_states_that_are_kept():
+def test_snapshots_of_states_are_refused():
     with pytest.raises(UnsupportedError, match="GP387") as caught:
         run_passes(openvino_model("qwen3_next"), "insert-snapshot,pack")
     assert "its earlier states are kept, too" in caught.value.message

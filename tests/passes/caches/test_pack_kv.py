@@ -99,7 +99,7 @@ def test_the_cpu_plugin_fuses_unpacked_caches():
     [forms.packed_content, forms.packed_pair, lambda: forms.packed_pair(stacks=False)],
     ids=["side by side", "stacked whole", "stacked apart"],
 )
-def test_packed_models_that_others_made(form):
+def test_unpack_of_caches_packed_by_other_tools(form):
     """What each step computes of a cache, it computes of its parts."""
     model = form()
     unpacked, result = run_passes(model, "unpack")

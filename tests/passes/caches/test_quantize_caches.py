@@ -83,7 +83,7 @@ def test_decoders_with_quantized_caches_compute_the_same(name, target):
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_scales_that_do_not_suit_are_found(bits):
+def test_unsuitable_scales_are_found(bits):
     model, right = exported("llama/onnx"), made("llama", f"ort{{cache-precision=i{bits}}}")
     small = compare(model, rescaled(right, 0.5), steps=1)
     assert "of its values are larger than its scales reach" in str(small.divergence)
@@ -132,7 +132,7 @@ def test_scales_of_rotated_channels_hold_at_any_position(pairs):
     assert numpy.isfinite(cache_scale_of(numpy.zeros_like(keys), 4, None)).all()
 
 
-def test_caches_that_cannot_be_quantized_are_refused():
+def test_unsupported_caches_are_refused():
     run = graphpass.PassManager(graphpass.parse("quantize-caches")).run
     with pytest.raises(UnsupportedError, match=r"GP389: .*Softmax stay unchanged: it is decomposed, and Group"):
         run(exported("llama/onnx"))

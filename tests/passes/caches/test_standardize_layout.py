@@ -231,7 +231,7 @@ def test_declarations_follow_the_layout():
     assert layouts(moved) == [("key", "BSD")]
 
 
-def test_slots_that_move_by_layout():
+def test_layouts_of_reordered_caches_are_fixed():
     model = PassManager([InsertReorder()]).run(openvino_model("llama")).model
     assert not standardized(model)[1].changed
     with pytest.raises(GraphpassError, match="input dst_idx moves slots"):

@@ -145,7 +145,7 @@ def _run_bound(session: Any, buffers: dict[str, np.ndarray], ids: np.ndarray, to
 @pytest.mark.parametrize(
     ("name", "fused"), [("llama", 2), ("opt", 2), pytest.param("gemma3_text", 4, marks=pytest.mark.slow), ("bloom", 0)]
 )
-def test_operators_that_read_a_buffer_where_the_opset_has_them(name: str, fused: int) -> None:
+def test_operators_on_buffers_by_opset(name: str, fused: int) -> None:
     model = OnnxModel(version_converter.convert_version(onnx_model(name).proto, 24))
     result = fixed(model)
     caches = analyze_caches(result)
@@ -211,7 +211,7 @@ def test_a_second_run_changes_nothing() -> None:
     assert again.model.digest() == once.digest()
 
 
-def test_a_model_whose_caches_do_not_grow() -> None:
+def test_a_model_without_growing_caches() -> None:
     assert not PassManager(parse("static-cache")).run(onnx_model("mamba", "onnx-raw")).changed
 
 
@@ -228,7 +228,7 @@ def test_unsuitable_models_are_refused() -> None:
     assert caught.value.id == "GP391"
 
 
-def test_a_cache_that_something_else_reads() -> None:
+def test_a_cache_with_another_reader() -> None:
     model = onnx_model("llama")
     model.proto.graph.node.append(onnx.helper.make_node("ReduceSum", ["present.0.key"], ["sum"], keepdims=0))
     model.proto.graph.output.append(onnx.helper.make_tensor_value_info("sum", onnx.TensorProto.FLOAT, []))

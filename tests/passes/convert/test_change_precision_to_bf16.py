@@ -51,7 +51,7 @@ def test_decoders_compute_the_same_but_for_rounding(name: str) -> None:
     assert again.outcome == "unchanged"
 
 
-def test_weights_that_were_bf16_keep_their_numbers() -> None:
+def test_weights_from_bf16_are_unchanged() -> None:
     model = exported("llama/onnx")
     once = bf16(model)
     promoted = PassManager(parse("change-precision")).run(once).model

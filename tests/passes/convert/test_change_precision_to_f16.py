@@ -120,7 +120,7 @@ def test_casts_stand_at_borders_alone():
     assert not wide & {"Gather", "GroupQueryAttention", "MatMul", "RotaryEmbedding", "SimplifiedLayerNormalization"}
 
 
-def test_rows_that_are_hidden_whole_stay_finite():
+def test_fully_masked_rows_stay_finite():
     made, _ = demoted(exported("llama/onnx"))
     session = open_session(made)
     mask = numpy.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1]])

@@ -239,7 +239,7 @@ RANDOM = numpy.random.default_rng(0)
 
 class TestConstants:
     @pytest.mark.parametrize("kind", HALF)
-    def test_small_ones_become_f32_exactly(self, kind):
+    def test_small_constants_become_f32_exactly(self, kind):
         lowest = {"f16": -65504.0, "bf16": -3.3895313892515355e38}[kind]
         values = numpy.array([-numpy.inf, lowest, 0.1, numpy.nan, 6e-8], numpy.float32)
         constant = ops.constant(values, dtype=HALF[kind])
@@ -279,7 +279,7 @@ class TestConstants:
             after, _ = widened(with_outputs([parameter], ops.matmul(parameter, weight, False, True)))
             assert ("f16", [64, 64]) in constants_at_run_time(after)
 
-    def test_constants_that_are_computed_with_in_f16_and_in_f32(self):
+    def test_constants_used_in_f16_and_f32(self):
         weight = ops.transpose(ops.constant(RANDOM.standard_normal((8, 8)).astype(numpy.float16)), integers(1, 0))
         scaled = ops.multiply(weight, ops.constant(numpy.full((8, 8), 0.5, numpy.float16)))
         x, y = ops.parameter([2, 8], HALF["f16"]), ops.parameter([2, 8], openvino.Type.f32)
@@ -346,7 +346,7 @@ class Half(Op):
 
 class TestOperators:
     @pytest.mark.parametrize("kind", HALF)
-    def test_whose_type_is_an_attribute(self, kind):
+    def test_operators_with_a_type_attribute(self, kind):
         size = ops.parameter([], openvino.Type.i64)
         zero, one = ops.constant(0.0, dtype=HALF[kind]), ops.constant(1.0, dtype=HALF[kind])
         outputs = [
@@ -359,7 +359,7 @@ class TestOperators:
         assert ports(after) == dict.fromkeys(("y0", "y1", "y2", "y3"), "f32")
         assert infer(after, numpy.array(3))[0].tolist() == [0, 1, 2]
 
-    def test_converts_that_do_nothing_go(self):
+    def test_redundant_converts_are_removed(self):
         x = ops.parameter([2, 4], HALF["f16"])
         scores = ops.softmax(ops.convert(ops.add(x, x), "f32"), 1)
         back = ops.convert_like(scores, x)
@@ -387,7 +387,7 @@ class TestOperators:
         after, _ = widened(model)
         assert ports(after) == {"y0": "i64", "y1": "boolean", "y2": "i32", "y3": "i32"}
 
-    def test_operators_that_give_f16_are_refused(self):
+    def test_operators_with_f16_results_are_refused(self):
         x = ops.parameter([2, 4], HALF["f16"])
         model = OpenVINOModel(with_outputs([x], Half(x.output(0))))
         before = model.digest()

@@ -84,7 +84,7 @@ def test_no_output_has_an_empty_name():
 
 
 @pytest.mark.parametrize("name", ["Add_5", "Add_0", "MatMul_12"])
-def test_names_that_look_made_up_stay(name):
+def test_names_resembling_generated_ones_stay(name):
     nodes = [
         helper.make_node("Add", ["x", "x"], ["m"], name=name),
         helper.make_node("LayerNormalization", ["m", "w"], ["n"], name="Multiply_7"),
@@ -157,7 +157,7 @@ def test_unsupported_operators_of_a_real_export():
         ("TensorScatter", "", "GP311"),
     ],
 )
-def test_an_operator_that_can_be_lowered_names_the_pass(operator, domain, error_id):
+def test_a_lowerable_operator_names_the_pass(operator, domain, error_id):
     node = helper.make_node(operator, ["x", "x"], ["y"], domain=domain)
     with pytest.raises(UnsupportedError) as failure:
         convert(model_of(node, domains=("com.microsoft",)))

@@ -61,7 +61,7 @@ def test_other_reductions_are_unchanged(axis, keep_dims):
     assert [op.get_type_name() for op in other.get_ordered_ops()] == before
 
 
-def test_a_batch_of_a_model_whose_convolution_is_a_sum():
+def test_a_batch_of_a_model_with_convolutions_as_sums():
     source = graphpass.load(export("mamba", "onnx-raw"))
     candidate = graphpass.PassManager(graphpass.get_target("cpu").pipeline(source)).run(source).model
     comparison = compare(source, candidate, steps=2)

@@ -31,7 +31,7 @@ def test_other_splits_stay():
     assert not result.records[0].result.changed
 
 
-def test_a_model_that_does_not_scale_stays():
+def test_a_model_without_scaling_stays():
     model = openvino_model("lfm2")
     model.ov_model.set_rt_info("0", ["runtime_options", "ACTIVATIONS_SCALE_FACTOR"])
     assert not PassManager([LowerVariadicSplit()]).run(model).records[0].result.changed

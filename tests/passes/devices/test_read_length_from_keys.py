@@ -30,7 +30,7 @@ def measured(model: OpenVINOModel) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3_next"])
-def test_keys_are_asked(name):
+def test_lengths_are_read_from_keys(name):
     before = with_length_of_value(openvino_model(name))
     assert any(".value" in variable for variable in measured(before))
     after, result = run(before)
@@ -41,7 +41,7 @@ def test_keys_are_asked(name):
     assert fused_attention(model) == fused_attention(compiled(before.ov_model))
 
 
-def test_of_values_of_another_size_the_length_alone_is_asked_elsewhere():
+def test_only_the_length_is_read_from_keys_of_another_size():
     """deepseek_v3's keys hold 24 numbers a head, its values 16."""
     before = with_length_of_value(openvino_model("deepseek_v3")).clone()
     value = next(
@@ -58,7 +58,7 @@ def test_of_values_of_another_size_the_length_alone_is_asked_elsewhere():
     assert {".".join(variable.split(".")[-2:]) for variable in measured(after)} == {"0.key", "0.value"}
 
 
-def test_where_a_step_appends_more_to_keys_than_to_values_nothing_is_asked_of_keys():
+def test_keys_of_another_growth_give_no_length():
     before = with_length_of_value(openvino_model("llama")).clone()
     for sink in before.ov_model.get_sinks():
         if sink.get_variable_id().endswith(".key"):

@@ -61,7 +61,7 @@ def test_layers_are_counted_within_their_kind():
 
 
 @pytest.mark.parametrize("name", ["llama", "granitemoehybrid"])
-def test_names_that_are_known_stay(name):
+def test_known_names_stay(name):
     model = openvino_model(name)
     after, result = run_passes(model, RenameVariables())
     assert not result.changed
@@ -82,7 +82,7 @@ def test_stateless_again_has_the_new_names(tmp_path):
     assert "present.1.key" in {port.name for port in stateless.outputs}
 
 
-def test_models_that_read_an_encoder_are_left_alone():
+def test_encoder_decoders_are_unchanged():
     model = graphpass.load(export("t5", "ov-stateful") / "openvino_decoder_model.xml")
     after, result = run_passes(model, RenameVariables())
     assert isinstance(result, Skipped)
@@ -96,7 +96,7 @@ def test_declarations_follow_the_name():
     assert [said.name for said in after.declarations] == ["past_key_values.0.keypresent.0.key"]
 
 
-def test_a_role_that_is_not_known_is_refused():
+def test_an_unknown_role_is_refused():
     model = decoder_with_unknown_cache()
     model.declare([parse_declaration("past=kv,sequence=1,batch=0")])
     with pytest.raises(UnsupportedError, match=r"role of cache past\w+ is unknown") as caught:
@@ -105,13 +105,13 @@ def test_a_role_that_is_not_known_is_refused():
     assert "role=key or value" in str(caught.value.hint)
 
 
-def test_a_latent_takes_the_role_that_its_layer_lacks():
+def test_a_latent_gets_the_missing_role_of_its_layer():
     after, _ = run_passes(latent_head(), ToOpenVINO(), MakeStateful(), RenameVariables())
     assert variables(after) == {f"past_key_values.0.{role}present.0.{role}" for role in ("key", "value")}
 
 
 @pytest.mark.parametrize(("name", "kind"), [("llama", "kv"), ("qwen3_next", "linear")])
-def test_caches_that_hold_several_are_to_be_unpacked_first(name, kind):
+def test_packed_caches_must_be_unpacked_first(name, kind):
     packed = PassManager(parse(f"pack{{only={kind}}}")).run(load(export(name, "ov-stateful"))).model
     with pytest.raises(UnsupportedError, match="holds several") as caught:
         run_passes(packed, RenameVariables())
@@ -119,7 +119,7 @@ def test_caches_that_hold_several_are_to_be_unpacked_first(name, kind):
     assert caught.value.hint == "run unpack before it"
 
 
-def test_a_name_that_another_variable_has_is_refused():
+def test_a_taken_name_is_refused():
     model, _ = run_passes(OTHERS.build(), MakeStateful())
     info = VariableInfo()
     info.data_shape, info.data_type = openvino.PartialShape([1]), openvino.Type.f32

@@ -31,7 +31,7 @@ def test_options_equal_those_of_optimum(variant):
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu", "npu", "paged"])
-def test_targets_set_them(target):
+def test_targets_set_the_options(target):
     assert runtime_options(converted(exported("llama/onnx"), target).model) == BOTH
 
 
@@ -42,7 +42,7 @@ def test_options_of_the_model_are_kept():
     assert runtime_options(result) == BOTH | {"KV_CACHE_PRECISION": "u8"}
 
 
-def test_plugins_take_them(tmp_path):
+def test_plugins_apply_the_options(tmp_path):
     """Not what they would take by default."""
     graphpass.save(converted(exported("llama/onnx")).model, tmp_path / "openvino_model.xml")
     compiled = openvino.Core().compile_model(tmp_path / "openvino_model.xml", "CPU")
@@ -54,5 +54,5 @@ def test_a_stateless_model_is_refused():
         PassManager([SetRuntimeOptions()]).run(graphpass.load(export("llama", "ov-stateless")))
 
 
-def test_onnx_has_none():
+def test_onnx_models_have_no_options():
     assert runtime_options(graphpass.load(export("llama", "onnx"))) == {}

@@ -78,7 +78,7 @@ def test_weights_are_not_written_again(tmp_path):
     assert (tmp_path / "openvino_model.bin").stat().st_size < 1.1 * sum(sizes)
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     assert not PassManager([BatchExperts()]).run(converted()).records[0].result.changed
 
 
@@ -180,7 +180,7 @@ def change_first_expert(named: dict[str, openvino.Node], change: str) -> None:
 
 
 @pytest.mark.parametrize("change", ["slot for token", "other weight", "sum that starts at 1"])
-def test_leaves_experts_of_which_one_is_routed_otherwise(change):
+def test_experts_with_different_routing_stay(change):
     model = openvino.Core().read_model(export("deepseek_v3", "ov-stateless") / "openvino_model.xml")
     change_first_expert({op.get_friendly_name(): op for op in model.get_ops()}, change)
     assert not PassManager([BatchExperts()]).run(OpenVINOModel(model)).records[0].result.changed

@@ -75,7 +75,7 @@ def test_weights_in_half_precision_are_batched(tmp_path):
     assert generated(model.ov_model) == expected
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     assert not run(joined().ov_model.clone())[1].changed
 
 

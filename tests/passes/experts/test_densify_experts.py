@@ -58,14 +58,14 @@ class TestModels:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
-def test_models_that_route_nothing_or_compute_all_already(name):
+def test_models_without_sparse_routing_stay(name):
     model = openvino_model(name)
     after, result = run(model)
     assert not result.changed
     assert after.digest() == model.digest()
 
 
-def test_places_that_may_mark_a_token_twice_are_left():
+def test_indices_with_possible_duplicates_stay():
     """A mask that is an input may choose one expert twice for a token."""
     rows, mask = ops.parameter([-1, 8], openvino.Type.f32), ops.parameter([2, -1], openvino.Type.boolean)
     places = ops.split(ops.non_zero(mask, "i64"), ops.constant(0), 2)

@@ -110,7 +110,7 @@ def test_experts_of_f16_stay_in_it():
         ({"dtype": numpy.float64}, "its tokens are of type f64, weights of f64, and not both of one of f16 and f32"),
     ],
 )
-def test_layers_that_the_operator_lacks_stay(given, reason):
+def test_unsupported_layers_stay(given, reason):
     """The pass notes what `check` prints."""
     assert_stays(experts(**({"form": "dense"} | given)), reason)
 

@@ -93,7 +93,7 @@ def test_whole_numbers_and_scales_are_those_of_the_model():
         ({"kind": "gelu"}, "a function of 2 products that MoE does not have stands between the products of an expert"),
     ],
 )
-def test_layers_that_the_operator_lacks_stay(given, reason):
+def test_unsupported_layers_stay(given, reason):
     """The pass notes what `check` prints."""
     assert_stays(layer(**given), reason)
 
@@ -108,7 +108,7 @@ def test_other_providers_leave_quantized_experts():
     assert verdict == "not fused"
 
 
-def test_products_that_round_activations_do_so_afterwards():
+def test_rounding_of_activations_is_kept():
     model = layer("nbits8")
     for node in model.proto.graph.node:
         if node.op_type == "MatMulNBits":

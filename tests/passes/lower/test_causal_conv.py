@@ -123,7 +123,7 @@ def test_onnx_s_own_operator_as_onnx_defines_it():
         numpy.testing.assert_allclose(got, want, atol=1e-5)
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     result = PassManager([LowerOperators()]).run(lowered(build()))
     assert not result.records[0].result.changed
 

@@ -42,5 +42,5 @@ def test_a_second_run_changes_nothing() -> None:
     assert not PassManager(parse("lower-operators")).run(once).changed
 
 
-def test_attention_that_is_not_of_onnx() -> None:
+def test_models_without_the_operator_are_unchanged() -> None:
     assert not PassManager(parse("lower-operators")).run(onnx_model("llama")).changed

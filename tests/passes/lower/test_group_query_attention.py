@@ -278,7 +278,7 @@ def test_lengths_without_a_mask_do_for_a_batch_of_one():
     check(form, numpy.ones([1, 5], numpy.int64))
 
 
-def test_a_buffer_of_fixed_size_becomes_one_that_grows():
+def test_a_buffer_of_fixed_size_becomes_a_growing_cache():
     model = build(Form())
     for info in [*model.proto.graph.input[2:], *model.proto.graph.output[1:]]:
         info.type.tensor_type.shape.dim[2].dim_value = 64
@@ -287,7 +287,7 @@ def test_a_buffer_of_fixed_size_becomes_one_that_grows():
     assert after.outputs[1].shape == ("batch", 2, "total_sequence_length", 16)
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     once = lowered(build(Form()))
     result = PassManager([LowerOperators()]).run(once)
     assert not result.records[0].result.changed

@@ -55,7 +55,7 @@ class TestStructure:
         past = next(port for port in after.inputs if port.name == "past_key_values.0.key")
         assert past.shape == ("batch_size", 2, "past_sequence_length", 16)
 
-    def test_weights_stay_where_they_are(self):
+    def test_weights_are_unchanged(self):
         model = load(export("llama", "onnx-genai"))
         after = lowered(model)
         assert list(after.proto.graph.initializer) == list(model.proto.graph.initializer)
@@ -107,7 +107,7 @@ class TestCachesOfAWindow:
         assert any("padding: it cannot be hidden" in skipped for skipped in comparison.skipped)
 
     @pytest.mark.parametrize("layers", [2, pytest.param(1, marks=pytest.mark.slow)])
-    def test_sessions_edit_them(self, layers):
+    def test_sessions_edit_windowed_caches(self, layers):
         """By going back to states that were kept."""
         growing = windowed(layers=layers, local_window_size=8)
         sliding = windowed(layers=layers, local_window_size=8, sliding_window_cache=1)

@@ -82,7 +82,7 @@ def test_the_state_is_found_again():
         assert (cache.kind, cache.role, cache.write) == ("linear", "recurrent", "present")
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     result = PassManager([LowerOperators()]).run(lowered(build()))
     assert not result.records[0].result.changed
 

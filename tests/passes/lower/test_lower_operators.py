@@ -18,7 +18,7 @@ def test_hints_know_all_lowerings() -> None:
     assert LowerOperators().only == tuple(LOWERINGS)
 
 
-def test_only_those_that_are_named() -> None:
+def test_option_only_restricts_the_operators() -> None:
     result = PassManager(parse("lower-operators{only=[group-query-attention]}")).run(onnx_model("lfm2", "onnx-genai"))
     assert isinstance(result.model, OnnxModel)
     kinds = {node.op_type for node in result.model.proto.graph.node}

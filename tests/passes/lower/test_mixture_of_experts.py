@@ -114,7 +114,7 @@ def test_both_runtimes_compute_the_same(names, given, flat):
     ],
     ids=str,
 )
-def test_forms_that_onnx_runtime_s_cpu_does_not_run(names, given):
+def test_forms_without_a_cpu_kernel(names, given):
     """They are the interleaved form with its weights laid out otherwise."""
     expected = run(build(*FUSED, k=2, activation_type="swiglu", swiglu_fusion=1))
     numpy.testing.assert_allclose(run(lowered(build(*names, k=2, **given))), expected, atol=1e-5)
@@ -136,7 +136,7 @@ def test_a_norm_after_the_operator_gets_its_type():
     numpy.testing.assert_allclose(compiled(result.ov_model)(feeds())[0], expected, atol=1e-4)
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     result = PassManager([LowerOperators()]).run(lowered(build(*PLAIN)))
     assert not result.records[0].result.changed
 

@@ -85,7 +85,7 @@ def expected(model: OnnxModel) -> numpy.ndarray:
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_openvino_computes_what_onnx_runtime_computes(bits, blocks, zeros, given):
+def test_openvino_and_onnx_runtime_compute_the_same(bits, blocks, zeros, given):
     model = build(bits, blocks=blocks, zeros=zeros, **given)
     wanted = expected(model)
     stored = {tensor.name: tensor.raw_data for tensor in model.proto.graph.initializer if "weights" in tensor.name}
@@ -102,7 +102,7 @@ def test_openvino_computes_what_onnx_runtime_computes(bits, blocks, zeros, given
     assert set(stored.values()) <= constants
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     once = PassManager([LowerOperators()]).run(build(4, blocks=True, zeros=False)).model
     assert not PassManager([LowerOperators()]).run(once).records[0].result.changed
 

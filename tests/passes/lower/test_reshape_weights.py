@@ -99,7 +99,7 @@ def test_a_second_run_changes_nothing(tmp_path):
     assert not PassManager(parse("lower-operators")).run(reshaped(tied(tmp_path))).records[0].result.changed
 
 
-def test_a_shape_that_is_computed_is_left_alone(tmp_path):
+def test_a_computed_shape_is_unchanged(tmp_path):
     proto = onnx.load(tied(tmp_path))
     proto.graph.initializer.remove(next(tensor for tensor in proto.graph.initializer if tensor.name == "shape"))
     proto.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))

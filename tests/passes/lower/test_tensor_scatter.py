@@ -90,7 +90,7 @@ def test_a_missing_position_writes_at_the_front():
     numpy.testing.assert_array_equal(session.run(None, feeds)[0], ReferenceEvaluator(model.proto).run(None, feeds)[0])
 
 
-def test_twice_is_once():
+def test_a_second_run_changes_nothing():
     once = lowered(build([2, 2, 5, 3], None))
     assert not PassManager([LowerOperators()]).run(once).records[0].result.changed
 
@@ -110,7 +110,7 @@ def test_openvino_still_cannot_read_the_operator():
 
 
 @pytest.mark.parametrize("room", [9, "capacity"])
-def test_a_cache_that_is_written_in_place_becomes_no_variable(monkeypatch, room):
+def test_a_cache_written_in_place_does_not_become_a_variable(monkeypatch, room):
     """Variables start without positions: there would be nothing to write into."""
     monkeypatch.setattr(operator_forms, "ROOM", room)
     model = operator_forms.external()

@@ -92,7 +92,7 @@ def from_onnx(name: str) -> OpenVINOModel:
     return openvino_after(exported(f"{name}/onnx"), ToOpenVINO(), FuseAttention())
 
 
-def test_a_window_that_is_kept_as_a_constant():
+def test_a_window_stored_as_a_constant():
     """GPT-Neo cuts it from a buffer of 128 by 128 places, and adds the mask of padding."""
     after, result = exposed(from_onnx("gpt_neo"))
     assert result.changed
@@ -106,7 +106,7 @@ def test_a_window_that_is_kept_as_a_constant():
     assert greedy(compiled(stateful.ov_model).create_infer_request(), prompts, 12)[0] == expected["greedy_ids"]
 
 
-def test_a_buffer_that_is_cut_elsewhere_holds_another_window():
+def test_a_differently_cut_buffer_is_another_window():
     """Rows that start one place later hide one more key; the causal condition is in the mask of padding, too."""
     model = from_onnx("gpt_neo").clone()
     graph = model.graph
@@ -126,7 +126,7 @@ def test_a_buffer_that_is_cut_elsewhere_holds_another_window():
     numpy.testing.assert_allclose(open_session(after).prefill(prompt), open_session(model).prefill(prompt), atol=1e-5)
 
 
-def test_windows_of_attention_that_is_not_fused():
+def test_windows_of_unfused_attention():
     """Gemma 2's soft cap keeps it decomposed; NPUW mends windows in one form only."""
     after, result = exposed(from_onnx("gemma2"))
     assert result.changed
@@ -313,7 +313,7 @@ def test_other_comparisons_are_left(condition):
 
 
 @pytest.mark.parametrize("form", ["sliced inside", "sliced twice"])
-def test_slices_that_take_all(form):
+def test_full_slices(form):
     assert check(windowed(INSIDE["key > query - w"], form)).changed
 
 
@@ -336,7 +336,7 @@ def counting_tokens() -> OnnxModel:
 
 
 @pytest.mark.parametrize("by_slots", [True, False])
-def test_causality_by_tokens_is_that_by_slots(by_slots):
+def test_causality_by_tokens_equals_causality_by_slots(by_slots):
     """Masks of Gemma 3 by mobius hold both, those of gpt-oss tokens alone."""
     model = counting_tokens()
     rewriter = model.rewriter()

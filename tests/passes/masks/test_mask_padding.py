@@ -113,7 +113,7 @@ def test_layers_share_one_mask():
     assert kinds.count("Range") - before.count("Range") == 1
 
 
-def test_a_result_that_is_saved_reads_back(tmp_path):
+def test_a_saved_result_is_readable(tmp_path):
     graphpass.save(masked("qwen3_next"), tmp_path / "model.xml")
     assert graphpass.load(tmp_path / "model.xml").digest() == masked("qwen3_next").digest()
 
@@ -144,7 +144,7 @@ def test_models_without_linear_caches_are_unchanged():
 
 
 @pytest.mark.parametrize("rule", ["gated", "gated_delta"])
-def test_states_that_a_scan_carries(rule):
+def test_states_carried_by_a_scan(rule):
     """LinearAttention of ONNX, which becomes a TensorIterator."""
     model, _ = run(linear_attention(rule), LowerOperators(), ToOpenVINO())
     for name in ("input_ids", "attention_mask"):

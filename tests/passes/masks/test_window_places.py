@@ -13,7 +13,7 @@ from graphpass.verify import compare
         pytest.param("mistral_sw8/onnx", "gpu{cache=reorder}", marks=pytest.mark.slow),
     ],
 )
-def test_windows_count_slots_that_are_left(place, target):
+def test_windows_count_remaining_slots(place, target):
     reference = exported(place)
     result = converted(reference, target).model
     assert compare(reference, result, steps=4, edits=True).passed

@@ -38,7 +38,7 @@ def test_exports_of_torch_export_compute_the_same(family):
     assert again.records[-1].result.statistics == {}
 
 
-def test_sizes_that_the_graph_fixes_are_declared():
+def test_sizes_fixed_by_the_graph_are_declared():
     source = load(exporters("transformers-ov", "kimi_linear"))
     name = "past_key_values.layers.0.recurrent_states.0"
     assert graphpass.analyze_caches(source).cache(name).shape == (None, 4, 16, 16)

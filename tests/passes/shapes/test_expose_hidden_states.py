@@ -89,7 +89,7 @@ def test_layers_add_up_and_the_last_one_is_the_default():
     assert (port.element_type, port.shape[2]) == ("f32", 64)
 
 
-def test_layers_that_are_not_there():
+def test_missing_layers_are_refused():
     with pytest.raises(UsageError, match="no layer -3: the model has 2") as caught:
         run_once(exported("llama/onnx"), "expose-hidden-states{layers=[0,-3]}")
     assert caught.value.id == "GP253"

@@ -53,7 +53,7 @@ def test_a_model_without_logits_is_skipped():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["ort{logits=last}", "cpu{logits=last}"])
-def test_targets_have_it_as_an_option(target, capfd, tmp_path):
+def test_targets_have_the_option(target, capfd, tmp_path):
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", target)
     assert (done.code, done.err) == (0, "")
     assert "contract  holds; confirmed" in done.out

@@ -96,7 +96,7 @@ def test_a_second_run_changes_nothing() -> None:
     assert not again.changed
 
 
-def test_weights_stay_where_they_are() -> None:
+def test_weights_are_unchanged() -> None:
     model = onnx_model("llama")
     before = {tensor.name: np.prod(tensor.dims) for tensor in model.proto.graph.initializer}
     result = static(model)
@@ -135,7 +135,7 @@ def test_more_positions_than_the_model_has(name: str) -> None:
         PassManager(parse("make-static{length=1,past=256}")).run(onnx_model(name))
 
 
-def test_a_state_that_takes_in_padding() -> None:
+def test_padding_in_a_state_is_refused() -> None:
     with pytest.raises(GraphpassError, match=r"padding would enter the state past\.0\.conv") as caught:
         static(onnx_model("lfm2", "onnx-genai"), "lower-operators{only=[group-query-attention]}")
     assert caught.value.id == "GP392"

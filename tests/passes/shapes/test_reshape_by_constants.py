@@ -28,7 +28,7 @@ def test_reshaped_models_compute_the_same(name, targets, sizes, shapes):
 
 
 @pytest.mark.slow
-def test_sizes_that_are_fixed_are_computed_ahead():
+def test_constant_sizes_are_folded():
     """phi3 cuts a product in its middle, which it computes of the product's size."""
     result = run_once(exported("phi3/onnx"), "reshape-by-constants")
     graph = result.model.graph
@@ -37,14 +37,14 @@ def test_sizes_that_are_fixed_are_computed_ahead():
     assert compare(exported("phi3/onnx"), result.model, steps=2).passed
 
 
-def test_lengths_that_may_differ_are_not_copied():
+def test_possibly_different_lengths_are_not_copied():
     """The batch of positions may be 1, so that heads turned by them have a batch that is not proven."""
     graph = run_once(exported("llama/onnx"), "reshape-by-constants").model.graph
     computed = [node.name for node in graph.of_op("Reshape") if graph.producer(node.source(1)).op != "Constant"]
     assert {"/model/layers.0/self_attn/Reshape_7", "/model/layers.1/self_attn/Reshape_7"} <= set(computed)
 
 
-def test_numbers_of_heads_that_inference_leaves_open_are_stated():
+def test_open_numbers_of_heads_are_stated():
     """phi3's batch and length are of another tensor than the one that is reshaped."""
     before = run_once(exported("phi3/onnx"), "to-openvino").model
     result = run_once(before, "reshape-by-constants{unknown=true}").model

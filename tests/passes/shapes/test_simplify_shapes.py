@@ -120,13 +120,13 @@ def test_gated_delta_nets_stay_recognisable():
     assert kinds["TensorIterator"] == 0
 
 
-def test_no_mask_waits_for_the_attention_that_reads_it():
+def test_lengths_do_not_depend_on_attention():
     """The plugin makes the grown cache an output of attention; what reads its length must not come before."""
     model = PassManager([SimplifyShapes(), MakeStateful()]).run(before("qwen3")).model
     assert fused_attention(compiled(model.ov_model)) == 2
 
 
-def test_tensors_that_name_an_output_stay():
+def test_tensors_naming_an_output_stay():
     x = ops.parameter([-1, 8], openvino.Type.f32)
     same = ops.convert(x, "f32")
     same.output(0).set_names({"named"})
@@ -144,7 +144,7 @@ def test_inputs_keep_their_names_alone():
     assert after.ov_model.inputs[0].get_names() == {"x"}
 
 
-def test_masks_stay_in_the_form_from_which_windows_are_read():
+def test_masks_keep_the_form_of_readable_windows():
     after, _ = simplified(before("gemma3_text"))
     masks = [op.input_value(3).get_node() for op in after.ov_model.get_ops() if "Attention" in op.get_type_name()]
     ends = [(mask, mask.input_value(0).get_node()) for mask in masks if mask.get_type_name() == "Slice"]
@@ -186,7 +186,7 @@ def test_one_token_a_step_reads_the_length_of_its_inputs():
     compiled(result.model.ov_model)
 
 
-def test_no_size_is_read_from_what_it_makes():
+def test_no_size_is_read_from_a_value_that_depends_on_it():
     """The mask is as large as a size of the keys, and is the only other place that has this size."""
     query, new = (ops.parameter([-1, 2, -1, 8], numpy.float32) for _ in range(2))
     past = ops.parameter([-1, 2, -1, 8], numpy.float32)

@@ -116,5 +116,5 @@ NESTED = (
 
 
 @pytest.mark.parametrize("source", [loop("many"), loop(condition="goes", more=ENDS), loop(more=NESTED)])
-def test_loops_stay_that_are_long_or_end_or_hold_branches(source: OnnxModel) -> None:
+def test_long_conditional_or_branching_loops_stay(source: OnnxModel) -> None:
     assert any(unrolled(source).graph.of_op("Loop"))

@@ -48,7 +48,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_git_shows_what_changed(tmp_path):
+def test_git_diff_shows_changed_operators(tmp_path):
     def git(*arguments: str) -> str:
         environment = os.environ | {"HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]

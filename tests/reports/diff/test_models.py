@@ -144,7 +144,7 @@ def test_a_percentage_is_never_rounded_up_to_all():
     assert WeightChanges(0, 0, 0, 0, ()).unchanged_percent == 100
 
 
-def test_weights_that_were_renamed_reshaped_dropped_and_added():
+def test_weights_renamed_reshaped_dropped_and_added():
     def change(proto):
         first, second, third = large(proto)[:3]
         for node in proto.graph.node:
@@ -168,7 +168,7 @@ def test_weights_that_were_renamed_reshaped_dropped_and_added():
     assert back["extra"].after is None
 
 
-def test_names_that_exporters_make_up_are_paired_by_what_the_operators_do():
+def test_generated_names_are_paired_by_structure():
     before, after = load(export("llama", "ov-stateful")), load(export("llama", "ov-stateful"))
     for number, op in enumerate(after.ov_model.get_ordered_ops()):
         if op.get_friendly_name().startswith(("Gather_", "Concat_", "ShapeOf_", "ReadValue_", "Assign_")):
@@ -180,7 +180,7 @@ def test_names_that_exporters_make_up_are_paired_by_what_the_operators_do():
     assert all(set(change.before) == set(change.after) == {"name"} for change in found.operators)
 
 
-def test_an_operator_that_reads_something_else():
+def test_an_operator_with_another_operand():
     after = load(export("llama", "ov-stateful"))
     add = next(op for op in after.ov_model.get_ordered_ops() if op.get_type_name() == "Add")
     add.input(1).replace_source_output(openvino.opset13.constant(numpy.float32(2)).output(0))

@@ -49,7 +49,7 @@ def test_layers_are_found_with_caches_and_without(model, variant, layers):
 
 
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateful"])
-def test_layers_hold_what_exporters_say_they_do(variant):
+def test_layers_agree_with_node_names(variant):
     found = segments_of(graphpass.load(export("llama", variant)))
     projections = {}
     for node, layer in zip(found.graph.nodes, found.of_node, strict=True):

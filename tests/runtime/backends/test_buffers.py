@@ -13,7 +13,7 @@ from graphpass.runtime.backends.buffers import CacheBuffer
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4)), max_size=12))
-def test_holds_what_was_written_through_growth_and_gathers(steps: list[tuple[int, int]]) -> None:
+def test_content_survives_growth_and_gathers(steps: list[tuple[int, int]]) -> None:
     buffer = CacheBuffer(np.zeros((2, 3, 0, 4)), sequence=2)
     expected = np.zeros((2, 3, 0, 4))
     for count, dropped in steps:
@@ -40,7 +40,7 @@ def test_gathers_rows_and_entries() -> None:
 
 
 @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("lfm2", "ov-stateless"), ("mamba", "onnx-raw")])
-def test_presents_are_written_where_pasts_are_read(name: str, variant: str) -> None:
+def test_steps_within_the_buffers_copy_nothing(name: str, variant: str) -> None:
     session = open_session(load(export(name, variant)))
     session.prefill([3, 1, 4, 1, 5])
     session.step([9])
@@ -52,7 +52,7 @@ def test_presents_are_written_where_pasts_are_read(name: str, variant: str) -> N
     assert len(places) <= 4 * len(session.store._buffers)
 
 
-def test_a_trim_copies_nothing_where_entries_may_be_hidden() -> None:
+def test_a_trim_copies_nothing_if_entries_can_be_masked() -> None:
     session = open_session(load(export("llama", "onnx")))
     session.prefill(list(range(1, 200)))
     session.step([[1, 2, 3, 4]])

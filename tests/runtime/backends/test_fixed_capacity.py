@@ -78,7 +78,7 @@ def test_one_token_too_many_overwrites_nothing(variant: str) -> None:
         session.step([1])
 
 
-def test_positions_that_were_rewound_are_written_over() -> None:
+def test_rewound_positions_are_overwritten() -> None:
     session, fresh = in_place("llama"), in_place("llama")
     session.prefill([5, 6, 7, 8, 9])
     session.rewind(3)
@@ -102,7 +102,7 @@ def test_random_edits_equal_recomputation(name: str, variant: str, passes: str) 
     run_edits(tested, 8)
 
 
-def test_positions_that_attention_hides_are_not_nan() -> None:
+def test_masked_positions_are_not_nan() -> None:
     """Slots behind the positions are weighed with 0, which leaves nothing of a number but NaN of NaN."""
     session, fresh = in_place("llama"), in_place("llama")
     session.prefill([5, 6, 7, 8])
@@ -146,7 +146,7 @@ def test_wrong_use_is_refused() -> None:
         assert caught.value.id == "GP241"
 
 
-def test_models_that_cannot_run_in_place() -> None:
+def test_models_unable_to_run_in_place() -> None:
     """A past that something else reads when it has been overwritten, and caches that grow."""
     read_twice = fixed("llama")
     read_twice.proto.graph.node.append(

@@ -33,7 +33,7 @@ def expected(tokens: list[int]) -> np.ndarray:
     return open_session(openvino_model("llama")).prefill(tokens)[0, -1]
 
 
-def test_positions_that_are_fed_again() -> None:
+def test_positions_fed_again() -> None:
     """A prompt, steps, and back into either, the steps after that among them."""
     session = llama()
     session.prefill(PROMPT)
@@ -80,7 +80,7 @@ def test_drafts_are_checked(at_once: str) -> None:
         (lambda session: session.prefill([3] * 128), "GP267", "of 127 positions"),
     ],
 )
-def test_calls_that_npuw_lacks_are_refused(act: Callable[[DecodeSession], object], id: str, words: str) -> None:  # noqa: A002
+def test_unsupported_calls_of_npuw_are_refused(act: Callable[[DecodeSession], object], id: str, words: str) -> None:  # noqa: A002
     session = llama()
     session.prefill(PROMPT)
     with pytest.raises(GraphpassError, match=words) as caught:

@@ -52,7 +52,7 @@ def test_handing_over_equals_a_copy_through_a_temporary(move: Move, dtype: type[
 @pytest.mark.slow
 @settings(max_examples=2500)
 @given(moves(), DTYPES, SHORT_ROWS)
-def test_many_are_copies_through_a_temporary(move: Move, dtype: type[np.generic], short: int) -> None:
+def test_many_moves_equal_copies_through_a_temporary(move: Move, dtype: type[np.generic], short: int) -> None:
     check_move(move, dtype, short)
 
 
@@ -83,7 +83,7 @@ def test_prefill_to_decode_and_back(prompt: int, capacity: int, heads: int, tran
     np.testing.assert_array_equal(window(buffer, Placement(at(prompt)), at(held)), values)
 
 
-def test_axes_that_agree_are_one_row() -> None:
+def test_rows_of_equal_layout_are_copied_together() -> None:
     buffer = np.zeros(4 * 20 * 1024, np.float32)
     layers = (2, 1, 2)
     count = hand_over(buffer, Placement((*layers, 10, 1024)), Placement((*layers, 20, 1024)), (*layers, 10, 1024))
@@ -131,7 +131,7 @@ _BUFFER = np.zeros(16, np.float32)
         (lambda: hand_over(_BUFFER[::2], Placement((2, 4)), Placement((2, 4)), (2, 4)), "contiguous"),
     ],
 )
-def test_caches_that_do_not_fit_are_refused(act: Callable[[], object], words: str) -> None:
+def test_incompatible_caches_are_refused(act: Callable[[], object], words: str) -> None:
     with pytest.raises(GraphpassError, match=words) as caught:
         act()
     assert caught.value.id == "GP265"

@@ -129,7 +129,7 @@ def test_one_token_too_many_overwrites_nothing(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "lfm2"])
-def test_edits_are_those_of_any_session(name: str) -> None:
+def test_edits_equal_a_dynamic_session(name: str) -> None:
     model = openvino_model(name, "ov-stateless")
     pair, dynamic = pair_of(model, _OPENVINO), open_session(model)
     ids = np.random.default_rng(1).integers(3, 300, CAPACITY)
@@ -155,7 +155,7 @@ def test_edits_are_those_of_any_session(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_the_models_do_not_have() -> None:
+def test_missing_rows_are_refused() -> None:
     pair = pair_of(onnx_model("llama"), "")
     with pytest.raises(GraphpassError) as caught:
         pair.prefill([[3, 4], [5, 6]])
@@ -167,7 +167,7 @@ def test_rows_that_the_models_do_not_have() -> None:
 
 
 @pytest.mark.slow
-def test_two_models_that_are_no_pair() -> None:
+def test_models_other_than_pairs_are_refused() -> None:
     def made(name: str, length: int) -> Model:
         return PassManager(parse(f"make-static{{length={length},past=16}}")).run(onnx_model(name)).model
 

@@ -96,7 +96,7 @@ def test_adapters_are_saved_with_their_caches(model: OpenVINOModel, tmp_path: Pa
     np.testing.assert_array_equal(other.step([PROMPT]), session.step([PROMPT]))
 
 
-def test_a_restored_or_loaded_state_still_knows_that_slots_were_moved(model: OpenVINOModel, tmp_path: Path) -> None:
+def test_restored_and_loaded_states_keep_slot_moves(model: OpenVINOModel, tmp_path: Path) -> None:
     session, path = open_session(model), tmp_path / "state.safetensors"
     session.prefill(PROMPT)
     session.reorder([2], [3])
@@ -119,6 +119,6 @@ def test_a_restored_or_loaded_state_still_knows_that_slots_were_moved(model: Ope
         ({"lora_state_A": np.ones((4, 63))}, r"lora_state_A is \[\?, 64\], not \[4, 63\]"),
     ],
 )
-def test_weights_that_do_not_fit(model: OpenVINOModel, weights: dict[str, np.ndarray], words: str) -> None:
+def test_adapter_weights_of_wrong_shape(model: OpenVINOModel, weights: dict[str, np.ndarray], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         open_session(model).set_adapters(weights)

@@ -16,7 +16,7 @@ BLOCK = AttentionBlock("attention", "ScaledDotProductAttention", "k", "v")
 INVENTORY = Inventory(stateful=True, caches=(KEY, VALUE), attention=(BLOCK,))
 
 
-def test_caches_that_grow_or_keep_a_window_are_edited() -> None:
+def test_growing_and_windowed_caches_are_edited() -> None:
     check_editable(INVENTORY)
     for place in ("mask", "state"):
         check_editable(replace(INVENTORY, attention=(replace(BLOCK, window=8, window_in=place),)))

@@ -142,7 +142,7 @@ def test_a_snapshot_is_restored_any_number_of_times(name: str, variant: str) -> 
 
 
 @editable(3)
-def test_align_keeps_what_histories_have_in_common(name: str, variant: str) -> None:
+def test_align_keeps_the_common_prefix(name: str, variant: str) -> None:
     session = opened(name, variant)
     assert session.align(PROMPT).tolist() == [PROMPT]
     session.prefill(PROMPT)
@@ -159,7 +159,7 @@ def test_align_keeps_what_histories_have_in_common(name: str, variant: str) -> N
     ("name", "variant"),
     [("lfm2", "ov-stateless"), ("lfm2", "ov-stateful"), ("llama", "ov-stateful"), ("llama", "onnx")],
 )
-def test_rows_are_chosen_of_caches_that_went_back_to_nothing(name: str, variant: str) -> None:
+def test_rows_are_selected_from_empty_caches(name: str, variant: str) -> None:
     session = opened(name, variant)
     session.prefill(PROMPT)
     session.rewind(3)
@@ -173,7 +173,7 @@ def test_rows_are_chosen_of_caches_that_went_back_to_nothing(name: str, variant:
     check(session, name, variant, [[], [], []], [[4], [5], [6]])
 
 
-def test_entries_that_trade_places_and_positions() -> None:
+def test_entries_exchange_slots_and_positions() -> None:
     """Attention does not care where entries lie; a branch of a draft takes the place of another."""
     session = opened()
     session.prefill(PROMPT)
@@ -205,7 +205,7 @@ def test_a_slot_copied_to_another_counts_twice() -> None:
 
 
 @pytest.mark.parametrize(("name", "variant"), [("llama", "onnx"), ("gemma3_text", "onnx"), ("qwen3", "ov-stateless")])
-def test_where_the_session_owns_the_memory_only_named_slots_move(name: str, variant: str) -> None:
+def test_only_named_slots_move_in_memory_of_the_session(name: str, variant: str) -> None:
     session = opened(name, variant)
     session.prefill(PROMPT)
     before = {cache: session.store.read(cache).copy() for cache in session.store.growing}
@@ -253,7 +253,7 @@ def test_waste_is_taken_out_once_it_has_cost_enough() -> None:
     check(session, "llama", "ov-stateful", [tokens], [[1]])
 
 
-def test_states_that_are_kept_are_bounded_and_shown() -> None:
+def test_checkpoints_are_bounded_and_counted() -> None:
     session = opened("lfm2")
     session.prefill(PROMPT)
     for round_ in range(100):
@@ -318,7 +318,7 @@ def taken() -> object:
         (lambda session: session.step([[1, 2]], parents=[-1, -1]), "GP371", "one state, not one a branch"),
     ],
 )
-def test_edits_that_linear_caches_lack_are_refused(
+def test_unsupported_edits_of_linear_caches_are_refused(
     edit: Callable[[DecodeSession], object], error_id: str, words: str
 ) -> None:
     session = opened("lfm2")
@@ -329,7 +329,7 @@ def test_edits_that_linear_caches_lack_are_refused(
     check(session, "lfm2", "ov-stateful", [PROMPT], [[1]])
 
 
-def test_a_tree_needs_an_input_that_hides_branches() -> None:
+def test_a_tree_needs_a_mask_input() -> None:
     session = opened()
     session.prefill(PROMPT)
     with pytest.raises(UnsupportedError, match="tree_mask") as caught:

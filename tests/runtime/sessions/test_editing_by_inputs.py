@@ -137,5 +137,5 @@ def check_next(session: DecodeSession, tokens: list[int]) -> None:
     np.testing.assert_allclose(session.step([3]), want, atol=1e-4)
 
 
-def test_windows_that_count_positions_need_entries_in_order_alone() -> None:
+def test_windows_counting_positions_need_ordered_entries() -> None:
     assert past_order(edited("gemma3_text", "ov-stateful", "window-from-positions")) == "order"

@@ -90,7 +90,7 @@ def run_many(name: str, tested: Subject, capsys: pytest.CaptureFixture[str]) -> 
     ("name", "variant"),
     [("llama", "ov-stateless"), ("lfm2", "ov-stateless"), ("lfm2", "ov-stateful"), ("mamba", "onnx-raw")],
 )
-def test_a_snapshot_comes_back_where_nothing_is_left(name: str, variant: str) -> None:
+def test_a_snapshot_is_restored_into_an_empty_session(name: str, variant: str) -> None:
     tested = subject(name, variant)
     session, oracle = tested.session, Oracle(tested.recompute)
     tested.check(session.prefill([[3], [5]]), oracle.prefill([[3], [5]]))

@@ -190,7 +190,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
     assert session.length == 5
 
 
-def test_rows_that_no_slot_holds_are_dropped() -> None:
+def test_embeddings_without_a_slot_are_dropped() -> None:
     embeddings = Embeddings(32)
     prompts = [embeddings.number(rows(1, 600, seed=seed)) for seed in range(3)]
     embeddings.keep(lambda: [prompts[0], prompts[2]])

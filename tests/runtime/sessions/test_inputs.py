@@ -55,7 +55,7 @@ def test_inputs_are_fed_as_declared(port: Port, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(fed, expected)
 
 
-def test_inputs_that_choose_nothing_are_fed_zeros() -> None:
+def test_selection_inputs_are_fed_zeros() -> None:
     for shape in ((), (1,)):
         np.testing.assert_array_equal(feed(Port("num_logits_to_keep", shape, "i64")), np.zeros(shape))
         step_tokens = StepTokens(passed_on=frozenset({"window"}))
@@ -65,7 +65,7 @@ def test_inputs_that_choose_nothing_are_fed_zeros() -> None:
         feed(Port("window", (), "i64"))
 
 
-def test_caches_that_are_inputs_are_left_to_the_session() -> None:
+def test_cache_inputs_are_fed_by_the_session() -> None:
     past = Port("past", (None, 2, None, 16), "f32")
     assert set(InputPlan([IDS, past], KV).feeds(STEP)) == {"input_ids"}
 
@@ -74,7 +74,7 @@ def test_without_growing_caches_the_mask_covers_the_new_tokens_only() -> None:
     np.testing.assert_array_equal(feed(Port("attention_mask", (None, None), "i64"), CONV), np.ones((2, 2)))
 
 
-def test_a_mask_of_the_new_tokens_beside_a_cache_that_grows() -> None:
+def test_a_mask_of_new_tokens_beside_a_growing_cache() -> None:
     mask = Port("attention_mask", (None, None), "i64")
     plan = InputPlan([IDS, mask], KV, StepTokens(masks_new_tokens=True))
     np.testing.assert_array_equal(plan.feeds(STEP)["attention_mask"], np.ones((2, 2)))

@@ -36,7 +36,7 @@ def test_reads_sources_then_destinations(pairs: list[tuple[int, int]]) -> None:
         ("1;2147483648", "'2147483648' is not a slot"),
     ],
 )
-def test_refuses_all_else(text: str, reason: str) -> None:
+def test_refuses_other_text(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
         parse_reorder(text)
     assert caught.value.id == "GP249"

@@ -171,7 +171,7 @@ def _rewrite(path: Path, change: object) -> None:
         (_shortened, r"origins is \[2, 8\], not \[2, 7\]"),
     ],
 )
-def test_a_state_that_cannot_be_read(damage: object, words: str, saved: Path, tmp_path: Path) -> None:
+def test_an_unreadable_state(damage: object, words: str, saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "prefix.safetensors"
     path.write_bytes(saved.read_bytes())
     damage(path)  # type: ignore[operator]
@@ -204,7 +204,7 @@ def test_an_empty_session_is_not_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_place_that_cannot_be_written(saved: Path, tmp_path: Path) -> None:
+def test_an_unwritable_file(saved: Path, tmp_path: Path) -> None:
     session = open_session(exported("llama/ov-stateful"), state=saved)
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError) as caught:

@@ -77,7 +77,7 @@ def test_source_lines_are_left_out_of_openvino_errors() -> None:
         raise MemoryError
 
 
-def test_a_model_that_the_runtime_refuses() -> None:
+def test_a_model_refused_by_the_runtime() -> None:
     model = onnx_model("llama")
     model.proto.graph.node[0].op_type = "Nonsense"
     model.mark_edited()
@@ -98,7 +98,7 @@ def test_properties_reach_the_device() -> None:
     assert caught.value.id == "GP321"
 
 
-def test_a_device_that_is_not_there() -> None:
+def test_a_missing_device() -> None:
     with pytest.raises(UnsupportedError) as caught:
         open_session(openvino_model("llama"), device="NOPE")
     assert caught.value.id == "GP321"
@@ -113,7 +113,7 @@ def test_a_device_that_is_not_there() -> None:
         ("t5", "onnx", "decoder_with_past_model.onnx", "encoder"),
     ],
 )
-def test_inputs_and_caches_that_cannot_be_fed(name: str, variant: str, file: str, words: str) -> None:
+def test_unfeedable_inputs_and_caches_are_refused(name: str, variant: str, file: str, words: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         open_session(load(export(name, variant) / file))
     assert caught.value.id == "GP320"
@@ -176,7 +176,7 @@ def test_a_model_without_logits_runs() -> None:
     assert caught.value.id == "GP324"
 
 
-def test_logits_that_are_none() -> None:
+def test_logits_of_wrong_rank_are_refused() -> None:
     session = open_session(logits_forms.flatten_logits(onnx_model("llama")))
     with pytest.raises(UnsupportedError, match=r"output logits is \[3, 320\]") as caught:
         session.prefill([1, 2, 3])

@@ -34,7 +34,7 @@ def test_several_tokens_after_padding_are_weighed_by_their_own_columns(passes: s
         np.testing.assert_allclose(logits[:, -1], wanted, atol=1e-4)
 
 
-def test_tokens_that_cannot_be_hidden_are_refused():
+def test_padding_without_a_mask_is_refused():
     session = open_session(hybrid_masked_by_first_columns())
     session.forward(IDS[:, :4], np.ones((2, 4), np.int64))
     late = np.ones((2, 8), np.int64)

@@ -102,7 +102,7 @@ TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 
-def test_sorting_moves_the_slots_that_were_named_and_no_others() -> None:
+def test_sorting_moves_named_slots_only() -> None:
     slots = Slots(1)
     ids = np.arange(10)[None]
     slots.append(Tokens(ids, np.ones_like(ids), ids))

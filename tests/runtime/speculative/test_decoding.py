@@ -119,7 +119,7 @@ def test_trees_give_the_greedy_tokens(name: str, variant: str) -> None:
         assert target.length == len(prompt) + COUNT - 1
 
 
-def test_a_branch_that_is_not_the_first_is_kept() -> None:
+def test_a_later_branch_is_kept() -> None:
     wanted = greedy("llama", "ov-stateful")
     draft = Recited([[(300, 301), (wanted[1], 302), wanted[1:5]]])
     done = speculate(session("llama", "ov-stateful", "tree target"), reference("llama")["prompt_ids"], draft, count=6)
@@ -212,7 +212,7 @@ class TestPromptLookup:
         assert PromptLookup(length=2, ngram=2).propose([1, 2, 3, 9, 2, 4, 1, 2]) == [(3, 9)]
         assert PromptLookup(length=3, ngram=1).propose([1, 2, 3, 9, 2, 4, 1, 2]) == [(4, 1, 2)]
 
-    def test_looks_at_several_places(self) -> None:
+    def test_proposes_from_several_occurrences(self) -> None:
         assert PromptLookup(length=2, width=2).propose([7, 1, 5, 7, 2, 6, 7]) == [(2, 6), (1, 5)]
 
     def test_new_tokens_have_no_draft(self) -> None:

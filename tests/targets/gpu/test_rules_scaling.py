@@ -40,7 +40,7 @@ def test_refusals_are_predicted(variant, text, is_refused):
     assert refused(report) == (PRODUCTS if is_refused else set())
 
 
-def test_a_model_that_does_not_ask_for_it_is_taken():
+def test_a_model_without_the_option_is_accepted():
     model = edited("ov-stateful", "insert-reorder{form=cut}")
     model.ov_model.set_rt_info("-1", ["runtime_options", "ACTIVATIONS_SCALE_FACTOR"])
     assert not refused(check_model(model, "gpu", confirm=False))

@@ -45,7 +45,7 @@ def test_both_parts_compile(model, variant, tmp_path):
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("model", ["t5", "whisper"])
-def test_both_parts_compute_what_the_cpu_does(model, part, tmp_path, monkeypatch):
+def test_encoder_and_decoder_compute_the_same_as_on_the_cpu(model, part, tmp_path, monkeypatch):
     """Of an encoder its states; of a decoder, whose cross attention is computed once, three steps with beams."""
     folder, given = converted(model, "onnx", tmp_path), encoder_input(model)
     generator = Generator(folder)

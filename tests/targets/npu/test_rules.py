@@ -38,7 +38,7 @@ def test_other_forms_are_refused(mutate):
     assert "refused" in {finding.verdict for finding in failing(mutate(openvino_model("llama")))}
 
 
-def test_the_type_that_is_wanted_is_named():
+def test_the_expected_type_is_named():
     model = state_mutants.with_long_beam_index(openvino_model("llama"))
     (found,) = [finding for finding in check_model(model, "npu", confirm=False).findings if not finding.holds]
     assert (found.name, found.reason) == ("beam_idx", "it is i64, not i32")
@@ -52,7 +52,7 @@ def test_the_type_that_is_wanted_is_named():
         ("lfm2", "insert-snapshot", "input", "taken for a cache"),
     ],
 )
-def test_a_model_that_edits_caches_is_refused_with_a_cure(name, text, subject, words):
+def test_a_model_with_edit_inputs_is_refused_with_a_remedy(name, text, subject, words):
     found = failing(graphpass.PassManager(graphpass.parse(text)).run(openvino_model(name)).model)
     reasons = [finding.reason for finding in found if finding.subject == subject]
     assert reasons
@@ -68,7 +68,7 @@ def test_the_length_of_the_past_may_not_be_read_of_a_value(name):
     assert "run read-length-from-keys" in found.reason
 
 
-def test_sizes_that_values_are_repeated_to_are_written_anew():
+def test_sizes_of_repeated_values_are_rewritten():
     model = state_mutants.with_length_of_value_in_repeats(openvino_model("llama"))
     assert sum(node.op == "Subtract" for node in model.graph.nodes) > 1
     assert checked(model).holds
@@ -100,14 +100,14 @@ def test_windows_over_known_places_are_fixed(mutate, verdicts):
     assert checked(made).holds
 
 
-def test_padding_that_enters_a_state_makes_numbers_wrong():
+def test_padding_in_a_state_is_predicted_wrong():
     found = failing(openvino_model("lfm2"))
     assert {finding.verdict for finding in found} == {"wrong"}
     assert [finding.name.split(".")[2] for finding in found] == ["conv", "conv"]
     assert all("absorbs the padding" in finding.reason for finding in found)
 
 
-def test_a_product_before_a_state_is_taken_for_that_of_the_logits():
+def test_a_product_before_a_state_is_mistaken_for_the_logits():
     """As exports write a recurrence over chunks of tokens: NPUW cuts the state's product off."""
     before = openvino_model("lfm2")
     model = graphpass.PassManager(graphpass.get_target("npu").pipeline(before)).run(before).model.clone()
@@ -150,7 +150,7 @@ def test_a_model_without_logits_is_refused():
     assert "it has no output logits, which NPUW reads" in found.reason
 
 
-def test_experts_that_sort_tokens_are_refused():
+def test_token_sorting_experts_are_refused():
     found = failing(openvino_model("granitemoehybrid"))
     assert any("no static shape" in finding.reason and "block_sparse_moe" in finding.node for finding in found)
 
@@ -161,7 +161,7 @@ def test_a_model_without_keys_and_values_is_refused():
 
 
 @pytest.mark.slow
-def test_positions_that_the_plugin_does_not_replace_are_refused():
+def test_positions_not_replaced_by_the_plugin_are_refused():
     """Counted from the mask's length, as wrappers around PyTorch's models do; it knows a Range and an Add alone."""
     target = graphpass.get_target("npu")
     steps = [step for step in target.pipeline(openvino_model("lfm2")) if step.name != "expose-position-ids"]

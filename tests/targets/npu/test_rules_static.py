@@ -30,7 +30,7 @@ def test_npuw_takes_a_pair_on_its_generic_path(name: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "npu"])
-def test_a_size_that_was_opened_again(target: str) -> None:
+def test_a_reopened_size(target: str) -> None:
     model = static(1, 32)
     shapes = {port: port.partial_shape for port in model.ov_model.inputs}
     mask = model.ov_model.input("attention_mask")

@@ -118,7 +118,7 @@ def test_it_generates_the_tokens_of_a_hybrid(tmp_path, capfd):
         generator.rewind_to(0)
 
 
-def test_it_generates_the_tokens_of_layers_that_keep_windows_alone(tmp_path, capfd):
+def test_it_generates_tokens_with_windowed_caches_only(tmp_path, capfd):
     folder, wanted = tmp_path / "made", reference("lfm2")
     source = export("lfm2", "onnx-genai")
     done = in_process(capfd, "convert", source, "-o", folder, "--target", "ort-genai{context=64}", "--no-verify")
@@ -141,7 +141,7 @@ def test_prompts_in_batches_of_a_hybrid_are_of_one_length():
     assert reasons == ["prompts of a batch have to be of one length: padding enters recurrent states and windows"]
 
 
-def test_rows_count_their_positions_where_the_export_counts_places():
+def test_rows_count_positions_in_exports_counting_slots():
     """GroupQueryAttention rotates heads by the positions of each row."""
     model = graphpass.load(exporters("transformers-onnx-fused", "llama"))
     result = converted(model, "ort-genai").model
@@ -151,7 +151,7 @@ def test_rows_count_their_positions_where_the_export_counts_places():
     assert not any("right padding" in part for part in comparison.skipped)
 
 
-def test_windows_of_attention_that_is_left_count_tokens():
+def test_windows_of_unfused_attention_count_tokens():
     """Another operator reads the scores, as in Granite with sinks."""
     model = onnx_model("mistral_sw8").clone()
     rewriter, graph = model.rewriter(), model.graph
@@ -205,7 +205,7 @@ def test_caches_of_different_heads_are_refused_before_a_trial():
         target.files(exported("deepseek_v3/onnx"), exported("deepseek_v3/onnx").path)
 
 
-def test_tokens_that_go_in_one_by_one_are_refused_before_a_trial():
+def test_single_token_models_are_refused_before_a_trial():
     model = onnx_model("llama")
     for port in model.proto.graph.input:
         if port.name in {"input_ids", "position_ids"}:

@@ -124,7 +124,7 @@ def test_both_parts_are_f16(option, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_convert_proves_it_and_writes_all_that_the_runtime_reads(tmp_path, capfd):
+def test_convert_proves_and_writes_the_folder_of_the_runtime(tmp_path, capfd):
     done = in_process(capfd, "convert", export("whisper", "onnx"), "-o", tmp_path / "out", "--target", "ort-genai")
     assert done.code == 0, done.err
     assert "contract  holds; confirmed: generated on onnxruntime-genai" in done.out
@@ -222,7 +222,7 @@ def test_check_of_a_decoder_alone_is_not_tried():
         ("whisper", "ort-genai{cache-precision=i8}", "GP226: cache-precision is not for models of an encoder and a"),
     ],
 )
-def test_forms_that_the_runtime_lacks_are_refused(model, target, reason, tmp_path, capfd):
+def test_unsupported_forms_are_refused(model, target, reason, tmp_path, capfd):
     done = in_process(capfd, "convert", export(model, "onnx"), "-o", tmp_path / "out", "--target", target)
     assert done.code in {2, 4}
     assert done.err.startswith(f"error: {reason}")

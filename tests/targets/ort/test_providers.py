@@ -29,7 +29,7 @@ def test_attention_takes_no_bias_and_computes_in_f16():
     assert compare(exported("llama/onnx"), result, steps=4, padding="right").passed
 
 
-def test_a_mask_that_is_no_attribute_stays_in_the_graph():
+def test_a_mask_without_attributes_stays_in_the_graph():
     records = converted(exported("bloom/onnx"), "ort{device=cuda}").records
     record = next(one for one in records if one.step.name == "fuse-group-query-attention")
     assert not record.result.changed
@@ -44,7 +44,7 @@ def test_a_mask_that_is_no_attribute_stays_in_the_graph():
         ("ort{device=cuda,padding=any}", "run fuse-group-query-attention{padding=right,lacks=[padding,mask]}"),
     ],
 )
-def test_attention_that_cuda_lacks_is_reported(target, reason):
+def test_attention_unsupported_by_cuda_is_reported(target, reason):
     found = findings(converted(exported("llama/onnx"), target).model)
     assert len(found) == 2
     assert all(reason in str(told) for _, told in found)
@@ -71,7 +71,7 @@ def test_directml_and_webgpu_get_operators_of_their_kernels(device):
         ("bloom", "webgpu", "its mask would be a bias: its mask holds more than positions to hide: alibi"),
     ],
 )
-def test_attention_stays_where_a_kernel_lacks_something(name, device, reason):
+def test_attention_unsupported_by_a_kernel_stays(name, device, reason):
     records = converted(exported(f"{name}/onnx"), f"ort{{device={device}}}").records
     record = next(one for one in records if one.step.name == "fuse-group-query-attention")
     assert reason in "\n".join(record.result.notes)

@@ -14,7 +14,7 @@ from graphpass.targets.ort.providers import PROVIDERS
 
 
 @pytest.mark.slow
-def test_features_that_the_kernel_lacks(tmp_path):
+def test_unsupported_features_of_the_kernel(tmp_path):
     if isinstance(variables := webgpu.environment(), str):
         pytest.skip(variables)
     answer = tmp_path / "answer.json"

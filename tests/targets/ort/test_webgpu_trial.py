@@ -45,7 +45,7 @@ def test_without_an_adapter_there_is_no_trial(no_adapter):
     assert (report.holds, report.confirmation.tried) == (True, "no adapter: install one")
 
 
-def test_verify_names_what_is_missing(monkeypatch, capfd):
+def test_verify_names_the_missing_adapter(monkeypatch, capfd):
     monkeypatch.setattr("graphpass.verify.on_device.environment", lambda: "no adapter: install one")
     llama = export("llama", "onnx")
     done = in_process(capfd, "verify", llama, llama, "--device", "webgpu")
@@ -53,7 +53,7 @@ def test_verify_names_what_is_missing(monkeypatch, capfd):
     assert done.err == "error: GP321: cannot compare on WEBGPU: no adapter: install one\n"
 
 
-def test_prompts_that_swiftshader_computes_wrongly_are_refused(monkeypatch, capfd):
+def test_prompts_too_long_for_swiftshader_are_refused(monkeypatch, capfd):
     monkeypatch.setattr("graphpass.verify.on_device.environment", lambda: {"VK_ICD_FILENAMES": "swiftshader"})
     llama, prompt = export("llama", "onnx"), ",".join(["5"] * 32)
     done = in_process(capfd, "verify", llama, llama, "--device", "webgpu", "--prompt-ids", prompt)

@@ -42,7 +42,7 @@ def test_variables_without_initial_value_are_refused():
     assert "refused" in {finding.verdict for finding in found}
 
 
-def test_a_window_that_is_rolled_is_not_found():
+def test_a_rolled_window_is_not_found():
     found = failing(openvino_model("zamba2"))
     assert {finding.verdict for finding in found} == {"refused"}
     windows = [finding for finding in found if ".conv." in finding.name]

@@ -52,7 +52,7 @@ def test_windows_count_positions_by_the_mask() -> None:
     assert done["window-from-positions"].statistics == {"windows from positions": 2, "masks": 1}
 
 
-def test_a_mask_that_a_global_layer_shares_keeps_its_meaning() -> None:
+def test_a_mask_shared_with_a_global_layer_is_unchanged() -> None:
     """Layers of gpt_neo add one padding mask; only every other one has a window."""
     from graphpass.analysis.caches.masks import find_masks
 
@@ -66,7 +66,7 @@ def test_a_model_of_open_shapes_is_refused() -> None:
     assert reason.startswith("its shapes are open")
 
 
-def test_inexact_numbers_name_the_pass_that_prevents_them() -> None:
+def test_inexact_results_name_the_preventing_pass() -> None:
     model = run_once(exported("qwen3/onnx"), "fuse-functions,make-static{length=8,past=24}").model
     findings = QNN.predict(model, analyze_caches(model))
     advised = [finding.reason for finding in findings if finding.reason and ": run " in finding.reason]
@@ -178,7 +178,7 @@ def test_operators_on_constants_are_folded_before() -> None:
         ("qnn{precision=i8}", "GP213", "precision"),
     ],
 )
-def test_sizes_that_do_not_fit(capfd: Any, tmp_path: Any, target: str, id: str, words: str) -> None:  # noqa: A002
+def test_impossible_sizes_of_pairs(capfd: Any, tmp_path: Any, target: str, id: str, words: str) -> None:  # noqa: A002
     done = in_process(capfd, "convert", export("llama", "onnx"), "--target", target, "-o", tmp_path / "out")
     assert done.code == 2
     assert id in done.err
@@ -224,7 +224,7 @@ def test_a_prefill_model_is_not_tried_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert str(QNN.observe(phase("llama"))).startswith("it is a prefill model")
 
 
-def test_weights_that_a_pass_made_go_with_both_models(capfd: Any, tmp_path: Path) -> None:
+def test_new_weights_are_shared_by_both_models(capfd: Any, tmp_path: Path) -> None:
     done = in_process(
         capfd, "convert", export("llama", "onnx-genai"), "--target", "qnn", "--no-verify", "-o", tmp_path / "out"
     )

@@ -43,7 +43,7 @@ def test_caches_of_a_config_are_counted(config, layers, recurrent):
         {"model_type": "qwen3_5_text", "layer_types": ["linear_attention"]},
     ],
 )
-def test_types_that_are_no_decoder_of_one_file(config):
+def test_types_other_than_single_file_decoders(config):
     assert configured_caches(config) is None
 
 

@@ -27,7 +27,7 @@ def ports(model):
     return [port.name for port in (*model.inputs, *model.outputs) if port.name.startswith(("past", "present"))]
 
 
-def test_the_folder_holds_what_transformers_js_reads(tmp_path, capfd):
+def test_the_folder_has_the_layout_of_transformers_js(tmp_path, capfd):
     source = tmp_path / "source"
     shutil.copytree(export("llama", "onnx"), source)
     (source / "genai_config.json").write_text("{}")
@@ -88,7 +88,7 @@ def test_latent_caches_are_called_key_and_value():
     assert {"past_key_values.0.key", "past_key_values.0.value"} <= set(ports(result))
 
 
-def test_a_type_that_is_no_text_model_alone_is_replaced():
+def test_a_multimodal_type_is_replaced():
     result = converted(load(exporters("mobius", "qwen3_5_text")), "web").model
     assert config_of(result)["model_type"] == "qwen3_next"
     (found,) = [
@@ -118,7 +118,7 @@ def test_other_configurations_keep_their_entries(tmp_path):
         ("t5/onnx/decoder_with_past_model.onnx", "it reads states of an encoder"),
     ],
 )
-def test_models_that_it_cannot_run(place, words, capfd, tmp_path):
+def test_unsupported_models_are_refused(place, words, capfd, tmp_path):
     model = exported(place)
     done = in_process(capfd, "convert", model.path, "-o", tmp_path / "out", "--target", "web")
     assert done.code != 0
@@ -129,7 +129,7 @@ def test_models_that_it_cannot_run(place, words, capfd, tmp_path):
     assert finding.verdict == "refused"
 
 
-def test_an_input_that_nothing_feeds_is_named():
+def test_an_unfed_input_is_named():
     model = onnx_model("llama")
     rewriter = model.rewriter()
     tokens = model.graph.parameters["input_ids"]

@@ -42,7 +42,7 @@ def edited(model: OnnxModel, op: str, edit: Any) -> OnnxModel:
 
 
 @pytest.mark.parametrize(("family", "target"), [("llama", "cpu"), ("llama", "ort"), ("qwen3_5_text", "ort")])
-def test_attention_is_equal_to_what_it_becomes(family, target):
+def test_attention_is_equal_to_its_lowered_form(family, target):
     reference = load(exporters("mobius", family))
     found = proof_of(reference, converted(reference, target).model)
     assert found.equal == found.operators, found.regions

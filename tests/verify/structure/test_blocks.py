@@ -61,7 +61,7 @@ INTERLEAVED = numpy.stack([FIRST, SECOND], axis=1).reshape(192, 64)
         (FIRST.astype(numpy.float16).astype(numpy.float32), (0, 0), ("made", 0, 0)),
     ],
 )
-def test_elements_of_constants_that_passes_made_are_those_of_the_reference(made, index, expected):
+def test_elements_of_new_constants_equal_the_reference(made, index, expected):
     assert name_and_place(element(made, index)) == expected
 
 
@@ -80,13 +80,13 @@ def test_a_changed_element_is_no_block(place):
         (numpy.concatenate([SECOND, FIRST]), (96, 0), ("first", 0, 0)),
     ],
 )
-def test_elements_of_constants_in_f16_are_those_that_they_are_rounded_to(made, index, expected):
+def test_elements_of_f16_constants_are_rounded(made, index, expected):
     stored = made.astype(numpy.float16)
     assert name_and_place(element(stored, index, "f16")) == expected
     assert name_and_place(element(stored, index))[0] == "made"
 
 
-def test_a_constant_that_is_rounded_otherwise_is_not_known():
+def test_a_differently_rounded_constant_is_opaque():
     stored = SECOND.astype(numpy.float16)
     stored[5, 6] = numpy.nextafter(stored[5, 6], numpy.float16(9))
     assert name_and_place(element(stored, (5, 6), "f16"))[0] == "made"

@@ -37,14 +37,14 @@ def test_conditions_decide_others(condition, holds, other, expected):
     assert decide(condition, holds, other) is expected
 
 
-def test_an_index_has_the_place_that_a_condition_asks_for_if_that_is_within_its_range():
+def test_an_equation_fixes_an_index_if_within_its_range():
     other = ex.index("other", number(4))
     assert place_of(ex.equal(EXPERT, other), EXPERT) is other
     assert place_of(ex.equal(EXPERT, ex.add(other, number(1))), EXPERT) is None
     assert place_of(ex.equal(ex.multiply(number(2), EXPERT), other), EXPERT) is None
 
 
-def test_conditions_follow_those_that_they_contain():
+def test_conditions_imply_weaker_ones():
     is_ahead = ex.at_most(QUERY, KEY)
     distance = ex.choose(is_ahead, ex.subtract(KEY, QUERY), ex.subtract(QUERY, KEY))
     assert all(order(is_ahead) < order(ex.at_most(distance, number(most))) for most in range(4, 20))

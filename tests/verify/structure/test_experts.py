@@ -39,7 +39,7 @@ def is_equal(reference: Model, candidate: Model) -> bool:
 
 @pytest.mark.parametrize("router", ["softmax first", "softmax last", "plain"])
 @pytest.mark.parametrize("form", ["dense", "gathered", "separate"])
-def test_experts_are_the_operator_that_they_become(form, router):
+def test_experts_are_equal_to_their_fused_operator(form, router):
     model = layer(form, router)
     assert is_equal(model, fused(model)[0])
 

@@ -72,7 +72,7 @@ def test_an_operator_of_both_dialects(name):
     assert not is_equal(model, read_by_openvino(different))
 
 
-def test_einsum_is_the_product_that_it_names():
+def test_einsum_is_equal_to_its_product():
     product = onnx_model("MatMul", REAL, WEIGHT)
     assert is_equal(product, onnx_model("Einsum", REAL, WEIGHT, equation="bik,kj->bij"))
 

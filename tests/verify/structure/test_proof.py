@@ -90,7 +90,7 @@ def test_earlier_expressions_change_no_proof(names):
     assert found.equal == found.operators > 0
 
 
-def test_states_of_more_columns_are_equal_in_those_that_both_have():
+def test_states_are_compared_in_their_common_columns():
     reference = exported("lfm2/onnx-genai")
     result = converted(reference).model
     assert not unequal(reference, result, unpadded=True)
@@ -113,7 +113,7 @@ def test_caches_filled_with_zeros_are_equal_if_they_stay_zero():
     assert len(unequal(reference, mutant, unpadded=True)) > 1
 
 
-def test_a_branch_that_the_candidate_lacks_is_stated():
+def test_a_missing_branch_of_the_candidate_is_stated():
     reference = exported("whisper/onnx/decoder_model_merged.onnx")
     found = compare_structures(reference, converted(reference).model)
     assert found is not None
@@ -121,7 +121,7 @@ def test_a_branch_that_the_candidate_lacks_is_stated():
     assert found.assumed[0] == "use_cache_branch is true"
 
 
-def test_shapes_that_a_proof_rests_on_are_stated():
+def test_shape_assumptions_of_a_proof_are_stated():
     reference = exported("mamba/ov-stateful")
     found = compare_structures(reference, converted(reference).model)
     assert found is not None
@@ -187,7 +187,7 @@ def test_one_product_in_f16_is_a_difference():
     assert found.assumed == ()
 
 
-def test_models_in_f16_that_round_positions_differ():
+def test_rounded_positions_in_f16_are_different():
     reference = exported("llama/onnx-fp16")
     faulty = reference.clone()
     cast = next(
@@ -219,7 +219,7 @@ def test_tables_rounded_to_f16_are_no_tables_in_f32():
         assert unequal(reference, mutant, unpadded=True)
 
 
-def test_rows_of_states_are_selected_where_other_caches_move_slots():
+def test_rows_of_states_are_selected_beside_moved_slots():
     reference = exported("lfm2/ov-stateful")
     result = converted(reference, "cpu{cache=reorder}").model
     fault = next(fault for fault in faults(result) if fault.kind == "beam Gather gone")
@@ -231,7 +231,7 @@ MOVED = ("cpu{cache=reorder}", "gpu{cache=reorder}", "gpu{cache=reorder,trim=beg
 
 @pytest.mark.parametrize("target", MOVED)
 @pytest.mark.parametrize("model", ["llama", "gpt2", "bloom"])
-def test_models_that_move_slots_are_equal_to_those_whose_caches_were_moved(model, target):
+def test_moving_slots_equals_moved_caches(model, target):
     reference = exported(f"{model}/onnx")
     found = compare_structures(reference, converted(reference, target).model)
     assert found is not None
@@ -240,7 +240,7 @@ def test_models_that_move_slots_are_equal_to_those_whose_caches_were_moved(model
     assert ("slot 0" in str(found.assumed)) == ("begin-one" in target)
 
 
-def test_an_input_with_the_past_is_that_of_the_step():
+def test_an_input_with_the_past_equals_the_input_of_the_step():
     reference = exported("whisper/onnx/decoder_with_past_model.onnx")
     found = compare_structures(reference, converted(reference, "cpu{cache=reorder}").model)
     assert found is not None
@@ -306,7 +306,7 @@ def test_faults_of_padding_are_left_to_numbers():
     assert found.equal < found.unpadded == found.operators
 
 
-def test_states_of_an_encoder_that_begin_otherwise_are_not_proven():
+def test_encoder_states_with_other_initial_values_are_not_proven():
     reference = exported("t5/ov-stateful/openvino_decoder_model.xml")
     result = converted(reference).model.clone()
     reads = [node for node in result.graph.of_op("ReadValue") if result.graph.producer(node.source()).op == "Transpose"]
@@ -320,7 +320,7 @@ def test_states_of_an_encoder_that_begin_otherwise_are_not_proven():
     assert any(name.endswith("before the first step") for name in left)
 
 
-def test_a_variable_that_begins_otherwise_is_not_proven():
+def test_a_variable_with_another_initial_value_is_not_proven():
     reference = exported("llama/onnx")
     result = converted(reference, "cpu").model.clone()
     read = next(iter(result.graph.of_op("ReadValue")))

@@ -113,7 +113,7 @@ def test_hybrids_are_equal_for_every_input(target):
     assert found.equal == found.operators, found.regions
 
 
-def test_a_loop_that_fills_a_tensor_is_equal_for_every_input():
+def test_a_loop_filling_a_tensor_is_equal_for_every_input():
     """The loop of optimum-intel writes each token's result into a tensor; `mask-padding` edits its body."""
     model = load(export("qwen3_next", "ov-stateless"))
     found = compare_structures(model, converted(model, "npu").model)
@@ -152,7 +152,7 @@ def operators(model: openvino.Model, kind: str) -> list[openvino.Node]:
 
 
 @pytest.mark.parametrize("edit", [written_doubled, written_elsewhere, without_the_last, ended_early, without_recall])
-def test_another_loop_that_fills_a_tensor_is_not_equal(edit):
+def test_another_loop_filling_a_tensor_is_not_equal(edit):
     model = load(export("qwen3_next", "ov-stateless"))
     other = model.clone()
     first = operators(other.ov_model, "Loop")[0]
@@ -205,7 +205,7 @@ def test_rows_of_other_states_are_not_equal(model, other):
     assert not differs(model, model.clone())
 
 
-def test_openvino_reports_the_slices_that_it_takes():
+def test_slices_of_openvino_are_reported():
     model = loop("final")
     assert not differs(model, run_once(model, "to-openvino").model)
     assert differs(model, run_once(loop("final", direction=1), "to-openvino").model)
