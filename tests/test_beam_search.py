@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("backend", ["SDPA", "PA"])
 @pytest.mark.parametrize("variant", ["onnx", "onnx-genai"])
-def test_beams_equal_those_of_hugging_face(folder, variant, backend):
+def test_beams_equal_hugging_face(folder, variant, backend):
     pipeline = openvino_genai.LLMPipeline(folder(variant), "CPU", ATTENTION_BACKEND=backend, **EXACT)
     for search in FOUND["searches"]:
         config = openvino_genai.GenerationConfig(

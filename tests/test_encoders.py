@@ -68,14 +68,14 @@ def test_encoders_are_recognized():
     assert not load(export("llama", "onnx")).analysis(is_encoder)
 
 
-def test_inspect_names_them(capfd):
+def test_inspect_names_encoders(capfd):
     out = in_process(capfd, "inspect", exporters("encoders", "bert-reranker")).out
     assert "ONNX, encoder, pooled" in out
     assert "fuse-group-query-attention" not in out
 
 
 @pytest.mark.parametrize("name", ["bert", "qwen3"])
-def test_embedding_pipelines_load_them(name, tmp_path, capfd):
+def test_embedding_pipelines_load_results(name, tmp_path, capfd):
     converted(name, "cpu", tmp_path / "out", capfd)
     for file in export("llama", "ov-stateful").glob("openvino_*tokenizer.*"):
         shutil.copy(file, tmp_path / "out")

@@ -63,7 +63,7 @@ def test_a_recursive_function(tmp_path):
         load(tmp_path)
 
 
-def test_functions_as_exporters_write_them(tmp_path):
+def test_functions_of_exporters_are_read(tmp_path):
     called = [function("f", "Abs", "Abs"), function("g", "f", "Abs", "f")]
     of_nodes(tmp_path, helper.make_node("g", ["ids"], ["made"], domain="d"), functions=called)
     assert not analyze_caches(load(tmp_path)).caches

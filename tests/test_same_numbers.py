@@ -107,7 +107,7 @@ def test_openvino_genai_generates_bit_for_bit(tmp_path, weights):
     assert generated(tmp_path / "fast") == generated(tmp_path / "slow")
 
 
-def test_onnx_runtime_as_after_onnx_save(tmp_path):
+def test_onnx_runtime_computes_the_same_as_after_onnx_save(tmp_path):
     source = with_external_data(export("llama", "onnx") / "model.onnx", tmp_path / "in")
     write_model(load(source), tmp_path / "fast" / "model.onnx")
     (tmp_path / "slow").mkdir()

@@ -26,7 +26,7 @@ def test_configurations_of_the_onnx_file_stay_with_onnx():
     assert {"tokenizer.json", "tokenizer_config.json"} <= openvino
 
 
-def test_data_files_are_no_companions():
+def test_data_files_are_not_companions():
     assert not {"model.onnx", "model.onnx.data"} & names("llama", "onnx-genai", "model.onnx", "onnx")
 
 

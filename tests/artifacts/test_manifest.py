@@ -189,7 +189,7 @@ def test_run_into_a_file(capfd, tmp_path, source):
     }
 
 
-def test_openvino_genai_takes_the_folder(capfd, tmp_path):
+def test_openvino_genai_loads_the_folder(capfd, tmp_path):
     """It reads every file of the folder that it knows by name; this one is none of them."""
     source = export("llama", "ov-stateful")
     assert in_process(capfd, "convert", source, "-o", tmp_path / "out", "--target", "cpu", "--no-verify").code == 0

@@ -294,7 +294,7 @@ def test_hub_ids_are_exported_first(capfd, tmp_path, monkeypatch, given):
 
 
 @pytest.mark.parametrize("given", ["Qwen/model.onnx", "Qwen/Qwen2.5-0.5B/onnx", "exports/qwen", "none/$(x)"])
-def test_other_missing_paths_are_no_hub_ids(capfd, tmp_path, monkeypatch, given):
+def test_other_missing_paths_are_not_hub_ids(capfd, tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "exports").mkdir()
     done = in_process(capfd, "inspect", given)

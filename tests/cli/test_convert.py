@@ -83,7 +83,7 @@ def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
     assert {name: after[name] for name in before} == before
 
 
-def test_run_takes_instruments(capfd, tmp_path):
+def test_run_accepts_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
         *("run", export("llama", "onnx"), "-o", tmp_path / "out", "-p", "to-openvino,change-precision,fuse-attention"),
@@ -96,7 +96,7 @@ def test_run_takes_instruments(capfd, tmp_path):
 
 
 @pytest.mark.slow
-def test_convert_takes_instruments(capfd, tmp_path):
+def test_convert_accepts_instruments(capfd, tmp_path):
     done = in_process(
         capfd,
         *("convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu"),

@@ -41,7 +41,7 @@ def test_missing_packages_are_named(capfd, tmp_path, monkeypatch):
     assert "tokenizer not" not in convert(capfd, export("llama", "onnx"), tmp_path / "out", "--no-tokenizer").out
 
 
-def test_a_converted_tokenizer_comes_along(capfd, tmp_path):
+def test_a_converted_tokenizer_is_copied(capfd, tmp_path):
     done = convert(capfd, export("llama", "ov-stateful"), tmp_path / "out")
     assert done.code == 0
     assert "tokenizer not" not in done.out
@@ -49,7 +49,7 @@ def test_a_converted_tokenizer_comes_along(capfd, tmp_path):
 
 
 @pytest.mark.skipif(not INSTALLED, reason="needs graphpass[genai]")
-def test_converts_it_as_optimum_does(capfd, tmp_path):
+def test_converts_the_tokenizer_as_optimum_does(capfd, tmp_path):
     done = convert(capfd, export("llama", "onnx"), tmp_path / "out")
     assert (done.code, done.err) == (0, "")
     assert "\n  tokenizer converted by openvino-tokenizers " in done.out

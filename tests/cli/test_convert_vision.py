@@ -77,7 +77,7 @@ def test_the_folder_means_its_language_model(capfd: Any, source: Path) -> None:
     assert in_process(capfd, "verify", source, source, "--steps", "1").code == 0
 
 
-def test_nothing_is_done_twice(capfd: Any, tmp_path: Path, source: Path) -> None:
+def test_an_up_to_date_result_is_not_converted(capfd: Any, tmp_path: Path, source: Path) -> None:
     options = ["--no-verify", "--if-changed", "--weights", "share"]
     assert convert(capfd, source, tmp_path / "out", *options).code == 0
     weights = "openvino_vision_embeddings_model.bin"

@@ -138,7 +138,7 @@ def raising(monkeypatch, error):
     monkeypatch.setattr("graphpass.jobs.reading.find_model", fail)
 
 
-def test_an_unforeseen_error_is_one_line_and_advice(capfd, monkeypatch):
+def test_an_internal_error_is_one_line_with_a_hint(capfd, monkeypatch):
     raising(monkeypatch, ZeroDivisionError("by zero\nand more"))
     done = in_process(capfd, "inspect", "x.onnx")
     assert done.code == 70

@@ -36,7 +36,7 @@ def greedy(folder: Path, suffix: str, name: str = "llama") -> list[int]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("more", [[], ["--weights", "share"]])
-def test_an_ir_over_one_bin_file(capfd: Any, tmp_path: Path, more: list[str]) -> None:
+def test_a_pair_in_ir_shares_one_bin_file(capfd: Any, tmp_path: Path, more: list[str]) -> None:
     source = tmp_path / "source"
     shutil.copytree(export("llama", "ov-stateful"), source)
     output = split(capfd, source, tmp_path / "out", *more)
@@ -57,7 +57,7 @@ def test_an_ir_over_one_bin_file(capfd: Any, tmp_path: Path, more: list[str]) ->
     assert greedy(out, ".xml") == reference("llama")["greedy_ids"]
 
 
-def test_onnx_over_one_data_file(capfd: Any, tmp_path: Path) -> None:
+def test_a_pair_in_onnx_shares_one_data_file(capfd: Any, tmp_path: Path) -> None:
     split(capfd, export("llama", "onnx"), tmp_path)
     assert {file.name for file in tmp_path.glob("*.onnx*")} == {"prefill.onnx", "decode.onnx", "model.onnx.data"}
     for name in ("prefill.onnx", "decode.onnx"):

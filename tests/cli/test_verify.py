@@ -53,7 +53,7 @@ def test_a_prompt_outside_of_the_vocabulary(capfd):
     assert done.err.startswith("error: GP250: ")
 
 
-def test_a_missing_model_as_a_user_sees_it():
+def test_the_message_for_a_missing_model():
     done = in_subprocess("verify", export("llama", "onnx"), "missing.onnx")
     assert done.code == 3
     assert done.err.startswith("error: GP101: missing.onnx does not exist\nhint: ")

@@ -54,11 +54,11 @@ def test_all_prints_the_whole_path(capfd):
 
 
 @pytest.mark.parametrize("name", ["past_key_values.0.keypresent.0.key", "past_key_values.0.key"])
-def test_a_variable_goes_by_its_id_or_the_beginning(capfd, name):
+def test_a_variable_is_named_by_its_id_or_a_prefix(capfd, name):
     assert why(capfd, "llama", "ov-stateful", name).startswith("past_key_values.0.keypresent.0.key: kv, key, layer 0")
 
 
-def test_a_cache_goes_by_its_present(capfd):
+def test_a_cache_is_named_by_its_present(capfd):
     assert why(capfd, "llama", "onnx", "present.1.key").startswith("past_key_values.1.key: ")
 
 

@@ -122,7 +122,7 @@ class TestConstants:
         ]
         assert the(onnx_graph(nodes, {"x": ["B", 3]}, ["y"]), "Unsqueeze").attributes["axes"] == (2,)
 
-    def test_a_constant_of_strings_is_no_obstacle(self):
+    def test_constants_of_strings_are_read(self):
         nodes = [
             helper.make_node("Constant", [], ["c"], value_strings=["a"]),
             helper.make_node("Identity", ["c"], ["y"]),

@@ -86,7 +86,7 @@ def test_older_names_of_vllm(alias, name):
 
 
 @given(st.data(), cases())
-def test_offsets_and_strides_are_those_of_numpy(data, case):
+def test_offsets_and_strides_equal_numpy(data, case):
     layout, sizes = case
     part = data.draw(st.sampled_from(["key", "value"]))
     names, tensor = numbered(layout, sizes, part)
@@ -111,7 +111,7 @@ def test_sizes_are_recovered_from_shapes(case):
 
 
 @given(cases())
-def test_a_token_takes_as_many_bytes_in_every_layout(case):
+def test_bytes_per_token_do_not_depend_on_the_layout(case):
     layout, sizes = case
     parts = ("key",) if layout.packing != "separate" else ("key", "value")
     elements = sum(math.prod(layout.shape(sizes, part)) for part in parts)

@@ -57,7 +57,7 @@ def test_a_model_made_of_text_runs():
     assert compare(parse(text), parse(text), steps=1).passed
 
 
-def test_constants_are_written_to_be_read_the_same():
+def test_constants_round_trip():
     line = '%y = Add([1e-06, -inf, 0.31622776], [[true]]) {a=[1]:i32, b=[1, 2], c="a b", d=0.1, e=false}'
     (statement,) = parse_text(line)
     assert str(statement) == line

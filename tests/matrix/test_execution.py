@@ -126,7 +126,7 @@ def test_reports_after_a_failed_executor(cells):
     assert run.exit_code == 70
 
 
-def test_leftovers_of_killed_runs_go_and_those_of_living_ones_stay(cells, tmp_path, monkeypatch):
+def test_only_leftovers_of_dead_runs_are_removed(cells, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     output, source = Path(cells[0].output), Path(cells[0].source)
     dead = [tmp_path / "tmp" / "graphpass-ci-dead", output / ".graphpass-1", source / ".graphpass_model-1"]

@@ -103,7 +103,7 @@ def test_a_changed_model_is_converted_again_with_its_changes(memory):
 
 
 @pytest.mark.slow
-def test_a_result_without_its_manifest_is_none(memory):
+def test_files_without_a_manifest_are_not_a_result(memory):
     upload(memory, export("llama", "ov-stateless"), "/models/llama")
     cell = cell_of("memory://models/llama", "memory://results/llama")
     assert run_cell(cell).state == "converted"
@@ -244,7 +244,7 @@ def test_patterns_mean_addresses(memory):
 
 
 @pytest.mark.slow
-def test_file_addresses_are_those_of_files(tmp_path):
+def test_file_addresses_equal_paths(tmp_path):
     shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
     cell = cell_of((tmp_path / "in").as_uri(), (tmp_path / "out").as_uri())
     assert run_cell(cell).state == "converted"

@@ -221,7 +221,7 @@ def test_markdown_holds_tables_of_cells():
     assert len(as_markdown(run_of(failed(15_000))).encode()) <= 1 << 20
 
 
-def test_names_mean_nothing_to_markdown_and_to_logs():
+def test_names_are_escaped_in_markdown_and_logs():
     named = failed(1, node="a<img src=x onerror=1>\x1b]0;owned\x07`b` [l](x)\n::error::forged")
     run = run_of(replace(named, cell=cell("m`<b>x</b>|y")))
     text = as_markdown(run)

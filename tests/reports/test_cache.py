@@ -87,7 +87,7 @@ def variable(name, shape, kind):
     return Variable(info)
 
 
-def test_other_tensors_are_no_caches():
+def test_other_tensors_are_not_caches():
     ids = ops.parameter(openvino.PartialShape([-1, -1]), openvino.Type.i64)
     hidden = ops.gather(ops.constant(numpy.ones((5, 4), numpy.float32)), ids, ops.constant(0))
     weights, count = variable("lora", [-1, 4], openvino.Type.f32), variable("count", [1], openvino.Type.i64)

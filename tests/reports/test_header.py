@@ -47,7 +47,7 @@ def test_errors_are_json(capfd, arguments, error_id, code):
     assert told["message"] in done.err
 
 
-def test_errors_of_text_are_no_json(capfd):
+def test_errors_of_text_output_are_not_json(capfd):
     assert in_process(capfd, "explain", "GP999").out == ""
 
 

@@ -15,7 +15,7 @@ def deep(tmp_path_factory):
 
 
 @pytest.mark.parametrize("target", ["cpu", "ort"])
-def test_a_conversion_of_24_layers_takes_a_screen(deep, tmp_path, capfd, target):
+def test_a_conversion_of_24_layers_fits_a_screen(deep, tmp_path, capfd, target):
     done = in_process(capfd, "convert", deep, "-o", tmp_path / "out", "--target", target)
     lines = done.out.splitlines()
     assert done.code == 0
@@ -34,7 +34,7 @@ def test_verbose_lists_passes_files_and_sequences(tmp_path, capfd):
     assert lines[-1].startswith("verified  same: ")
 
 
-def test_a_broken_contract_of_many_attention_takes_a_screen(deep, capfd):
+def test_a_broken_contract_of_many_blocks_fits_a_screen(deep, capfd):
     done = in_process(capfd, "check", deep, "--target", "ort")
     lines = done.out.splitlines()
     assert len(lines) <= 40

@@ -71,7 +71,7 @@ def test_a_file_written_to_just_now_is_not_remembered(file, digest_memory):
     assert not digest_memory.exists()
 
 
-def test_a_damaged_memory_is_as_none(file, digest_memory):
+def test_a_damaged_digest_cache_is_ignored(file, digest_memory):
     digests_of(places(file))
     for content in (b"", b"[]", b'{"file": 1}', b"\xff"):
         next(digest_memory.iterdir()).write_bytes(content)

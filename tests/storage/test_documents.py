@@ -54,12 +54,12 @@ def _certificate(file):
         (read_case, "GP101"),
     ],
 )
-def test_a_pipe_is_no_document(pipe, read, error_id):
+def test_a_pipe_is_not_read_as_a_document(pipe, read, error_id):
     with pytest.raises(GraphpassError, match=error_id):
         read(pipe)
 
 
-def test_a_pipe_is_no_manifest(pipe):
+def test_a_pipe_is_not_read_as_a_manifest(pipe):
     assert damage(pipe) == "pipe.toml is damaged, or another program's"
     assert earlier_files(pipe) == (frozenset(), frozenset())
     with pytest.raises(OSError, match="not a regular file"):

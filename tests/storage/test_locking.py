@@ -8,7 +8,7 @@ import pytest
 from graphpass.storage.locking import remove_lock, sole_worker
 
 
-def test_others_wait_and_nothing_is_left(tmp_path):
+def test_other_processes_wait_and_the_lock_is_removed(tmp_path):
     place = tmp_path / "made" / "here" / "out"
     inside, most, done = [], [], []
 

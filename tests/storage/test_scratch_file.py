@@ -34,7 +34,7 @@ def test_names_follow_from_weights():
     assert names[0] == names[1] != names[2]
 
 
-def test_a_file_goes_with_its_last_user():
+def test_a_file_is_removed_with_its_last_user():
     file, _ = written(b"one")
     name, path = file.name, ScratchFile.find(file.name)
     assert path is not None

@@ -9,7 +9,7 @@ import pytest
 from graphpass.storage.scratch_folder import scratch_folder, sweep_scratch
 
 
-def test_a_folder_goes_with_its_context(tmp_path):
+def test_a_folder_is_removed_at_the_end_of_its_context(tmp_path):
     with scratch_folder("some-", tmp_path) as folder:
         (folder / "file").touch()
         sweep_scratch(tmp_path, "some-")
@@ -34,7 +34,7 @@ context.__exit__(None, None, None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_a_forked_child_does_not_remove_it(tmp_path):
+def test_a_forked_child_does_not_remove_the_folder(tmp_path):
     # A process of its own: a child of the test's would go on with the tests if it failed.
     done = subprocess.run([sys.executable, "-c", _FORKS, tmp_path], check=True, capture_output=True, text=True)
     assert done.stdout == "True\n"

@@ -68,7 +68,7 @@ def test_replaces_a_link_and_keeps_its_target(tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError("bug"), UsageError("GP200", "x"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("destination", [".", "a/b"])
-def test_leaves_nothing_behind_when_the_block_raises(tmp_path, error, destination):
+def test_an_error_in_the_block_leaves_no_files(tmp_path, error, destination):
     (tmp_path / "other.txt").write_text("other")
     with pytest.raises(type(error)), staging(tmp_path / destination) as folder:  # noqa: PT012
         fill(folder)
@@ -120,7 +120,7 @@ def older(folder):
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device"), KeyboardInterrupt()], ids=["full", "interrupt"]
 )
-def test_puts_everything_back_wherever_it_fails(tmp_path, monkeypatch, error, links):
+def test_a_failure_at_any_step_restores_all_files(tmp_path, monkeypatch, error, links):
     """Old or new as a whole after each step that fails, and after the next writer nothing else is left."""
     complete = {"model.xml", "model.bin", "tokens", "tokens/vocab.txt", "other.txt"}
     seen = set()
@@ -156,7 +156,7 @@ def test_puts_everything_back_wherever_it_fails(tmp_path, monkeypatch, error, li
     assert step > 25
 
 
-def test_files_change_at_one_instant(tmp_path, monkeypatch):
+def test_files_are_replaced_atomically(tmp_path, monkeypatch):
     """Between any two steps a reader finds only old content, or only new."""
     out = older(tmp_path)
     found = []

@@ -42,34 +42,34 @@ def assert_not_contradicted(model: graphpass.Model, target: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "target"), crossed(IRS))
-def test_predictions_come_true(file, target):
+def test_predictions_are_confirmed(file, target):
     assert_not_contradicted(exported(file), target)
 
 
 @pytest.mark.parametrize(("file", "target"), crossed(CONVERTED))
-def test_predictions_of_converted_models_come_true(file, target):
+def test_predictions_of_converted_models_are_confirmed(file, target):
     assert_not_contradicted(converted_model(file, target), target)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.endswith(".onnx")])
-def test_predictions_of_onnx_runtime_come_true(file):
+def test_predictions_of_onnx_runtime_are_confirmed(file):
     assert_not_contradicted(exported(file), "ort")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", IRS)
-def test_predictions_of_npuw_come_true(file):
+def test_predictions_of_npuw_are_confirmed(file):
     assert_not_contradicted(exported(file), "npu")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", CONVERTED)
-def test_predictions_of_npuw_of_converted_models_come_true(file):
+def test_predictions_of_npuw_of_converted_models_are_confirmed(file):
     assert_not_contradicted(converted_model(file, "npu"), "npu")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("file", IRS)
-def test_predictions_of_the_gpu_plugin_come_true(file):
+def test_predictions_of_the_gpu_plugin_are_confirmed(file):
     assert_not_contradicted(exported(file), "gpu")

@@ -157,7 +157,7 @@ def test_consumers_that_pair_by_order_misread_reordered_outputs():
     assert view(model, "onnxruntime-genai").verdict == "agrees"
 
 
-def test_a_cache_of_unknown_kind_is_no_agreement():
+def test_a_cache_of_unknown_kind_is_a_disagreement():
     model = TinyDecoder(layers=1).build()
     inventory = graphpass.analyze_caches(model)
     unknown = dataclasses.replace(inventory.caches[0], kind="unknown", evidence=("read by nobody",))

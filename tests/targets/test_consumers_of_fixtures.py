@@ -56,7 +56,7 @@ def test_openvino_genai_reads_exports_of_optimum(path):
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3_text", "deepseek_v3", "mamba", *HYBRIDS])
-def test_openvino_genai_does_as_its_view_says(name):
+def test_openvino_genai_behaves_as_predicted(name):
     view = seen(f"{name}/ov-stateful/openvino_model.xml")[2]["openvino.genai"]
     prompt = openvino.Tensor(numpy.array([reference(name)["prompt_ids"]], dtype=numpy.int64))
     config = openvino_genai.GenerationConfig(max_new_tokens=4, ignore_eos=True)
@@ -73,7 +73,7 @@ def test_openvino_genai_does_as_its_view_says(name):
 
 
 @pytest.mark.parametrize("path", [path for path in model_files() if "ov-state" not in path])
-def test_openvino_sees_nothing_in_onnx(path):
+def test_openvino_consumers_have_no_verdict_on_onnx(path):
     views = seen(path)[2]
     assert views["openvino.genai"].verdict in {"cannot tell", "not applicable"}
     assert views["NPUW"].verdict in {"cannot tell", "not applicable"}

@@ -38,7 +38,7 @@ def test_a_converted_model_keeps_the_contract(capfd, tmp_path):
     assert "for sample\n\n  layers 0-1  taken  4 caches\n\nconfirmed: ran the" in done.out
 
 
-def test_any_other_breaks_it_at_a_node(capfd):
+def test_check_reports_the_node_breaking_the_contract(capfd):
     done = in_process(capfd, "check", LLAMA, "--target", "sample{factor=2}")
     assert done.code == 1
     assert done.out.endswith("\n\nthe contract does not hold\n")
@@ -83,7 +83,7 @@ def test_a_missing_runtime_confirms_nothing(capfd, monkeypatch, target):
     assert "\nnot confirmed: target sample has no trial" in in_process(capfd, "check", LLAMA, "--target", "sample").out
 
 
-def test_onnx_has_to_be_converted_for_it_first(capfd):
+def test_onnx_must_be_converted_for_the_target_first(capfd):
     done = in_process(capfd, "check", export("llama", "onnx"), "--target", "sample")
     assert done.code == 1
     assert "sample takes OpenVINO IR: run graphpass convert first\n" in done.out

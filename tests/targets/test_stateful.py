@@ -27,7 +27,7 @@ def test_from_onnx_everything_is_done():
     assert names[-2:] == ["make-stateful", "set-runtime-options"]
 
 
-def test_from_a_stateless_ir_nothing_is_converted():
+def test_a_stateless_ir_needs_no_conversion():
     assert pipeline("llama", "ov-stateless") == pipeline("llama", "onnx")[1:]
 
 
@@ -85,14 +85,14 @@ def test_a_broken_contract_is_reported(variant, word):
     [(Paged(), []), (GPU(), ["lower-variadic-split", "lower-boolean-gathers", "reshape-by-constants{unknown=true}"])],
 )
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
-def test_other_runtimes_of_openvino_take_the_same_form(target, more, variant):
+def test_other_openvino_devices_get_the_same_form(target, more, variant):
     model = load(export("llama", variant))
     assert format_passes(target.pipeline(model)).split(",") == [*pipeline("llama", variant), *more]
     target.require_contract(PassManager(target.pipeline(model)).run(model).model)
 
 
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
-def test_an_npu_takes_less_and_wants_more(variant):
+def test_passes_specific_to_an_npu(variant):
     model = load(export("llama", variant))
     names = format_passes(NPU().pipeline(model)).split(",")
     own = {"mask-padding", "densify-experts", "read-length-from-keys", "lower-boolean-masks", "rename-variables"}

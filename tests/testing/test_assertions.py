@@ -36,7 +36,7 @@ def test_a_stateful_model_has_variables():
     assert_fused(tiny_model("llama", "stateful", layers=1), ReadValue=2, Assign=2)
 
 
-def test_models_are_made_anew():
+def test_tiny_models_are_not_shared():
     model = tiny_model("gpt2")
     model.rewriter().drop([node for node in model.graph.of_op("Result") if node.name != "logits"])
     assert len(tiny_model("gpt2").outputs) == 5

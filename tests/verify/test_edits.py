@@ -31,7 +31,7 @@ def run_passes(model: Model, passes: str) -> Model:
         ("mamba", "ov-stateless", "ov-stateful"),
     ],
 )
-def test_exports_of_one_model_are_edited_alike(name: str, first: str, second: str) -> None:
+def test_edits_of_exports_of_one_model_agree(name: str, first: str, second: str) -> None:
     found = compare(load(export(name, first)), load(export(name, second)), steps=1, edits=True)
     assert found.passed, found.summary()
     assert found.max_abs_difference < 1e-4
@@ -97,7 +97,7 @@ def test_slots_of_linear_caches_do_not_move() -> None:
     )
 
 
-def test_one_row_cannot_be_selected_from() -> None:
+def test_selection_from_one_row_is_refused() -> None:
     model = reshaped(openvino_model("llama", "ov-stateless"), batch=1)
     found = compare(model, model, steps=0, edits=True)
     assert "select: the batch is fixed at 1" in found.skipped

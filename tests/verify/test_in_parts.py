@@ -33,7 +33,7 @@ def test_a_candidate_wrong_from_the_first_token_is_found():
     assert "around" in found.sequences[-1].description
 
 
-def test_parts_give_the_results_of_the_whole():
+def test_results_in_parts_equal_the_whole():
     ids = np.arange(3, 40).reshape(1, -1)
     one, other = (open_session(models()[1]) for _ in range(2))
     whole, parts = one.forward(ids, np.ones_like(ids)), InParts(other).forward(ids, np.ones_like(ids))

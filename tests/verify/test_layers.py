@@ -244,7 +244,7 @@ def test_no_false_alarm_on_equal_models(place: str, target: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_layers_run_if_asked_for() -> None:
+def test_all_layers_run_on_request() -> None:
     model = exported("llama_12l/onnx")
     found = compare_within(model, converted(model, "ort").model, all_layers=True, steps=0)
     assert found.passed

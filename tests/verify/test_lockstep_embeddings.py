@@ -51,7 +51,7 @@ def test_layer_by_layer(name: str) -> None:
     assert not any("angles" in text or "masks" in text for text in found.skipped)
 
 
-def test_embeddings_are_the_folders_own_if_it_has_them() -> None:
+def test_embeddings_come_from_the_text_model_of_the_folder() -> None:
     model = graphpass.load(vision("llava"))
     beside = find_text_embeddings(model)
     assert beside is not None
@@ -59,7 +59,7 @@ def test_embeddings_are_the_folders_own_if_it_has_them() -> None:
 
 
 @pytest.mark.slow
-def test_embeddings_come_from_a_seed_otherwise() -> None:
+def test_embeddings_without_a_text_model_come_from_a_seed() -> None:
     model, _ = with_input_embeddings(exported("llama/onnx"))
     assert find_text_embeddings(model) is None
     assert compare(model, model.clone(), steps=2, edits=True).passed

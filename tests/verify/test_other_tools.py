@@ -84,7 +84,7 @@ def test_caches_in_f16_stay_f16() -> None:
     assert WIDENED not in found.skipped
 
 
-def test_angles_in_f16_are_no_angles_in_f32() -> None:
+def test_angles_in_f16_differ_from_angles_in_f32() -> None:
     """Rounding counts in candidates: the converted model is not what was exported."""
     found = compare(exported("llama/onnx"), in_f16("llama", wide_ports=False), steps=2)
     assert found.divergence is not None

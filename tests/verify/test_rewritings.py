@@ -103,7 +103,9 @@ def rewritten(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Tool],
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.__name__)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_none_is_called_different(rewritten: Callable[[str, Tool], Model], family: str, tool: Tool) -> None:
+def test_rewritten_models_are_not_called_different(
+    rewritten: Callable[[str, Tool], Model], family: str, tool: Tool
+) -> None:
     found = compare_within(exported(f"{family}/onnx"), rewritten(family, tool), steps=1)
     assert found.passed, found.summary()
     assert found.structure is not None

@@ -51,7 +51,7 @@ def test_a_candidate_misreading_padding_is_found(builder_s):
     assert (comparison.divergence.sequence, comparison.divergence.step) == (2, 0)
 
 
-def test_a_model_is_the_same_as_itself(builder_s):
+def test_a_model_equals_itself(builder_s):
     assert compare(builder_s, builder_s, steps=3).passed
 
 
@@ -86,7 +86,7 @@ def opened_where_nothing_is_seen(mask: openvino.Output) -> openvino.Node:
     return ops.select(sees_nothing, zero, mask)
 
 
-def test_attention_over_padding_alone_is_no_difference():
+def test_attention_over_padding_only_is_not_a_difference():
     """Layers of attention stand before convolutions whose windows take it in, in the reference as in the candidate."""
     absorbing = load(export("lfm2", "ov-stateless"))
     other = rewired(absorbing, "ScaledDotProductAttention", 3, opened_where_nothing_is_seen)
@@ -185,7 +185,7 @@ def test_a_side_misread_by_both_is_not_compared():
     assert comparison.skipped[0] == "right padding: the reference computes something else for rows alone"
 
 
-def test_a_side_is_compared_as_far_as_the_target_reads_it(builder_s):
+def test_only_padding_sides_of_the_target_are_compared(builder_s):
     """Padding on the right is that of `ort-genai`."""
     comparison = compare(builder_s, builder_s, steps=2, padding="right")
     assert comparison.skipped[:1] == ("left padding: the candidate is to take padding on the right",)

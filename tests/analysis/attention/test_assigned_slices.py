@@ -36,13 +36,13 @@ def test_a_range_of_an_axis_is_an_assigned_slice(start, stop):
     assert found(assignment(start, stop)) == [("update", 2, start, stop)]
 
 
-def test_every_second_place_is_no_assigned_slice():
+def test_every_second_place_is_not_an_assigned_slice():
     assert found(assignment(0, 8, step=2)) == []
 
 
-def test_a_tensor_of_other_axes_is_no_assigned_slice():
+def test_a_tensor_of_other_axes_is_not_an_assigned_slice():
     assert found(assignment(0, 5, base="other")) == []
 
 
-def test_a_sum_is_no_assigned_slice():
+def test_a_sum_is_not_an_assigned_slice():
     assert found(assignment(0, 5, reduction="sum")) == []

@@ -98,7 +98,7 @@ def configured(config, layer):
 
 
 @pytest.mark.parametrize("path", CONFIGURED)
-def test_attributes_equal_those_of_the_configuration(path):
+def test_attributes_equal_the_configuration(path):
     config = json.loads((fixtures() / path).with_name("config.json").read_text())
     for number_, block in enumerate(blocks(path)):
         layer = block.layer if block.layer is not None else number_

@@ -61,7 +61,7 @@ def test_a_gate_becomes_a_sink(negated):
     [{"axis": -2}, {"of": "product"}, {"further": True}, {"by": "queries"}],
     ids=["sums of queries", "unmasked", "read twice", "one a query"],
 )
-def test_other_gates_are_no_sinks(form):
+def test_other_gates_are_not_sinks(form):
     model = OpenVINOModel(gated(**form))
     assert not model.analysis(find_sink_gates).by_softmax
     after, _, notes = fused(model.ov_model)

@@ -293,7 +293,7 @@ def freeze(native: openvino.Model, name: str) -> None:
 class TestNotCaches:
     @pytest.mark.parametrize("length", [-1, 1])
     @pytest.mark.parametrize("name", ["llama", "lfm2"])
-    def test_embeddings_and_the_hidden_state_they_turn_into(self, name, length):
+    def test_embeddings_and_hidden_states_are_not_caches(self, name, length):
         """A residual stream leads from the one to the other, of equal shape, past all weights."""
         copy = openvino_model(name, "ov-stateless").clone()
         native = copy.ov_model

@@ -73,7 +73,7 @@ def test_evidence_names_the_shared_buffer():
     assert "past and present share one buffer of a fixed capacity" in evidence
 
 
-def test_a_window_in_the_operator_is_none_in_the_state():
+def test_a_window_of_the_operator_is_not_a_window_of_the_state():
     evidence = graphpass.analyze_caches(forms.grouped_query(window=4)).cache("past_key").evidence
     assert evidence[-1] == "a window of 4 in the mask only; the cache keeps all positions"
 

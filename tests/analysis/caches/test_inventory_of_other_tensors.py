@@ -107,7 +107,7 @@ def test_the_state_of_an_lstm_in_openvino():
     assert all("LSTMCell" in cache.evidence[0] for cache in found.caches)
 
 
-def test_a_residual_input_is_no_cache():
+def test_a_residual_input_is_not_a_cache():
     ids, x = hidden()
     residual = ops.parameter(openvino.PartialShape([-1, -1, 4]), F32)
     total = ops.add(residual, ops.multiply(x, number(0.5)))

@@ -63,7 +63,7 @@ def test_a_static_batch_in_ir(model, variant):
 
 
 @pytest.mark.parametrize(("model", "variant"), [case for case in IR if case[1] == "ov-stateless"])
-def test_nothing_known_but_the_rank_in_ir(model, variant):
+def test_only_the_rank_is_known_in_ir(model, variant):
     source = source_of(model, variant)
     unknown = with_shapes(source, lambda name, axis, size: -1)
     assert told(graphpass.analyze_caches(unknown)) == told(graphpass.analyze_caches(source))
@@ -80,7 +80,7 @@ def in_onnx(model: OnnxModel, change) -> OnnxModel:
 
 
 @pytest.mark.parametrize(("model", "variant"), ONNX)
-def test_nothing_known_but_the_rank_in_onnx(model, variant):
+def test_only_the_rank_is_known_in_onnx(model, variant):
     source = source_of(model, variant)
     unknown = in_onnx(source, lambda dimension, axis: dimension.Clear())
     assert told(graphpass.analyze_caches(unknown)) == told(graphpass.analyze_caches(source))

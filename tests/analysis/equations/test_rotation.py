@@ -41,7 +41,7 @@ def test_halves_round_after_each_operator():
 
 
 @pytest.mark.parametrize("name", ["bloom", "gpt2", "opt"])
-def test_learned_positions_are_no_rotation(name):
+def test_learned_positions_are_not_a_rotation(name):
     assert rotations(exported(f"{name}/onnx")) == [None, None]
 
 

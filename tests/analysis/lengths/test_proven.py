@@ -56,7 +56,7 @@ def dimension(source: openvino.Node, axis: int) -> openvino.Node:
     return ops.gather(ops.shape_of(source), scalar(axis), scalar(0))
 
 
-def test_a_value_is_the_dimension_it_was_read_from():
+def test_a_value_equals_its_source_dimension():
     x = parameter("x", -1, -1, 8)
     length = dimension(x, 1)
     vector = ops.concat([ops.unsqueeze(length, scalar(0)), ints(5)], 0)

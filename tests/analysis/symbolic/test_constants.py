@@ -46,7 +46,7 @@ def test_regular_constants_are_read_as_expressions(vector: list[int], reads: boo
 @given(
     st.integers(-3, 3), st.integers(-2, 2), st.integers(2, 4), st.integers(1, 4), st.sampled_from(["each", "all", "no"])
 )
-def test_numbers_are_those_of_the_vector(start: int, step: int, count: int, times: int, way: str) -> None:
+def test_elements_equal_the_vector(start: int, step: int, count: int, times: int, way: str) -> None:
     numbers = start + step * numpy.arange(count)
     vector = numbers.repeat(times) if way == "each" else numpy.tile(numbers, times if way == "all" else 1)
     place = ex.index("place", ex.number(vector.size))

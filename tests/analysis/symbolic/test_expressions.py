@@ -30,7 +30,7 @@ CONDITIONS = [
 ]
 
 
-def test_operands_are_in_one_order_whichever_was_made_first():
+def test_order_of_operands_does_not_depend_on_creation():
     def written(*names):
         made = {name: ex.read(name, (), "real") for name in names}
         one, other = made["first made"], made["made after"]
@@ -98,7 +98,7 @@ def test_flat_indices_divide():
     assert quotient(TOTAL, BATCH) is None
 
 
-def test_choices_between_constants_take_arithmetic_inside():
+def test_arithmetic_moves_into_choices_between_constants():
     bit = ex.read("attention_mask", (B, K), "bool")
     hidden = ex.multiply(ex.subtract(ONE, ex.choose(bit, ONE, ZERO)), number(-3e38))
     assert ex.less(hidden, number(-1000)) is ex.negate(bit)

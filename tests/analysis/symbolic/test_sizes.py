@@ -328,7 +328,7 @@ def test_a_window_that_always_drops_one_token():
     assert cache.evidence[-1].startswith("nothing fixes its size along axis 2")
 
 
-def test_as_many_entries_as_the_values_say():
+def test_data_dependent_sizes_are_unknown():
     def update(build):
         rows = build.op("MatMul", "hidden", build.weight(12, 6))
         keep = build.op(

@@ -75,7 +75,7 @@ def test_tables_have_their_own_numbers():
     assert found.values[place] == 2
 
 
-def test_opaque_parts_are_no_example():
+def test_opaque_parts_prevent_a_counterexample():
     opaque = ex.make("opaque", ("node", K), "bool")
     assert example_of(ex.conjunction(window(8), opaque)) == "unknown"
     assert example_of(ex.conjunction(opaque, ex.negate(opaque))) == "never"

@@ -53,7 +53,7 @@ def test_ports_have_names_shapes_and_types():
     assert model.outputs[0].element_type == "f32"
 
 
-def test_inputs_with_an_initializer_are_no_inputs():
+def test_initializers_are_not_inputs():
     model = OnnxModel.load(export("llama", "onnx") / "model.onnx")
     names = [port.name for port in model.inputs]
     tensor = model.proto.graph.initializer[0]

@@ -25,7 +25,7 @@ def model() -> OpenVINOModel:
         ("past_key_values_3_key", "present_3_key"),
     ],
 )
-def test_ids_of_known_families_come_apart(past, present):
+def test_variable_ids_of_known_families_are_split(past, present):
     expected = (
         (past, present)
         if past[15] in "." or "cache" in past

@@ -97,7 +97,7 @@ def check_branches(treed_request: Any, plain_request: Any, prompts: list[list[in
 
 
 @pytest.mark.parametrize(("name", "variant"), EXPORTS)
-def test_branches_equal_those_decoded_alone(name, variant):
+def test_branches_equal_separate_decoding(name, variant):
     prompt = reference(name)["prompt_ids"]
     check_branches(request(treed(name, variant)), request(source(name, variant)), [prompt], random_tree(3, 7))
 

@@ -69,7 +69,7 @@ def test_decoders_compute_the_same(name, padding):
     assert compare(exported(f"{name}/onnx"), result, steps=4, edits=True, padding=side).passed
 
 
-def test_models_of_the_builder_take_several_tokens_too():
+def test_models_of_the_builder_support_several_tokens():
     model = exported("llama/onnx-genai")
     result = run_once(model, "count-new-tokens").model
     assert takes_several(result)
@@ -79,7 +79,7 @@ def test_models_of_the_builder_take_several_tokens_too():
     assert compare(model, result, steps=4, edits=True).passed
 
 
-def test_caches_in_integers_take_several_tokens():
+def test_caches_in_integers_support_several_tokens():
     result = counted("llama", "cache-precision=i8").model
     assert takes_several(result)
     assert compare(exported("llama/onnx"), result, steps=4, edits=True).passed
@@ -135,7 +135,7 @@ def test_without_tokens_it_is_refused():
 
 
 @pytest.mark.parametrize("padding", ["any", "right"])
-def test_it_is_lowered_for_openvino(padding):
+def test_counted_tokens_are_lowered_for_openvino(padding):
     source = counted("llama", f"padding={padding}").model
     result = converted(source, "cpu").model
     assert compare(exported("llama/onnx"), result, steps=4, padding="left").passed

@@ -86,7 +86,7 @@ def changed(change) -> OpenVINOModel:
     return model
 
 
-def test_a_bias_besides_it_stays():
+def test_a_bias_beside_alibi_stays():
     """What is added to nearer keys would be lost: then the form stays unchanged, with a word."""
 
     def change(mask):

@@ -43,7 +43,7 @@ def exposed(model: OpenVINOModel) -> tuple[OpenVINOModel, object]:
 
 
 @pytest.mark.parametrize(("name", "variant"), COUNTING)
-def test_counted_positions_give_the_same(name, variant):
+def test_counted_positions_compute_the_same(name, variant):
     model = before(name, variant)
     after, result = (openvino_after(model, ExposePositionIds()), run_once(model, ExposePositionIds()).records[0].result)
     assert result.changed
@@ -335,7 +335,7 @@ def test_gathers_of_onnx_are_read():
     assert compare(model, result, steps=2).passed
 
 
-def test_declared_shapes_of_one_row_go():
+def test_declared_shapes_of_one_row_are_removed():
     """Angles of counted positions are declared for one row, those of the input have a row for each sequence."""
     model = run_once(load(exporters("transformers-onnx", "llama")), "expose-position-ids").model
     angles = computed_by_positions(model)

@@ -190,7 +190,7 @@ def test_a_scale_made_of_known_dimensions_becomes_a_constant():
 
 
 @pytest.mark.parametrize("key", ["transpose", "merged"])
-def test_key_goes_straight_from_the_cache_into_the_operator(key):
+def test_the_operator_reads_the_key_directly_from_the_cache(key):
     after, types, _ = fused(build(Form(past=True, key=key)))
     attention = next(op for op in after.get_ops() if op.get_type_name() == "ScaledDotProductAttention")
     assert [attention.input_value(port).get_node().get_type_name() for port in (1, 2)] == ["Concat", "Concat"]

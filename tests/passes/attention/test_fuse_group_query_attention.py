@@ -136,7 +136,7 @@ def test_normalized_heads_are_transposed_once(padding):
 
 
 @pytest.mark.parametrize("padding", ["any", "right"])
-def test_past_and_present_may_be_one_buffer_with_more_room(padding):
+def test_past_and_present_may_share_a_larger_buffer(padding):
     model = fused("llama", padding).model
     graph = model.graph
     for cache in graphpass.analyze_caches(model).caches:
@@ -243,7 +243,7 @@ def test_a_scale_may_be_computed_from_the_size_of_a_head():
     assert compare(exported("llama/onnx"), result.model, steps=3).passed
 
 
-def test_positions_outside_count_tokens_if_padding_follows_them(monkeypatch):
+def test_external_positions_count_tokens_with_right_padding(monkeypatch):
     """Stand in for nemotron: no kernel takes its rotation of a quarter, and its graph counts places."""
     monkeypatch.setattr("graphpass.analysis.equations.grouped_query._ROTATED_HEADS_OF", 32)
     result = run_once(onnx_model("gemma2"), "fuse-group-query-attention{padding=right,context=128}").model
@@ -257,7 +257,7 @@ def test_a_scale_depending_on_a_length_stays():
     assert "its scale computed_8 is computed" in result.notes[0]
 
 
-def test_a_context_of_nothing_is_refused():
+def test_an_empty_context_is_refused():
     with pytest.raises(UsageError, match="GP266"):
         run_once(exported("llama/onnx"), "fuse-group-query-attention{context=0}")
 

@@ -44,7 +44,7 @@ def test_prompts_at_once_are_as_in_parts(length):
     numpy.testing.assert_allclose(*following, atol=2e-3)
 
 
-def test_a_second_time_nothing_is_left():
+def test_a_second_run_changes_nothing():
     _, result = ran()
     again = graphpass.PassManager(graphpass.parse("rechunk-linear-attention")).run(result.model)
     assert again.model.digest() == result.model.digest()

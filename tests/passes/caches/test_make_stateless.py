@@ -35,7 +35,7 @@ def names_of(ports: list[openvino.Output]) -> set[frozenset[str]]:
 
 @pytest.mark.parametrize("name", DENSE + HYBRID)
 class TestInverse:
-    def test_ports_come_back(self, name):
+    def test_ports_are_restored(self, name):
         before = exported(f"{name}/ov-stateless")
         after = openvino_after(before, MakeStateful(), MakeStateless())
         assert by_name(after.inputs) == by_name(before.inputs)
@@ -83,7 +83,7 @@ def test_output_is_deterministic(tmp_path):
 
 
 @pytest.mark.parametrize("through_a_file", [True, False])
-def test_names_of_no_known_family_come_back(tmp_path, through_a_file):
+def test_names_of_unknown_families_are_restored(tmp_path, through_a_file):
     before = renamed(openvino_model("lfm2", "ov-stateless"), Renaming(seed=9))
     stateful = run(before, MakeStateful())
     if through_a_file:

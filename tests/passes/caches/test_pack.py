@@ -69,7 +69,7 @@ def test_there_and_back_in_other_forms(name, variant):
 @pytest.mark.parametrize(
     ("name", "variant"), [("lfm2", "onnx-genai"), ("lfm2", "ov-stateful"), ("llama", "ov-stateless")]
 )
-def test_a_layer_with_one_state_keeps_it(name, variant):
+def test_a_single_state_of_a_layer_is_not_packed(name, variant):
     result = run_passes(graphpass.load(export(name, variant)), "pack{only=linear}")[1]
     assert result == Skipped("no layer has two linear caches")
 

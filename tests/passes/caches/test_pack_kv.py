@@ -159,7 +159,7 @@ def two_values():
         ),
     ],
 )
-def test_caches_without_one_partner_are_refused(form, says):
+def test_caches_without_a_unique_partner_are_refused(form, says):
     with pytest.raises(UnsupportedError, match="GP386") as caught:
         run_passes(form(), "pack")
     assert says in caught.value.message
@@ -232,7 +232,7 @@ def test_declarations_hold_for_unpacked_caches():
         ("key", "value", "key_value"),
     ],
 )
-def test_names_come_back(key, value, packed):
+def test_names_are_restored(key, value, packed):
     assert packed_name([key, value]) == packed
     assert part_names(packed) == (key, value)
 

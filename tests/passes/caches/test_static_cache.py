@@ -71,7 +71,7 @@ def _follow(growing: DecodeSession, static: DecodeSession, prompt: np.ndarray, s
         assert (found.argmax(-1) == expected.argmax(-1)).all()
 
 
-def test_greedy_tokens_are_those_of_pytorch() -> None:
+def test_greedy_tokens_equal_pytorch() -> None:
     expected = reference("llama")
     session = open_session(fixed(onnx_model("llama")))
     logits = session.prefill(expected["prompt_ids"])

@@ -54,7 +54,7 @@ def test_decodes_the_reference_tokens_after_padding():
     assert greedy(request, prompts, 12)[0] == expected["greedy_ids"]
 
 
-def test_paged_attention_takes_it(tmp_path):
+def test_paged_attention_fuses_the_result(tmp_path):
     after, _ = run(narrow())
     graphpass.save(after, tmp_path / "model.xml")
     for model, taken in ((narrow(), False), (graphpass.load(tmp_path / "model.xml"), True)):

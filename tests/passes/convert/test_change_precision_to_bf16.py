@@ -109,7 +109,7 @@ def test_the_cpu_has_no_products_in_bf16(tmp_path) -> None:
         onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
 
 
-def test_other_devices_refuse_it_in_advance() -> None:
+def test_other_devices_refuse_bf16_in_advance() -> None:
     for target in ("ort{precision=bf16}", "ort-genai{device=webgpu,precision=bf16}", "ort{device=dml,precision=bf16}"):
         with pytest.raises(UsageError, match=r"GP213.*precision=bf16 is for device=cuda"):
             parse_target(target)

@@ -81,7 +81,7 @@ def of_one_weight(weight: numpy.ndarray, op: str = "MatMul") -> OnnxModel:
 
 
 @pytest.mark.parametrize(("name", "target"), CASES)
-def test_decoders_give_the_tokens_of_pytorch(name, target):
+def test_decoders_generate_the_tokens_of_pytorch(name, target):
     model = exported(f"{name}/onnx")
     made, done = demoted(model, target)
     assert generates_reference_tokens(made, name)
@@ -111,7 +111,7 @@ def test_a_hybrid_keeps_its_states_in_f32():
         assert generates(made, wanted)
 
 
-def test_casts_stand_at_borders_alone():
+def test_casts_are_at_borders_only():
     made, done = demoted(exported("llama/onnx"), "ort{precision=f16}")
     # The bias that hides padding, and the logits: tables of angles are rounded as weights are.
     assert done.statistics["casts added"] == 2

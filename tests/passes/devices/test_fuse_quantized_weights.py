@@ -68,7 +68,7 @@ forms = {"rows": st.integers(1, 9), "blocks": st.integers(1, 5), "block": st.sam
 
 @settings(deadline=None, max_examples=25)
 @given(stored=st.sampled_from(["int4", "uint4"]), zeros=st.booleans(), **forms)
-def test_products_are_those_of_dequantized_weights(stored, zeros, rows, blocks, block):
+def test_products_equal_dequantized_weights(stored, zeros, rows, blocks, block):
     model = build(stored, rows, blocks, block, zeros=zeros)
     after, result = fused(model)
     written = int(stored == "int4")
@@ -80,7 +80,7 @@ def test_products_are_those_of_dequantized_weights(stored, zeros, rows, blocks, 
 
 @settings(deadline=None, max_examples=25)
 @given(stored=st.sampled_from(sorted(TYPES)), zeros=st.booleans(), **forms)
-def test_rows_of_tables_are_those_of_dequantized_ones(stored, zeros, rows, blocks, block):
+def test_rows_of_tables_equal_dequantized_tables(stored, zeros, rows, blocks, block):
     model = build(stored, rows, blocks, block, zeros=zeros, table=True)
     after, _ = fused(model)
     assert set(count_operators(after)) == {"GatherBlockQuantized"}

@@ -26,7 +26,7 @@ def test_the_prediction_follows_the_pass():
 
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("olmo3", marks=pytest.mark.slow)])
-def test_all_elements_in_order_are_taken_without_it(family):
+def test_boolean_gathers_are_removed(family):
     model = load(exporters("transformers-onnx", family))
     after = run_once(model, "lower-boolean-gathers").model
     assert next(model.graph.of_op("GatherND")).outputs[0].element_type == "boolean"

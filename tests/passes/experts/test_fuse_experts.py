@@ -89,7 +89,7 @@ def test_experts_are_recognized_by_their_number():
     numpy.testing.assert_allclose(run(fused(model)[0], tokens()), run(model, tokens()), rtol=1e-4, atol=1e-4)
 
 
-def test_experts_of_f16_stay_in_it():
+def test_experts_of_f16_stay_f16():
     model = experts("dense", dtype=numpy.float16)
     after, _ = fused(model)
     given_weights = next(node for node in after.proto.graph.node if node.op_type == "MoE").input[2]
@@ -115,7 +115,7 @@ def test_unsupported_layers_stay(given, reason):
     assert_stays(experts(**({"form": "dense"} | given)), reason)
 
 
-def test_other_sums_are_no_experts():
+def test_other_sums_are_not_experts():
     """Attention over gathered rows, or a mean of them, has no weights that a router chose."""
     assert not findings(exported("llama/onnx"))
     assert not findings(exported("bloom/onnx"))

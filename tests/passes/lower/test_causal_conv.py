@@ -107,7 +107,7 @@ def test_the_operator_of_onnx_is_lowered():
         numpy.testing.assert_allclose(got, want, atol=1e-5)
 
 
-def test_onnx_s_own_operator_as_onnx_defines_it():
+def test_the_operator_of_onnx_follows_its_definition():
     model = build(domain="", activation="silu")
     model.proto.ir_version = 12
     random = numpy.random.default_rng(0)

@@ -273,7 +273,7 @@ def test_padding_in_front_changes_nothing(form):
         numpy.testing.assert_allclose(batch.step(hidden, mask)[1], alone.step(hidden[1:], mask[1:, 2:])[0], atol=5e-4)
 
 
-def test_lengths_without_a_mask_do_for_a_batch_of_one():
+def test_lengths_without_a_mask_support_a_batch_of_one():
     form = Form(lengths="input", batch=1)
     check(form, numpy.ones([1, 5], numpy.int64))
 
@@ -341,7 +341,7 @@ class TestRefusals:
     ],
     ids=str,
 )
-def test_fuse_attention_takes_it(form, left):
+def test_fuse_attention_fuses_the_result(form, left):
     result = PassManager([LowerOperators(), ToOpenVINO(), FuseAttention()]).run(build(form))
     notes = result.records[-1].result.notes
     kinds = [op.get_type_name() for op in result.model.ov_model.get_ops()]

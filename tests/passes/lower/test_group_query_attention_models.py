@@ -87,7 +87,7 @@ def windowed(name: str = "llama", layers: int = 2, **attributes: int) -> OnnxMod
 class TestCachesOfAWindow:
     """``sliding_window_cache``: past and present are as long as the window, from the first step on."""
 
-    def test_onnx_runtime_runs_them(self):
+    def test_onnx_runtime_runs_the_result(self):
         sliding = open_session(windowed(local_window_size=8, sliding_window_cache=1))
         growing = open_session(windowed(local_window_size=8))
         ids = numpy.random.default_rng(0).integers(3, 300, 13)
@@ -165,7 +165,7 @@ class TestWindow:
     def test_attention_with_a_window_is_fused(self):
         assert fused_attention(compiled(converted_with_window().ov_model)) == 2
 
-    def test_paged_attention_sees_it(self):
+    def test_paged_attention_finds_the_cache(self):
         paged = converted_with_window().ov_model.clone()
         paged_attention_transformation(paged)
         blocks = [op for op in paged.get_ordered_ops() if op.get_type_name() == "PagedAttentionExtension"]

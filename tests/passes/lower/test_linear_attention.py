@@ -57,14 +57,14 @@ def test_openvino_computes_the_same(rule):
             numpy.testing.assert_allclose(found[port], want, atol=1e-4)
 
 
-def test_onnx_s_own_operator_is_the_same():
+def test_the_operator_of_onnx_computes_the_same():
     """ONNX Runtime 1.31 does not take its opset yet."""
     own, contrib = lowered(build(domain="")), lowered(build())
     assert list(own.proto.graph.node) == list(contrib.proto.graph.node)
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
-def test_onnx_s_own_operator_as_onnx_defines_it(rule):
+def test_the_operator_of_onnx_follows_its_definition(rule):
     model = build(rule, 4, 2, domain="")
     model.proto.opset_import[0].version, model.proto.ir_version = 27, 12
     given = feeds(model, 5, numpy.random.default_rng(0))

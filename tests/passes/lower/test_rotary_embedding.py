@@ -90,7 +90,7 @@ def test_both_runtimes_compute_the_same(sizes, rank, offset, interleaved, length
     numpy.testing.assert_allclose(on_openvino(after, given), expected, atol=1e-5)
 
 
-def test_openvino_still_reads_it_wrongly():
+def test_openvino_still_misreads_the_operator():
     """When this fails, openvino's frontend has been mended: see whether the pass is still needed."""
     model = build(32, 16, interleaved=0)
     given = feeds(model, 4)

@@ -11,7 +11,7 @@ from graphpass.verify import compare
 
 
 @pytest.mark.parametrize("before", ["", "to-openvino,fuse-attention,"], ids=["decomposed", "fused"])
-def test_guards_around_attention_go(before):
+def test_guards_around_attention_are_dropped(before):
     given = load(exporters("transformers-onnx", "llama"))
     result = graphpass.PassManager(graphpass.parse(f"{before}drop-row-guards")).run(given)
     assert result.records[-1].result.statistics == {"guards dropped": 2}

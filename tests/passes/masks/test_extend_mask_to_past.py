@@ -39,7 +39,7 @@ def outcome(model: graphpass.Model) -> object:
     return PassManager(parse("extend-mask-to-past")).run(model).records[0].result
 
 
-def test_masks_of_attention_are_written_anew_and_states_take_the_new_columns():
+def test_masks_are_rewritten_and_states_read_new_columns():
     result = outcome(source())
     assert result.changed
     assert result.statistics == {"masks of attention": 1}
@@ -115,7 +115,7 @@ def test_a_second_run_changes_nothing():
     ("name", "variant"),
     [("llama", "ov-stateful"), ("mamba", "ov-stateful"), ("lfm2", "ov-stateful"), ("qwen3_next", "ov-stateless")],
 )
-def test_masks_of_others_cover_the_past_or_have_none(name: str, variant: str):
+def test_models_without_short_masks_stay(name: str, variant: str):
     assert not outcome(exported(f"{name}/{variant}")).changed
 
 

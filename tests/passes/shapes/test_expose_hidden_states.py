@@ -45,7 +45,7 @@ def test_all_exports_agree(name, variants, layers):
         numpy.testing.assert_allclose(other, found[0], atol=2e-4)
 
 
-def test_layers_are_those_of_the_exporter():
+def test_layer_states_agree_with_node_names():
     """By the exporter's names, which the pass does not read."""
     model = exported("llama_12l/onnx")
     states = find_layer_states(model)
@@ -108,7 +108,7 @@ def test_models_without_layers_are_skipped(place, reason):
     assert reason in run_once(exported(place), "expose-hidden-states").records[-1].result.reason
 
 
-def test_a_session_without_hidden_states_refuses_them():
+def test_a_model_without_hidden_states_refuses_to_return_them():
     session = open_session(exported("gpt2/onnx"))
     with pytest.raises(UnsupportedError, match="gives no hidden states") as caught:
         _ = session.hidden_states
@@ -119,7 +119,7 @@ def test_a_session_without_hidden_states_refuses_them():
 
 
 @pytest.mark.slow
-def test_npuw_hands_out_none():
+def test_npuw_returns_no_hidden_states():
     exposed = run_once(exported("llama/onnx"), "expose-hidden-states").model
     with pytest.raises(UnsupportedError, match=r"logits only, not output hidden_states\.1"):
         open_session(converted(exposed, "npu").model, device="NPU", properties={"NPUW_DEVICES": "CPU"})

@@ -60,7 +60,7 @@ def ends_of_masks(model: OpenVINOModel) -> set[str]:
     return {mask.input_value(0).get_node().input_value(2).get_node().get_name() for mask in masks}
 
 
-def test_all_layers_cut_their_mask_at_one_place():
+def test_all_layers_share_one_cut_of_the_mask():
     model = before("llama_12l")
     after, result = simplified(model, identities=False)
     assert result.changed

@@ -88,7 +88,7 @@ def test_unsupported_calls_of_npuw_are_refused(act: Callable[[DecodeSession], ob
     assert caught.value.id == id
 
 
-def test_a_moved_slot_is_no_history() -> None:
+def test_steps_after_a_moved_slot_are_refused() -> None:
     session = llama()
     session.prefill(PROMPT)
     session.reorder([2], [3])

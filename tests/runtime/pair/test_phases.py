@@ -90,7 +90,7 @@ def test_a_stateful_ir_in_openvino() -> None:
     _follow(model, pair_of(model, f"make-stateless,{_OPENVINO}"))
 
 
-def test_greedy_tokens_are_those_of_pytorch() -> None:
+def test_greedy_tokens_equal_pytorch() -> None:
     expected = reference("llama")
     session = pair_of(onnx_model("llama"), "")
     logits = session.prefill(expected["prompt_ids"])

@@ -102,7 +102,7 @@ class TestLanguageModelsOfVision:
         session.trim(4)
         np.testing.assert_allclose(session.step(prompt[:, 5:]), whole[:, 5:], atol=1e-4)
 
-    def test_ids_are_fed_through_the_model_beside_it(self, name: str) -> None:
+    def test_ids_are_embedded_by_the_text_model(self, name: str) -> None:
         session = open_session(language_model(name))
         embed = text_embeddings(language_model(name))
         ids = np.array([[5, 9, 17, 2]])
@@ -217,7 +217,7 @@ def test_other_shapes_are_refused(fed: NDArray[np.float32], words: str) -> None:
         open_session(language_model("qwen2_vl")).forward(rows(1, 4), position_ids=np.zeros((2, 1, 4)))
 
 
-def test_models_of_ids_take_no_embeddings() -> None:
+def test_models_of_ids_refuse_embeddings() -> None:
     with pytest.raises(UsageError) as caught:
         open_session(exported("llama/onnx")).embed_with(lambda ids: ids.astype(np.float32))
     assert caught.value.id == "GP240"
@@ -228,7 +228,7 @@ def test_models_of_ids_take_no_embeddings() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [3, 8, 11])
-def test_a_pair_of_static_shapes_takes_images(length: int) -> None:
+def test_a_pair_of_static_shapes_supports_images(length: int) -> None:
     model = language_model("qwen2_vl")
     passes = (f"make-stateless,make-static{{length={part}}}" for part in ("8,past=16", "1,past=24"))
     pair = open_pair(*(PassManager(parse(each)).run(model).model for each in passes))

@@ -43,7 +43,7 @@ print(session.length, session.step([7]).astype("float32").tobytes().hex())
 
 
 @pytest.mark.parametrize(("name", "variant", "passes"), FORMS)
-def test_another_session_goes_on_bit_equal(name: str, variant: str, passes: str, tmp_path: Path) -> None:
+def test_another_session_continues_with_equal_bits(name: str, variant: str, passes: str, tmp_path: Path) -> None:
     opened = model(name, variant, passes)
     session, path = open_session(opened), tmp_path / "new" / "prefix.safetensors"
     session.prefill([PROMPT] * session_rows(session))
@@ -66,7 +66,7 @@ def session_rows(session: DecodeSession) -> int:
 @pytest.mark.parametrize(
     ("name", "variant"), [("llama", "ov-stateful"), pytest.param("gpt2", "onnx", marks=pytest.mark.slow)]
 )
-def test_another_process_goes_on_bit_equal(name: str, variant: str, tmp_path: Path) -> None:
+def test_another_process_continues_with_equal_bits(name: str, variant: str, tmp_path: Path) -> None:
     path = tmp_path / "prefix.safetensors"
     session = open_session(exported(f"{name}/{variant}"))
     session.prefill(PROMPT)
@@ -240,7 +240,7 @@ def test_a_restored_snapshot_is_saved_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_npuw_hands_out_no_caches(saved: Path, tmp_path: Path) -> None:
+def test_npuw_returns_no_caches(saved: Path, tmp_path: Path) -> None:
     session = on_device("gemma3_text", "ov-stateful", "NPU").session
     session.prefill([PROMPT])
     for refused in (lambda: session.save(tmp_path / "prefix.safetensors"), lambda: session.load(saved)):

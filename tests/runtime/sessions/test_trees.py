@@ -20,13 +20,13 @@ def test_depths_and_ancestors_are_computed() -> None:
     assert (tree_mask(TREE)[0][~seen] < -1e30).all()
 
 
-def test_a_chain_is_no_tree() -> None:
+def test_a_chain_is_not_a_tree() -> None:
     assert is_chain(np.array([-1, 0, 1]))
     assert not is_chain(TREE)
 
 
 @pytest.mark.parametrize("parents", [[-1, 1], [-1, 5], [-2], [0], [-1.0], [[-1]]])
-def test_parents_stand_before_children(parents: object) -> None:
+def test_parents_precede_children(parents: object) -> None:
     with pytest.raises(UsageError) as caught:
         checked_parents(parents, len(parents))
     assert caught.value.id == "GP247"

@@ -88,7 +88,7 @@ def drafters(name: str, variant: str, width: int) -> dict[str, Drafter]:
 @pytest.mark.parametrize(
     ("name", "variant"), [*CHAINS, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
 )
-def test_chains_give_the_greedy_tokens(name: str, variant: str) -> None:
+def test_chains_generate_the_greedy_tokens(name: str, variant: str) -> None:
     target, prompt = session(name, variant, "target"), reference(name)["prompt_ids"]
     wanted = greedy(name, variant)
     for kind, drafter in drafters(name, variant, width=1).items():
@@ -109,7 +109,7 @@ def test_chains_give_the_greedy_tokens(name: str, variant: str) -> None:
         pytest.param("gemma3_text", "ov-stateful", marks=pytest.mark.slow),
     ],
 )
-def test_trees_give_the_greedy_tokens(name: str, variant: str) -> None:
+def test_trees_generate_the_greedy_tokens(name: str, variant: str) -> None:
     target, prompt = session(name, variant, "tree target"), reference(name)["prompt_ids"]
     wanted = greedy(name, variant)
     for kind, drafter in drafters(name, variant, width=3).items():
@@ -136,7 +136,7 @@ def test_linear_states_hold_no_tree(name: str, variant: str) -> None:
     assert caught.value.hint == "draft a chain"
 
 
-def test_a_tree_needs_a_mask_for_it() -> None:
+def test_a_tree_needs_a_tree_mask() -> None:
     with pytest.raises(UnsupportedError, match="add-tree-mask") as caught:
         speculate(session("llama", "ov-stateful", "target"), [1, 2, 3], Recited([[(4,), (5,)]]), count=8)
     assert caught.value.id == "GP371"

@@ -150,7 +150,7 @@ def test_heads_may_be_models_of_either_dialect() -> None:
     assert drafted[0] == drafted[1]
 
 
-def test_other_models_are_no_heads() -> None:
+def test_other_models_are_refused_as_heads() -> None:
     with pytest.raises(UnsupportedError, match="gives logits and states, not input_ids") as caught:
         ModelHead(model_head(outputs=1))
     assert caught.value.id == "GP378"
@@ -164,7 +164,7 @@ class TestHiddenStateDraft:
         calls.append((tokens.tolist(), states[:, 0].round(3).tolist()))
         return np.eye(16)[tokens + 1], states + 0.1
 
-    def test_a_state_goes_with_the_token_after_it(self) -> None:
+    def test_a_state_belongs_to_the_next_token(self) -> None:
         calls: list[tuple[list[int], list[float]]] = []
         drafter = HiddenStateDraft(lambda tokens, states: self.head(calls, tokens, states), length=3)
         drafter.observe(0, {0: np.array([[1.0], [2.0]])})

@@ -51,7 +51,7 @@ def test_both_forms_compile(file):
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if "/ov-stateful" in file])
-def test_predictions_of_edited_exports_come_true(file):
+def test_predictions_of_edited_exports_are_confirmed(file):
     source = graphpass.load(fixtures() / file)
     for text in EDITS:
         report = check_model(graphpass.PassManager(graphpass.parse(text)).run(source).model, "gpu")

@@ -20,7 +20,7 @@ def static(length: int, past: int, name: str = "llama") -> OpenVINOModel:
 @pytest.mark.parametrize(
     ("name", "length"), [("llama", 8), ("llama", 1), pytest.param("lfm2", 8, marks=pytest.mark.slow)]
 )
-def test_npuw_takes_a_pair_on_its_generic_path(name: str, length: int) -> None:
+def test_npuw_runs_a_pair_on_its_generic_path(name: str, length: int) -> None:
     report = check_model(static(length, 32, name), "npu")
     assert report.holds
     assert {finding.verdict for finding in report.findings} == {"taken"}

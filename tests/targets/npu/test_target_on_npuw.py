@@ -89,7 +89,7 @@ def test_the_length_of_the_past_may_be_asked_of_a_value():
     assert found.argmax(axis=-1).tolist() == expected["greedy_ids"]
 
 
-def test_decomposed_attention_gives_no_nan_in_f16():
+def test_decomposed_attention_computes_no_nan_in_f16():
     """Its masks hide positions by the lowest number of f32, and rows of padding have none that is not hidden."""
     expected = reference("gemma2")
     model = converted("gemma2", "onnx")

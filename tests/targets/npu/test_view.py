@@ -69,6 +69,6 @@ def test_further_inputs_are_taken_for_caches():
     assert "will fail on beam_idx because the model has no such input" in reasons
 
 
-def test_nothing_may_stand_between_gather_and_concat():
+def test_operators_between_gather_and_concat_are_reported():
     reasons = seen(state_mutants.with_slice(openvino_model("llama"))).reasons
     assert any("Slice stands between the Gather and the Concat" in reason for reason in reasons)

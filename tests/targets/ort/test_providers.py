@@ -20,7 +20,7 @@ def findings(model, target=CUDA):
     return [(one.verdict, one.reason) for one in found if one.subject == "attention"]
 
 
-def test_attention_takes_no_bias_and_computes_in_f16():
+def test_attention_has_no_bias_and_computes_in_f16():
     result = converted(exported("llama/onnx"), "ort{device=cuda}").model
     attention = [node for node in result.proto.graph.node if node.op_type == "GroupQueryAttention"]
     assert [len(node.input) for node in attention] == [9, 9]  # tables last
@@ -79,7 +79,7 @@ def test_attention_unsupported_by_a_kernel_stays(name, device, reason):
     assert "refused" in {verdict for verdict, _ in found}
 
 
-def test_directml_takes_one_token_after_a_past():
+def test_directml_supports_one_token_after_a_past():
     target = parse_target("ort{device=dml}")
     model = converted(exported("llama/onnx"), "ort{device=dml}").model
     found = [one.reason for one in target.predict(model, analyze_caches(model)) if one.subject == "model"]

@@ -88,7 +88,7 @@ def source_of(name):
         *("mobius/qwen3_5_text", "builder/lfm2_moe"),
     ],
 )
-def test_predictions_come_true(name, adapter):
+def test_predictions_are_confirmed(name, adapter):
     model = source_of(name)
     report = check_model(run_once(model, *parse_target(F32).pipeline(model)).model, F32)
     assert report.confirmation.outcome == "confirmed", report.confirmation

@@ -161,7 +161,7 @@ def test_rounded_activations_stay_integers(capfd: Any, tmp_path: Path, activatio
 
 
 @pytest.mark.parametrize("op", ["Exp", "Softplus"])
-def test_exponents_of_decays_are_right_if_they_are_bounded(op: str) -> None:
+def test_bounded_exponents_of_decays_are_correct(op: str) -> None:
     """HTP computes Exp of numbers between -2000 and -88 as 131008, so that states of recurrences are lost."""
     shape = [1, 64]
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]

@@ -66,7 +66,7 @@ def test_elements_of_new_constants_equal_the_reference(made, index, expected):
 
 
 @pytest.mark.parametrize("place", [(0, 0, 0), (1, 95, 63), (0, 50, 20)])
-def test_a_changed_element_is_no_block(place):
+def test_a_changed_element_prevents_a_block(place):
     made = STACKED.copy()
     made[place] *= numpy.float32(1.0001)
     assert name_and_place(element(made, place))[0] == "made"

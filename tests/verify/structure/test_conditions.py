@@ -69,7 +69,7 @@ def test_keys_between_two_bounds_are_counted(window, offset):
             assert value_at(count, values, None) == expected
 
 
-def test_other_sums_are_no_counts():
+def test_other_sums_are_not_counts():
     other = ex.index("other", number(4))
     assert count_of(ex.choose(ex.equal(EXPERT, other), ONE, ZERO), EXPERT) is None
     assert count_of(ex.choose(ex.at_most(EXPERT, other), number(2), ZERO), EXPERT) is None
