@@ -40,11 +40,11 @@ _END_WITH_PARENT = 1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds a command.
+    """Limits of a command.
 
     Attributes:
         seconds: Time.
-        bytes: Memory besides files that are mapped; ``None`` for what the machine has left.
+        bytes: Memory without mapped files; ``None`` for the free memory of the machine.
     """
 
     seconds: float

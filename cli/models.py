@@ -40,7 +40,7 @@ cache_option = click.option(
 
 
 def load_model(path: Path, declared: Iterable[str] = ()) -> Model:
-    """Read the model that ``path`` means, or ask at a terminal.
+    """Read the model at ``path``; of several, ask at a terminal.
 
     Args:
         path: The user's path.

@@ -45,7 +45,7 @@ def command(console: Console, job: Job, text: str, stop_after: str | None, form:
 
 
 def read_passes(text: str, stop_after: str | None = None) -> tuple[Pass[Model], ...]:
-    """Return the passes of ``--pipeline``, at most up to one.
+    """Return the passes of ``--pipeline``, up to ``stop_after`` if given.
 
     Raises:
         ReadError, UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, there are none.

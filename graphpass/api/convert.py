@@ -39,7 +39,7 @@ def convert(
     html: StrPath | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Make a model fit for a target, and prove that it computes the same.
+    """Convert a model for a target, and verify that the result computes the same.
 
     Args:
         model: An ``.onnx`` or ``.xml`` file, or a folder that holds a model, an encoder and its decoders, or a language
@@ -64,8 +64,8 @@ def convert(
         The files, the passes that ran, the contract and the comparison.
 
     Raises:
-        GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
-            written then.
+        GraphpassError: The input cannot be read, a pass refuses it, or the result breaks the contract or computes
+            different outputs; nothing is written.
 
     Examples:
         >>> import graphpass

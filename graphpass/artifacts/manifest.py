@@ -180,7 +180,7 @@ def graphs_of(path: Path) -> tuple[Path, ...]:
 
 
 def source_of(model: Model, *, weights: bool) -> dict[str, Any]:
-    """Describe a model as it was read; see `describe`."""
+    """Return the file name and digests of a model, as it was read."""
     assert model.path is not None
     source = {"file": model.path.name, "sha256": _digest(model.path)}
     return source | {"weights": digest_of_weights(model)} if weights else source

@@ -61,7 +61,7 @@ class Condition:
     Attributes:
         name: Name in documentation and errors: ``"stateless"``.
         missing: Returns the flaw, or ``None`` if the condition holds.
-        hint: Cure for the flaw.
+        hint: Remedy for the flaw.
 
     Examples:
         >>> import graphpass

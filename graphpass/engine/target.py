@@ -122,10 +122,10 @@ class Target(ABC):
         return {}
 
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
-        """See `files`, of an encoder and its decoder.
+        """Return further text files beside an encoder and its decoder.
 
         Returns:
-            Contents by file name.
+            As `files`.
         """
         return self.files(decoder, source)
 
@@ -178,15 +178,15 @@ class Target(ABC):
         return f"target {self.name} has no trial"
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
-        """See `predict`, for a decoder beside its encoder, or of a pair.
+        """Predict the treatment of a decoder with an encoder, or of a pair.
 
         Returns:
-            Findings, as `predict`.
+            As `predict`.
         """
         return self.predict(decoder, inventory)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:  # noqa: ARG002
-        """See `observe`, for a decoder beside its encoder, or of a pair.
+        """Run the runtime on a decoder with its encoder, or on a pair.
 
         Returns:
             As `observe`.

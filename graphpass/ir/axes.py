@@ -343,7 +343,7 @@ class Cut:
 
     @property
     def reaches_end(self) -> bool:
-        """Return whether nothing bounds the places from above."""
+        """Return whether the last place is kept, whatever the size of the axis."""
         return self.stop is not None and self.stop >= NO_END
 
 

@@ -61,8 +61,8 @@ class Node:
         attributes: Axes and flags in one form for both dialects: ``axis`` (Concat, Softmax, Gather), ``axes`` (Squeeze,
             Unsqueeze, Slice), ``steps_port`` (Slice), ``order`` (Transpose), ``transpose_a``/``transpose_b`` (MatMul),
             ``start``/``end`` (ShapeOf), ``upper`` (Trilu), ``causal`` (ScaledDotProductAttention), masks
-            (StridedSlice), ``variable`` (ReadValue, Assign), ``names`` (Parameter, if it has several), and all of
-            operators with states. Axes count from 0 if the rank is known.
+            (StridedSlice), ``variable`` (ReadValue, Assign), ``names`` (Parameter, if it has several), and all
+            attributes of operators with states. Axes count from 0 if the rank is known.
         native: The `openvino.Node`, `onnx.NodeProto`, `onnx.ValueInfoProto` or `onnx.TensorProto`.
     """
 
@@ -95,7 +95,7 @@ class Node:
 
     @property
     def called(self) -> str:
-        """Operator and name, as evidence and messages mention it."""
+        """Return operator and name, for evidence and messages."""
         return f"{self.attributes.get('loop', self.op)} {self.name}"
 
 
@@ -213,7 +213,7 @@ class Graph:
 
     @cached_property
     def parameters(self) -> Mapping[str, Value]:
-        """Inputs by each name by which a runtime addresses them."""
+        """Return the inputs by each of their names."""
         parameters: dict[str, Value] = {}
         for node in self.of_op("Parameter"):
             parameters |= dict.fromkeys((*node.attributes.get("names", ()), node.name), node.outputs[0])

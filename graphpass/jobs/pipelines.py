@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     """Return the pipeline of ``target``, after passes that any target needs.
 
-    Functions of the model's own are inlined: targets choose passes by operators, of which functions hide some. Inputs
-    that choose nothing become constants: no runtime feeds them. Zeros for padding that nothing reads are dropped: they
-    keep the mask in use where a runtime has attention of its own.
+    - Local functions are inlined, because targets choose passes by operators.
+    - Inputs of fixed size become constants, because no runtime feeds them.
+    - Guards that replace attention of padding by zeros are dropped, because they keep the mask in use.
     """
     from graphpass.engine.manager import PassManager
 

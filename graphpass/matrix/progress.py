@@ -66,7 +66,7 @@ class Reporter:
         self._send(stage)
 
     def moved(self, stage: Stage) -> None:
-        """Report the next part, or new counts unless the last report is young."""
+        """Report a new item at once, and new counts once an interval."""
         if stage is self._stages[-1] and (stage.at != self._at or time.monotonic() >= self._next):
             self._send(stage)
 

@@ -1,4 +1,4 @@
-"""Fold attentions that are alike into one, and describe them in words."""
+"""Group equal attention blocks, and describe them in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUSE, FUSE_GROUPED = "fuse-attention", "fuse-group-query-attention"
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Joins attentions that are alike but for their names and layers.
+    """Groups attention blocks that differ only in names and layers.
 
     Attributes:
         blocks: All of them, in execution order.
@@ -35,7 +35,7 @@ class AttentionGroup:
 
 
 def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
-    """Return attentions grouped by likeness, in order of the first of each group."""
+    """Return groups of equal attention blocks, in the order of their first blocks."""
     cross = {cache.name for cache in inventory.of_kind("cross")}
     groups: dict[object, list[AttentionBlock]] = {}
     for block in inventory.attention:

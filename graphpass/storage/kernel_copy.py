@@ -64,7 +64,7 @@ def reserve(target: int, size: int) -> None:
 
 
 def flush(path: Path) -> None:
-    """Have the disk hold a file's content, or a folder's names.
+    """Flush a file's content, or a folder's entries, to disk.
 
     Raises:
         OSError: The file system's error.

@@ -85,7 +85,7 @@ def run_worker(code: str, model: Model, tried: str, environment: Path | None = N
 
 
 def run_python(code: str, arguments: Sequence[str], environment: Path | None = None) -> dict[str, Any] | str:
-    """Run Python in a process of its own; return the JSON that it writes.
+    """Run Python in a new process, and return the JSON that it writes.
 
     Args:
         code: Python that writes to the file that its last argument names.
@@ -93,7 +93,7 @@ def run_python(code: str, arguments: Sequence[str], environment: Path | None = N
         environment: A folder with ``venv`` and ``env.sh`` to run it in; else this Python.
 
     Returns:
-        The object; the end of the process if it wrote none.
+        The object; or the reason why the process ended without one.
     """
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")

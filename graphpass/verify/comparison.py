@@ -16,19 +16,19 @@ _NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Locates the first place where two models part.
+    """Locates the first difference of two models.
 
     Attributes:
-        sequence: Number of the comparison's sequence, from 0.
-        step: Number of its step; 0 is the prefill.
+        sequence: Index of the compared sequence.
+        step: Index of the step; 0 is the prefill.
         output: The output's name; ``None`` if the candidate failed to run.
         index: Place in the output; empty if the whole output differs.
         reference: The reference's value there; ``None`` if the whole output differs.
         candidate: The candidate's value there.
         reason: The difference, for people.
         edits: Edits of the caches right before that step, for people.
-        place: Lengths and attention of parts that were cut out, or a node, if models were compared without running
-            them, for people; ``None`` for a sequence that was run.
+        place: For comparisons without sequences, the lengths and attention of the compared subgraph, or a node, for
+            people; else ``None``.
     """
 
     sequence: int
@@ -166,7 +166,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """Records runs of unequal operators from random numbers on.
+    """Records runs of unequal operators on random inputs.
 
     Attributes:
         values: Names of the candidate's values that were replaced; none if nothing ran.
@@ -193,15 +193,15 @@ class StructureProof:
     """Counts the candidate's operators that are equal for every input, in real arithmetic.
 
     Attributes:
-        operators: Number of operators that outputs and caches are computed by.
-        equal: Number of those whose results reach outputs and caches through equal values alone.
-        unpadded: The same for batches without padding, whose positions count on from the past.
+        operators: Number of operators upstream of outputs and caches.
+        equal: Number of those from which only equal values lead to outputs and caches.
+        unpadded: The same for batches without padding, with positions that continue the past.
         regions: The first operators that differ, for batches without padding.
-        rows: Number of positions of rotary tables that were compared as values; ``None`` if there are none.
-        assumed: Conditions on shapes of inputs besides those of any model with caches, for people.
-        chunks: Operators of new states of chunks of tokens that are linear attention, as random numbers show.
-        added: Operators that compare the batch, rows or token ids as the reference does not.
-        fed: Runs of the regions on numbers of their own; ``None`` if none were asked for.
+        rows: Number of compared rows of rotary tables; ``None`` without tables.
+        assumed: Assumed conditions on shapes of inputs, besides those of all models with caches, for people.
+        chunks: Operators that compute states of chunks, found to be linear attention by random inputs.
+        added: Operators with a condition on batch, rows or token ids that the reference lacks.
+        fed: Runs of the regions on random inputs; ``None`` if none were requested.
     """
 
     operators: int
@@ -216,14 +216,14 @@ class StructureProof:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether nothing is left to numbers but padding."""
+        """Return whether all operators are equal for every input without padding."""
         return self.operators == self.unpadded and not self.chunks
 
     def difference(self, allowed: Collection[str]) -> Region | None:
         """Return the first operator that makes the models differ, with the reason.
 
         Args:
-            allowed: Names of operators that may.
+            allowed: Names of operators that may differ.
         """
         region = None if self.fed is None else self.fed.difference
         fed = () if region is None else (replace(region, reason=str(self.fed)),)
@@ -318,12 +318,12 @@ class Comparison:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether nothing but padding is left to numbers."""
+        """Return whether the models are equal for every input without padding."""
         return self.passed and self.structure is not None and self.structure.is_complete
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Return lines on what is left to numbers."""
+        """Return lines on operators that were compared by numbers."""
         return ("structures were not compared",) if self.structure is None else tuple(self.structure.in_words())
 
     @property

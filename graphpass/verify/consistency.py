@@ -55,7 +55,7 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
 
 
 def other_columns(model: Model) -> list[str]:
-    """Return contradictions of a model with itself that sessions avoid."""
+    """Return inconsistencies of a model that sessions avoid."""
     if not model.analysis(find_weighing).of_others:
         return []
     words = "several tokens after a padded past are weighed by the first columns of attention_mask"

@@ -119,7 +119,7 @@ class Vocabulary:
         return cls(session.prefill(np.zeros((batch or 1, 1), np.int64)).shape[-1])
 
     def prompt(self, length: int) -> tuple[int, ...]:
-        """Return another prompt."""
+        """Return a new random prompt."""
         return tuple(int(token) for token in self._generator.integers(0, self.size, length))
 
     def check(self, ids: tuple[int, ...]) -> tuple[int, ...]:

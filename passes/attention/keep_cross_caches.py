@@ -17,8 +17,8 @@ _KEY, _VALUE = 1, 2
 class KeepCrossCaches(Pass[OpenVINOModel]):
     """Keep keys and values of cross attention in variables, computed once.
 
-    A variable's initializer computes them from the encoder's states at the first step after a reset, and its result
-    stands until the next one.
+    The initializer of a variable computes them from the encoder's states in the first step after a reset. They stay
+    unchanged until the next reset.
 
     Before:
         encoder_hidden_states (Parameter) -> MatMul -> Reshape -> Transpose -> ScaledDotProductAttention

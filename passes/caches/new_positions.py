@@ -29,7 +29,7 @@ _COUNT_PAST: frozenset[Length] = frozenset({"past", "total"})
 
 
 class NewPositions:
-    """Clones what is computed of all positions, for new ones."""
+    """Clones the computation of all positions, for new positions alone."""
 
     def __init__(self, model: Model, rewriter: Rewriter, joined: Mapping[Value, Value]) -> None:
         """Begin at caches.
@@ -64,7 +64,7 @@ class NewPositions:
         """Return ``value`` for the new positions.
 
         Raises:
-            MissError: An operator computes one position of others, or a size is not known.
+            MissError: An operator computes a position from others, or a size is unknown.
         """
         pending = [value]
         while pending:

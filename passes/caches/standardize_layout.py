@@ -21,15 +21,15 @@ UNFUSED = "OpenVINO's CPU plugin fuses attention with caches laid out as BHSD al
 
 @dataclass(frozen=True)
 class StandardizeLayout(Pass[Model]):
-    """Lay all KV caches out alike, with as few Transposes as attention allows.
+    """Convert all KV caches to one layout, with few Transposes.
 
-    Inputs, outputs, variables and their initializers get the new order of axes and keep their names. A Concat, the beam
-    Gather and the copies of grouped heads work on the new order; a Transpose before attention takes it up, and goes if
-    the new order is the one that attention reads. If attention reads another order, a Transpose stays or is added, and
-    likewise before any other user of a cache. New positions are few: their Transposes cost little.
+    Inputs, outputs, variables and their initializers get the new order of axes and keep their names. Concat, the beam
+    Gather and the copies of grouped heads operate in the new order. A Transpose before attention is adapted, and
+    removed if attention reads the new order. Attention and other users that read another order get a Transpose.
+    Transposes of new positions cost little, because these are few.
 
-    A cache stays unchanged, with a note of the reason, if its axes are not those of the layout: one without an axis of
-    heads, or one that holds key and value (run unpack first).
+    A cache stays unchanged, with a note of the reason, if it has other axes than the layout: a cache without an axis of
+    heads, or one with both key and value (run unpack first).
 
     Options:
         to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS. Packed

@@ -23,11 +23,11 @@ _AXES = 4
 
 @dataclass(frozen=True)
 class LowerForHtp(Pass[OnnxModel]):
-    """Write operators that Qualcomm's HTP lacks, or computes wrongly, by others.
+    """Replace operators that Qualcomm's HTP lacks or computes incorrectly.
 
     Observed with onnxruntime-qnn 2.7.0, emulated:
 
-    | operator | there | becomes |
+    | operator | on HTP | becomes |
     | --- | --- | --- |
     | Convert of f16 to boolean | has no kernel | LogicalNot(Equal(x, 0)) |
     | Exp of numbers from -2000 to -88 | 131008 or its negative | Exp(Clip(x, -80)) |

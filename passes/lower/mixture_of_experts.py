@@ -20,8 +20,8 @@ Product = tuple["Handle", "Handle | None"]
 def lower_mixture_of_experts(operator: LoweredOperator) -> None:
     """Write com.microsoft MoE as batched products over all experts, weighted by the router.
 
-    OpenVINO's frontend has no rule for the operator (2026.4.1). Every expert computes every token, and those that the
-    router did not choose weigh 0: plain operators cannot leave them out.
+    OpenVINO's frontend has no rule for the operator (2026.4.1). Every expert computes every token, with weight 0 for
+    experts that the router did not choose, because plain operators cannot skip them.
 
     Shapes:
         input ``[batch, length, hidden]`` or ``[tokens, hidden]``, router ``[tokens, experts]``, weights ``[experts,

@@ -41,8 +41,8 @@ def lower_quantized_mixture_of_experts(operator: LoweredOperator) -> None:
         MatMul(., DequantizeLinear(fc1_experts_weights, fc1_scales, zero points)), ..
 
     Raises:
-        UnsupportedError: GP341, weights that are not whole numbers of 4 or 8 bits or no initializers, routing weights
-            that are not normalized or have an input of their own, or an opset before 21.
+        UnsupportedError: GP341, weights other than initializers of 4 or 8 bits; routing weights from an input or not
+            normalized; an opset before 21.
     """
     kind, opset = operator.attribute("quant_type", "int"), operator.rewriter.opset
     if kind != "int":

@@ -20,25 +20,24 @@ from graphpass.passes.masks.window_places import window_places
 
 @dataclass(frozen=True)
 class WindowFromPositions(Pass[Model]):
-    """Count positions of tokens in sliding windows, not places in the cache.
+    """Count positions of tokens in sliding windows, not slots of the cache.
 
-    A cache may hold positions that no longer count: rejected drafts, masked out with ``attention_mask`` instead of
-    being dropped, or the branches of a draft tree side by side. Exported masks compare places in the cache, so that
-    such positions use up a part of the window. After this pass a key of the past stands where the running sum of
-    ``attention_mask`` puts it, and a new token where ``position_ids`` does. Everything else in the mask stays, the
-    causal condition between places, too.
+    A cache may have slots that no longer count: rejected drafts, masked by ``attention_mask`` instead of removed, or
+    the branches of a draft tree. Exported masks compare slots, so such slots use up a part of the window. After this
+    pass the position of a past key is the running sum of ``attention_mask``, and the position of a new token is its
+    ``position_ids``. The rest of the mask is unchanged, including the causal condition between slots.
 
-    The mask is written in the form of `expose-window`; the CPU plugin goes on fusing what it fuses.
+    The mask has the form of `expose-window`. The CPU plugin fuses the same attention as before.
 
     Options:
-        required: Fail if a window cannot be taken from positions; otherwise leave it, with a note if a mask holds it.
+        required: Fail if a window cannot count positions; otherwise it stays unchanged, with a note if it is in a mask.
 
     Shapes:
         attention_mask i64 ``[batch, sequence]``, position_ids i64 ``[batch, length]``; mask ``[batch, 1, length,
         sequence]``
 
     Before:
-        Greater(place of the key, place of the query - window) -> .. -> Select -> ScaledDotProductAttention
+        Greater(slot of the key, slot of the query - window) -> .. -> Select -> ScaledDotProductAttention
     After:
         Greater(Concat(CumSum(attention_mask)[: past] - 1, position_ids), position_ids - window) -> .. -> Select
         -> ScaledDotProductAttention, or Add -> Softmax

@@ -44,10 +44,10 @@ def states_come_back(subject: Subject) -> None:
         check_edited(subject, oracle, session.prefill(prompt), oracle.prefill(prompt))
     for _ in range(2):
         check_edited(subject, oracle, session.step([[5]] * rows), oracle.step([[5]] * rows))
-    one, other = session.snapshot(), oracle.snapshot()
+    snapshot, expected = session.snapshot(), oracle.snapshot()
     check_edited(subject, oracle, session.step([[7]] * rows), oracle.step([[7]] * rows))
-    session.restore(one)
-    oracle.restore(other)
+    session.restore(snapshot)
+    oracle.restore(expected)
     check_edited(subject, oracle, session.step([[6]] * rows), oracle.step([[6]] * rows))
     # Linear caches are handed out, so that nothing is computed again.
     assert subject.kind != "linear" or session.stats.replayed_tokens == 0

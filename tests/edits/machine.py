@@ -98,13 +98,13 @@ def check_edited(subject: Subject, oracle: Oracle, got: np.ndarray, wanted: np.n
 
 def _unedited(session: DecodeSession, oracle: Oracle, wanted: np.ndarray, first: int) -> np.ndarray:
     """Return the logits of ``session`` for the last tokens where any are ``wanted``; it takes the ``first`` at once."""
-    found = np.full_like(wanted, np.nan)
+    recomputed = np.full_like(wanted, np.nan)
     for row, tokens in enumerate(oracle.tokens):
         logits = [*session.prefill([tokens[:first]])[0], *(session.step([[token]])[0, -1] for token in tokens[first:])]
         count = int((~np.isnan(wanted[row]).all(axis=-1)).sum())
         known = logits[-count:]
-        found[row, found.shape[1] - len(known) :] = known
-    return found
+        recomputed[row, recomputed.shape[1] - len(known) :] = known
+    return recomputed
 
 
 def run_edits(subject: Subject, sequences: int, *, random: int | None = None) -> None:
@@ -189,7 +189,7 @@ class EditMachine(RuleBasedStateMachine):
     @rule(data=some.data(), length=some.integers(2, 6))
     def tree(self, data: some.DataObject, length: int) -> None:
         """A tree of drafts, of which one branch is kept."""
-        held = self.oracle.length
+        length_before = self.oracle.length
         ids = data.draw(_ids(self.oracle.batch, length))
         parents = [data.draw(some.integers(-1, node - 1)) for node in range(length)]
         self.check(self.session.step(ids, parents=parents), self.oracle.step(ids, parents))
@@ -198,10 +198,11 @@ class EditMachine(RuleBasedStateMachine):
         while node >= 0:
             branch.insert(0, node)
             node = parents[node]
-        moves = data.draw(some.permutations([(held + node, held + depth) for depth, node in enumerate(branch)]))
+        slots = [(length_before + node, length_before + depth) for depth, node in enumerate(branch)]
+        moves = data.draw(some.permutations(slots))
         for subject in (self.session, self.oracle):
             subject.reorder([source for source, _ in moves], [slot for _, slot in moves])
-            subject.rewind(held + len(branch))
+            subject.rewind(length_before + len(branch))
 
     @precondition(fed)
     @rule(data=some.data())
@@ -275,16 +276,16 @@ class EditMachine(RuleBasedStateMachine):
     @rule(data=some.data(), tail=some.lists(TOKENS, min_size=1, max_size=6))
     def align(self, data: some.DataObject, tail: list[int]) -> None:
         """A history that leaves what the session holds somewhere."""
-        held = self.oracle.tokens[0] if self.oracle.rows else ()
-        common = data.draw(some.integers(0, len(held)))
-        history = [*held[:common], *tail]
+        tokens = self.oracle.tokens[0] if self.oracle.rows else ()
+        common = data.draw(some.integers(0, len(tokens)))
+        history = [*tokens[:common], *tail]
         missing = [int(token) for token in self.session.align(history)[0]]
         assert missing
         assert history[-len(missing) :] == missing
         if self.oracle.is_padded:
             assert missing == history
         elif self.subject.kind == "kv":
-            again = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(held, history, strict=False)))
+            again = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tokens, history, strict=False)))
             assert len(history) - len(missing) == min(again, len(history) - 1)
         kept = len(history) - len(missing)
         assert self.session.length == kept

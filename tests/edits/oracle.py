@@ -62,14 +62,14 @@ class Oracle:
     @property
     def tokens(self) -> list[Path]:
         """The surviving tokens of each row; each slot must hold what was computed behind those before it."""
-        found = []
+        paths = []
         for row in self.rows:
             before: Path = ()
             for path in filter(None, row):
                 assert path[:-1] == before, "no recomputation gives what this holds"
                 before = path
-            found.append(before)
-        return found
+            paths.append(before)
+        return paths
 
     def prefill(self, ids: Sequence[Sequence[int]], padding: Sequence[int] | None = None) -> np.ndarray:
         """Logits ``[batch, length, vocabulary]``, NaN where the first ids of a row are padding."""

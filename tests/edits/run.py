@@ -60,16 +60,16 @@ class Case:
 
 def cases(devices: Sequence[str], only: str, sequences: int, seed: int) -> list[Case]:
     """Share the sequences out over forms and devices; each form has a seed of its own."""
-    found = [
+    selected = [
         Case(name, variant, device)
         for name, variant in forms()
         for device in devices
         if only in f"{name}/{variant}" and (device == "CPU" or variant in _SOURCES)
     ]
-    whole, given, shared = sum(SHARES[case.device] for case in found), 0, []
-    for number, case in enumerate(found):
-        given += SHARES[case.device]
-        count = sequences * given // whole - sum(case.sequences for case in shared)
+    total, share, shared = sum(SHARES[case.device] for case in selected), 0, []
+    for number, case in enumerate(selected):
+        share += SHARES[case.device]
+        count = sequences * share // total - sum(case.sequences for case in shared)
         shared.append(replace(case, sequences=count, seed=seed + number))
     return [case for case in shared if case.sequences]
 
@@ -82,14 +82,14 @@ def main() -> int:
     parser.add_argument("--sequences", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--jobs", type=int, default=usable_cores())
-    given = parser.parse_args()
-    chosen = cases(given.device or list(SHARES), given.only, given.sequences, given.seed)
+    options = parser.parse_args()
+    chosen = cases(options.device or list(SHARES), options.only, options.sequences, options.seed)
     # One process for all forms of a model, since they share what was recomputed.
     models = [list(group) for _, group in groupby(chosen, lambda case: case.model)]
     cores: Queue[int] = get_context("spawn").Queue()
-    for core in islice(cycle(sorted(os.sched_getaffinity(0))), given.jobs):
+    for core in islice(cycle(sorted(os.sched_getaffinity(0))), options.jobs):
         cores.put(core)
-    with ProcessPoolExecutor(given.jobs, get_context("spawn"), _stay_on, (cores,)) as pool:
+    with ProcessPoolExecutor(options.jobs, get_context("spawn"), _stay_on, (cores,)) as pool:
         differ = sum(pool.map(run_all, models))
     sys.stdout.write(f"{sum(case.sequences for case in chosen)} sequences, {differ} of {len(chosen)} forms differ\n")
     return bool(differ)

@@ -17,7 +17,7 @@ def sequence_first() -> OnnxModel:
         build.op("Concat", past, build.new([0, 0, HEADS, SIZE]), axis=1)
         for past in build.pasts(["B", "P", HEADS, SIZE])
     ]
-    out = build.attend(*(build.op("Transpose", one, perm=[0, 2, 1, 3]) for one in whole))
+    out = build.attend(*(build.op("Transpose", cache, perm=[0, 2, 1, 3]) for cache in whole))
     build.presents(*whole, ["B", "T", HEADS, SIZE])
     build.result(out)
     return build.model()
@@ -106,7 +106,7 @@ def absorbed() -> OnnxModel:
     past, past_part = build.input("past_latent", ["B", "P", LATENT]), build.input("past_part", ["B", "P", 2])
     whole = build.op("Concat", past, build.op("MatMul", "hidden", build.weight(HIDDEN, LATENT)), axis=1)
     part = build.op("Concat", past_part, build.op("MatMul", "hidden", build.weight(HIDDEN, 2)), axis=1)
-    read, rotated = (build.op("Unsqueeze", one, build.ints(1)) for one in (whole, part))
+    read, rotated = (build.op("Unsqueeze", cache, build.ints(1)) for cache in (whole, part))
     scores = [
         build.op("MatMul", build.op("MatMul", build.heads(), weight), build.op("Transpose", key, perm=[0, 1, 3, 2]))
         for weight, key in ((build.weight(SIZE, LATENT), read), (build.weight(SIZE, 2), rotated))
@@ -139,7 +139,7 @@ def packed_pair(stacks: bool = True) -> OnnxModel:
     news = [build.heads(), build.heads()]
     zero = build.ints(0)
     if stacks:
-        new = build.op("Concat", *(build.op("Unsqueeze", one, zero) for one in news), axis=0)
+        new = build.op("Concat", *(build.op("Unsqueeze", heads, zero) for heads in news), axis=0)
         whole = build.op("Concat", past, new, axis=3)
         parts = [build.op("Gather", whole, build.constant(numpy.int64(place)), axis=0) for place in (0, 1)]
     else:
@@ -243,12 +243,12 @@ def quantized(how: str) -> OnnxModel:
     for role in ("key", "value"):
         past = build.input(f"past_{role}", ["B", HEADS, "P", SIZE], "i8")
         new = build.heads()
-        one = build.constant(numpy.float32(0.1))
+        step = build.constant(numpy.float32(0.1))
         zero = build.constant(numpy.int8(0))
-        whole = build.op("Concat", past, build.op("QuantizeLinear", new, one, zero), axis=2)
+        whole = build.op("Concat", past, build.op("QuantizeLinear", new, step, zero), axis=2)
         kept.append((f"present_{role}", whole, "i8", SIZE))
         if how == "constant":
-            read.append(build.op("DequantizeLinear", whole, one, zero))
+            read.append(build.op("DequantizeLinear", whole, step, zero))
             continue
         scale = build.op("Concat", build.input(f"scale_{role}", ["B", HEADS, "P", 1]), _peak(build, new), axis=2)
         kept.append((f"next_scale_{role}", scale, "f32", 1))

@@ -23,7 +23,7 @@ _PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
-    """Return whether ``softmax`` lies between a product of activations and one with an activation."""
+    """Return whether ``softmax`` reads a product of activations and weighs another activation."""
     return any(True for _ in score_products(graph, softmax.source())) and weighing_product(graph, softmax) is not None
 
 

@@ -64,7 +64,7 @@ class LayerChain:
 
     @cached_property
     def homes(self) -> dict[str, int]:
-        """Return the piece of each cache that one reads or writes, by the cache's name."""
+        """Return the first piece that reads or writes each cache, by the cache's name."""
         touched = ((cache.name, self.pieces.touched(cache)) for cache in self.caches)
         return {name: min(pieces) for name, pieces in touched if pieces}
 

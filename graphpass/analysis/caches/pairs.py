@@ -61,9 +61,9 @@ def is_stateful(model: Model) -> bool:
 def find_pairs(model: Model) -> tuple[Pair, ...]:
     """Return all tensors that ``model`` carries, in the order of their reads.
 
-    A stateful model's pairs are its variables. In a stateless model an output belongs to the input that reaches it
-    through the fewest operators without a product with weights: such products separate layers, so no past reaches the
-    present of another layer. Names only break ties.
+    The pairs of a stateful model are its variables. In a stateless model, an output belongs to the input with the
+    shortest path to it. Paths through a product with weights are excluded, because these lead to other layers. Names
+    only break ties.
     """
     graph = model.graph
     # A result of attention is not an updated cache, though a mask or a past reaches it as if it were one.
@@ -81,7 +81,7 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
 
 
 def history_of(graph: Graph, pair: Pair) -> Node | None:
-    """Return the variable whose earlier states alone ``pair`` holds, as `insert-snapshot` keeps them."""
+    """Return the variable of which ``pair`` stores earlier states, as written by `insert-snapshot`."""
     reads = _joined_history(graph, pair.present)
     others = [read for read in reads if read != pair.read]
     return others[0] if len(others) == 1 and pair.read in reads else None

@@ -84,7 +84,7 @@ def sorted_layer(graph: Graph, match: Match) -> Layer:
     """Return the layer of a match of `SORTED`.
 
     Raises:
-        MissError: The rows are not cut into a piece for each expert, or experts are not alike.
+        MissError: The rows are not split by expert, or the experts differ in structure.
     """
     anchor, chosen = match.nodes["sort"], match["chosen"]
     weights, slots = graph.look_through(match["weights"], RESHAPES), fixed_size(chosen, 1)

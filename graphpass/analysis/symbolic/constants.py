@@ -46,7 +46,7 @@ class Table:
 
     @property
     def least(self) -> int | None:
-        """Return the least of integers."""
+        """Return the smallest element of integers; ``None`` for other types."""
         import numpy
 
         # Sizes that are not known are masked zeros.

@@ -32,7 +32,7 @@ def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tupl
 
 
 def with_rank(node: Node, value: Value, count: Counts) -> tuple[Node, Value] | None:
-    """Return ``node``, whose operands have ranks, and its output with a rank."""
+    """Return ``node`` with the inferred rank of its output, and that output."""
     rank = value.rank if value.rank is not None else _rank(node, count)
     if rank is None:
         return None

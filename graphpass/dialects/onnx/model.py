@@ -122,7 +122,7 @@ class OnnxModel(Model):
         return copy, counterparts(wanted, copy.graph)
 
     def digest(self) -> str:
-        """Hash the structure; see `Model.digest`. Places of large tensors do not count.
+        """Hash the structure; see `Model.digest`. Locations of large tensors are ignored.
 
         Raises:
             ReadError: GP105, external data is missing.

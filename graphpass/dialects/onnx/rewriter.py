@@ -130,7 +130,7 @@ class OnnxRewriter(Rewriter):
         Args:
             name: Name of the graph.
             inputs: Labels of its inputs.
-            element_type: Type of inputs, and of the outputs that the block gives the graph.
+            element_type: Element type of its inputs and outputs.
         """
         code, outer = element_code(element_type), self._home
         self._home = made = gs.Graph(name=name, opset=self.opset)
@@ -180,9 +180,9 @@ class OnnxRewriter(Rewriter):
         """Move a node of another model of the folder here; weights stay in their files.
 
         Args:
-            donor: Edits of the other model, which is of no use afterwards.
-            node: One of its nodes, which reads those that move and redirected values alone; or a weight.
-            name: Goes before its name and those of its tensors.
+            donor: Rewriter of the other model, which is unusable afterwards.
+            node: A weight of the other model, or a node that only reads moved nodes and redirected values.
+            name: Prefix of its name and of the names of its tensors.
         """
         tensors = [donor.native(output) for output in node.outputs]
         makers = {id(maker): maker for tensor in tensors for maker in tensor.inputs}.values()
@@ -333,7 +333,7 @@ class OnnxRewriter(Rewriter):
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
     def rename_ports(self, names: Mapping[Node, str]) -> None:
-        """Rename inputs and outputs of the model; they may change places."""
+        """Rename inputs and outputs of the model; two may exchange names."""
         ports = {node: self._port(node) for node in names}
         for node, name in names.items():
             if ports[node].name != name:
@@ -368,7 +368,7 @@ class OnnxRewriter(Rewriter):
         return next(tensor for tensor in ports if tensor.name == node.name)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
-        """See `Rewriter.mark_permuted`; what an output of the model declares is `transpose_port`'s."""
+        """See `Rewriter.mark_permuted`; for outputs of the model, `transpose_port` does it."""
         tensor = self.native(value)
         if not any(output is tensor for output in self.surgery.graph.outputs):
             _permute(tensor, order)

@@ -242,7 +242,7 @@ def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str,
 def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:
     """Copy the tensor with its data inside, read from its file if external.
 
-    ``onnx`` itself refuses links to data, which download caches and shared results are full of.
+    ``onnx`` itself refuses links to data, which download caches and shared results contain.
 
     Raises:
         ReadError: GP105, external data is missing.

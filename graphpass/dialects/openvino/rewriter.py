@@ -119,7 +119,7 @@ class OpenVINORewriter(Rewriter):
         return node.output(0)
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
-        """See `Rewriter.input`; a tensor inside that has the name already loses it."""
+        """See `Rewriter.input`; an inner tensor with this name is renamed."""
         self._release_name(name)
         parameter = opset13.parameter(_partial(shape), getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)

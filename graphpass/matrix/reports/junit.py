@@ -20,8 +20,7 @@ _JUDGED = frozenset({1, 4})
 def as_junit(run: Run) -> str:
     """Return JUnit XML as Jenkins, GitLab and others read it.
 
-    A cell that is refused is a failure, one that could not be judged an error; one whose findings the baseline holds
-    counts as skipped.
+    A refused cell is a failure, a cell without a verdict an error, a cell with known findings only is skipped.
     """
     suites: dict[str, list[CellResult]] = defaultdict(list)
     for result in run.results:

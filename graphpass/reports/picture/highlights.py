@@ -1,4 +1,4 @@
-"""Mark operators by what became of them."""
+"""Mark operators by their changes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Highlight:
     """Marks one operator.
 
     Attributes:
-        status: Its fate.
-        partner: Its key in the other model.
-        facets: Facets that differ, in its own model.
+        status: Kind of change.
+        partner: The operator's name in the other model, if renamed.
+        facets: Its own values of facets that differ.
     """
 
     status: Status

@@ -153,16 +153,17 @@ class DecodeSession(EditableSession):
     ) -> dict[str, Array]:
         """Run the model on new tokens.
 
-        Run a model that fixes its number of tokens several times, and join the outputs along axis 1.
+        A model of a fixed number of tokens runs several times, and its outputs are concatenated along axis 1.
 
         Args:
             input_ids: int64 [batch, length], the new tokens; f32 [batch, length, hidden] if the model takes embeddings.
-            attention_mask: int64 [batch, past + length], 0 for ignored positions; by default as before, and ones for
-                the new tokens.
-            position_ids: int64 [batch, length]; by default the number of counted positions before each. If the model
-                takes several of each token, [axes, batch, length]; by default all go on from the largest one so far.
-            parents: Index of each new token's parent among them, -1 for the history, if they are a tree; parents stand
-                before children. By default, each is the parent of the next.
+            attention_mask: int64 [batch, past + length], 0 for ignored positions; by default unchanged for the past,
+                and 1 for the new tokens.
+            position_ids: int64 [batch, length]; by default the number of unmasked positions before each token. For
+                models with several positions for each token, [axes, batch, length]; by default all continue from the
+                largest position so far.
+            parents: For a tree, the index of each token's parent among the new tokens, or -1 for the history; parents
+                precede their children. By default, each token is the parent of the next.
 
         Returns:
             All outputs that are not caches, by name.

@@ -165,7 +165,7 @@ class Slots:
 
         Args:
             tokens: Their contents.
-            parents: Index among them of each one's parent, -1 for the last slot; by default the one before.
+            parents: Index of each token's parent in ``tokens``, -1 for the last slot; by default the token before.
         """
         count = tokens.length
         self._make_room(count)

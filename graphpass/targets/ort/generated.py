@@ -46,7 +46,7 @@ def batches_for(model: Model) -> tuple[Rows, ...]:
 
 
 def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:
-    """Generate on ONNX Runtime's CPU provider; return the obstacle if it cannot run the model."""
+    """Generate on ONNX Runtime's CPU provider; return the reason if it cannot run the model."""
     from graphpass.runtime import open_session
 
     try:

@@ -25,8 +25,8 @@ class Head:
     Attributes:
         product: The MatMul.
         weights: Its weights, a Constant, before casts.
-        axis: The axis of words.
-        slices: First and last word, exclusive, of slices that run one after the other.
+        axis: The axis of the vocabulary.
+        slices: Start and end, exclusive, of slices of the vocabulary, which run one after the other.
     """
 
     product: Node
