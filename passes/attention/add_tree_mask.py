@@ -89,7 +89,7 @@ class _Place:
 def _check_inputs(model: Model) -> None:
     names = {port.name for port in model.inputs}
     if _NAME in names:
-        raise PreconditionError("GP360", f"the model has an input {_NAME} already")
+        raise PreconditionError("GP360", f"the model already has an input {_NAME}")
     if "position_ids" not in names:
         hint = "run expose-position-ids before it"
         if model.dialect == "onnx":
@@ -110,7 +110,7 @@ def _why_no_tree(cache: Cache) -> str | None:
     if cache.kind == "unknown":
         return "it is not known what it is"
     if cache.kind == "kv" and cache.capacity is not None:
-        return "its capacity is fixed, so that new tokens are not its last positions"
+        return "its capacity is fixed, so its last positions are not the new tokens"
     return None
 
 
@@ -156,7 +156,7 @@ def _operator_obstacle(attention: Attention) -> str | None:
     if node.op == "Attention" and len(node.inputs) > 6 and node.inputs[6] is not None:
         return "its keys lie in a buffer that is longer than the sequence"
     if attention.is_fused and node.op not in _MASK_PORTS:
-        return f"{node.op} takes no mask besides its own"
+        return f"{node.op} does not accept a mask"
     return None
 
 

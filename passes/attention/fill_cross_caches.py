@@ -29,7 +29,7 @@ class FillCrossCaches(Pass[OnnxModel]):
     """Compute keys and values of cross attention at the end of an encoder.
 
     Exporters compute these caches in a decoder for the first step, from encoder states. The nodes that do so are found
-    by dataflow, outputs that follow from encoder states alone, and move to the encoder, which returns them under the
+    by dataflow, outputs that depend on encoder states only, and move to the encoder, which returns them under the
     same names. Shapes that count rows of tokens count rows of encoder states. Weights stay in the file of a merged
     decoder, which both parts read; those of a decoder for the first step alone go to a data file of their own, since
     data files are copied whole.
@@ -70,7 +70,7 @@ class FillCrossCaches(Pass[OnnxModel]):
         _check_pair(model, source)
         caches = _caches(source.graph)
         if not caches:
-            raise _refusal(f"no output of {source.path} follows from encoder states alone")
+            raise _refusal(f"no output of {source.path} depends on encoder states only")
         rewriter, donor = model.rewriter(), source.rewriter()
         moved = list(source.graph.backward([value for _, value in caches], lambda node: node.inputs))
         (read,) = (node.outputs[0] for node in moved if node.op == "Parameter")
@@ -139,13 +139,13 @@ def _check_pair(encoder: OnnxModel, source: OnnxModel) -> None:
     assert source.path is not None
     versions = [opset_of(model.proto) for model in (encoder, source)]
     if versions[0] != versions[1]:
-        raise _refusal(f"{encoder.path.name} is of opset {versions[0]}, and {source.path.name} of {versions[1]}")
+        raise _refusal(f"{encoder.path.name} has opset {versions[0]}, but {source.path.name} has {versions[1]}")
     if encoder.path.parent.resolve() != source.path.parent.resolve():
         raise _refusal(f"{source.path} does not lie beside {encoder.path}, where its weights are looked for")
 
 
 def _caches(graph: Graph) -> list[tuple[str, Value]]:
-    """Return the outputs ``[batch, heads, positions, head_dim]`` that follow from encoder states alone."""
+    """Return the outputs ``[batch, heads, positions, head_dim]`` that depend on encoder states only."""
     caches = []
     for result in graph.of_op("Result"):
         if _is_real(result.source(), 4):

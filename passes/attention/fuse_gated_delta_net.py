@@ -88,7 +88,7 @@ def _why_not(recurrence: LinearAttention | Miss) -> str | None:
     if isinstance(recurrence, Miss):
         return str(recurrence)
     if not recurrence.corrects:
-        return f"its rule is {recurrence.rule}, and GatedDeltaNet corrects values by the state"
+        return f"its update rule is {recurrence.rule}, and GatedDeltaNet requires a delta rule"
     if recurrence.groups > 1:
         return f"{recurrence.groups} queries read each state, and GatedDeltaNet takes one"
     if recurrence.chunk is None and recurrence.decay is not None and recurrence.decay.width > 1:

@@ -72,7 +72,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         if not caches:
             return Skipped(f"no linear cache: the model is of kind {inventory.kind}; cut its positions instead")
         if _INPUT in graph.parameters:
-            raise PreconditionError("GP368", f"the model has an input {_INPUT} already")
+            raise PreconditionError("GP368", f"the model already has an input {_INPUT}")
         for cache in caches:
             _check(cache, graph.reads[cache.read])
         rewriter = model.rewriter()

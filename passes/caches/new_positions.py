@@ -137,7 +137,7 @@ class NewPositions:
         is_weighted = multiplies_matrices(node) and not is_activation(self._graph, node.input(1))
         keeps_positions = any(map(self._counts_past, self._shape(value)))
         if not keeps_positions or (node.op not in _BY_POSITION and not is_weighted):
-            raise MissError(node, f"{node.op} may compute one position of others")
+            raise MissError(node, f"{node.op} may compute a position from other positions")
 
     def _clone(self, node: Node) -> None:
         inputs = {port: self._made[source] for port, source in enumerate(node.inputs) if source is not None}

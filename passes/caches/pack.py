@@ -19,7 +19,7 @@ from graphpass.passes.caches.pack_kv import keys_with_values, pack_keys_with_val
 from graphpass.passes.caches.packing import finish, joined_name, names_together, resized_start
 
 #: Measured as for `standardize-layout`.
-UNFUSED = "OpenVINO's plugins fuse attention with no packed cache: steps take about 3 times as long"
+UNFUSED = "OpenVINO's plugins do not fuse attention with packed caches: steps take about 3 times as long"
 
 
 @dataclass(frozen=True)

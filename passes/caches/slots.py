@@ -86,7 +86,7 @@ def past_with_uses(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
         uses += graph.uses(gather.outputs[0])
     kinds = {use.node.op for use in uses} - {"ShapeOf"}
     if kinds and kinds <= SLICES:
-        raise PreconditionError("GP319", f"positions of {read.name} are cut already")
+        raise PreconditionError("GP319", f"{read.name} is already cut to fewer positions")
     return (read if gather is None else gather).outputs[0], uses
 
 

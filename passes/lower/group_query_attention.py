@@ -75,7 +75,7 @@ class _Block:
         size = self._operator.size(0, -1)
         heads = self._heads + (2 * self._kv_heads if self._operator.read(_KEY) is None else 0)
         if not isinstance(size, int) or size % heads:
-            raise self._operator.refusal(f"the size of its heads is not known: its query has a last axis of {size}")
+            raise self._operator.refusal(f"its head size is unknown: the last axis of its query is {size}")
         return size // heads
 
     def _element_type(self) -> str:

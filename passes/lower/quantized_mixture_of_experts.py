@@ -51,7 +51,7 @@ def lower_quantized_mixture_of_experts(operator: LoweredOperator) -> None:
         # ONNX Runtime's CPU kernel (1.31) normalizes them all the same.
         raise operator.refusal("its runtimes disagree about routing weights that are not normalized")
     if opset < _BLOCKS:
-        raise operator.refusal(f"the model is of opset {opset}, and DequantizeLinear has blocks from {_BLOCKS} on")
+        raise operator.refusal(f"the model has opset {opset}, and DequantizeLinear supports blocks from {_BLOCKS} on")
     if operator.attribute("weights_prepacked", 0) == 1:
         raise operator.refusal("its weights are packed for one device")
     if any(operator.read(port) is not None for port in range(_ROUTER_WEIGHTS, len(operator.native.inputs))):

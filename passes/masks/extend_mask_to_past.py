@@ -61,7 +61,7 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         if mask is None or not (weights or any(True for _ in weighs_new_tokens(graph))):
             return Done()
         if tokens is None:
-            return Skipped("the model has no input input_ids whose length says which tokens are new")
+            return Skipped("the model has no input input_ids, whose length is the number of new tokens")
         if weights:
             return _weigh_by_own_columns(model, weights)
         masks = model.analysis(find_masks)

@@ -62,7 +62,7 @@ class MaskPadding(Pass[OpenVINOModel]):
             return Done()
         ids, mask = token_input(graph), graph.parameters.get(_MASK)
         if ids is None or mask is None:
-            return Skipped(f"the model has no inputs {_MASK} and input_ids that mark padding")
+            return Skipped(f"the model lacks {_MASK} or input_ids, which identify padding")
         reads = graph.reads
         rewriter = model.rewriter()
         tokens = _Tokens(rewriter, StepBuilder(model, rewriter))

@@ -46,7 +46,7 @@ class ZeroPadding(Pass[OnnxModel]):
         rewriter = model.rewriter()
         step = StepBuilder(model, rewriter)
         if step.mask is None or token_input(rewriter.graph) is None:
-            return Skipped("the model has no inputs attention_mask and input_ids that mark padding")
+            return Skipped("the model lacks attention_mask or input_ids, which identify padding")
         is_token = rewriter.under("padding").op("Convert", step.new_columns, to="boolean", label="is_token")
         for node in nodes:
             write = rewriter.under(f"{node.name}/padding")

@@ -53,11 +53,15 @@ class LastLogits(Pass[Model]):
             return Skipped("no output logits is computed from hidden states by a product with weights")
         hidden = head.source()
         if hidden.rank != 3 or _is_one(hidden) or _is_one(result.source()):
-            return Skipped("the logits are those of one token" if hidden.rank == 3 else "hidden states have other axes")
+            return Skipped(
+                "the model already computes the logits of one token only"
+                if hidden.rank == 3
+                else "hidden states have other axes"
+            )
         rewriter = model.rewriter()
         if self.count == "input":
             if _COUNT in graph.parameters:
-                return Skipped(f"the model has an input {_COUNT}")
+                return Skipped(f"the model already has an input {_COUNT}")
             rewriter.redirect(head, 0, _as_many_as_asked(rewriter, hidden))
             rewriter.finish()
             return Done({"outputs cut": 1})

@@ -103,7 +103,7 @@ class MakeStatic(Pass[Model]):
             raise UnsupportedError(
                 "GP392",
                 f"after a past the model takes one token, not {self.length}: a window rolls by one column",
-                "take prompts at once or token by token: graphpass split --chunk 1",
+                "process prompts in one step, or token by token: graphpass split --chunk 1",
             )
         if self.length > 1:
             _require_counted_positions(model)
@@ -210,7 +210,7 @@ def _keep_last(rewriter: Rewriter, logits: Node) -> None:
     node = head_of(rewriter.graph, logits) or logits
     source = node.source()
     if source.rank != 3:
-        raise UnsupportedError("GP393", f"{source.name}, of which logits are made, has no axis of positions")
+        raise UnsupportedError("GP393", f"{source.name}, the source of the logits, has no axis of positions")
     rewriter.redirect(node, 0, rewriter.under("last_position").slice(source, -1, None, 1, label="hidden"))
 
 
@@ -267,8 +267,8 @@ def _check_static(model: Model) -> None:
                 raise UnsupportedError(
                     "GP393",
                     f"the size of {value.name}, an output of {node.called}, is not static",
-                    "its size depends on values, not on the shapes of inputs; of experts it does not in an IR, "
-                    "where passes let each compute all tokens: graphpass split --to openvino",
+                    "its size depends on values, not on the shapes of inputs; for experts, convert to IR, where each "
+                    "computes all tokens: graphpass split --to openvino",
                 )
     for result in model.graph.of_op("Result"):
         rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])

@@ -200,7 +200,7 @@ def test_windows_rolling_by_one_column_refuse_chunks(capfd: Any, tmp_path: Path)
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes)
     assert done.code == 4
     assert done.err.startswith("error: GP392: pass make-static: after a past the model takes one token, not 4")
-    assert "hint: take prompts at once or token by token: graphpass split --chunk 1" in done.err
+    assert "hint: process prompts in one step, or token by token: graphpass split --chunk 1" in done.err
 
 
 @pytest.mark.slow

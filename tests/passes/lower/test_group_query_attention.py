@@ -326,7 +326,7 @@ class TestRefusals:
         model.proto.graph.input.append(
             onnx.helper.make_tensor_value_info("weight_qkv", onnx.TensorProto.FLOAT, ["width", "wide"])
         )
-        self.refused(model, "the size of its heads is not known")
+        self.refused(model, "its head size is unknown")
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_two_operators_may_share_weights():
         ({"normalize_routing_weights": 0}, "its runtimes disagree about routing weights that are not normalized"),
         ({"weights_prepacked": 1}, "its weights are packed for one device"),
         ({"fc2_expert_weight_bits": 2}, "its weights have 2 bits"),
-        ({"opset": 20}, "the model is of opset 20, and DequantizeLinear has blocks from 21 on"),
+        ({"opset": 20}, "the model has opset 20, and DequantizeLinear supports blocks from 21 on"),
     ],
 )
 def test_unsupported_forms_are_refused(given, reason):

@@ -43,7 +43,7 @@ def test_the_last_token_of_each_row(place):
 
 def test_a_second_run_changes_nothing():
     again = run_once(run_once(exported("llama/onnx"), "last-logits").model, "last-logits").records[-1].result
-    assert again.reason == "the logits are those of one token"
+    assert again.reason == "the model already computes the logits of one token only"
 
 
 def test_a_model_without_logits_is_skipped():
@@ -76,4 +76,4 @@ def test_an_input_counts_the_places():
         (found,) = runtime.run(["logits"], feeds | {"num_logits_to_keep": numpy.array(count)})
         numpy.testing.assert_allclose(found, wanted, atol=1e-5)
     again = run_once(result, "last-logits{count=input}").records[-1].result
-    assert again.reason == "the model has an input num_logits_to_keep"
+    assert again.reason == "the model already has an input num_logits_to_keep"
