@@ -35,7 +35,7 @@ def headings(page):
     return re.findall(r"^#+ (.*)$", page, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["passes.md", "targets.md", "errors.md", "json.md", "masks.md"])
+@pytest.mark.parametrize("name", ["passes.md", "targets.md", "errors.md", "json.md", "masks.md", "proofs.md"])
 def test_page_is_current(name):
     assert (ROOT / "docs" / name).read_text("utf-8") == generated()[name], f"docs/{name} is out of date: run make docs"
 
