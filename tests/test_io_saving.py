@@ -154,7 +154,7 @@ def test_rt_info_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize(("model", "variant"), [("llama", "onnx"), ("t5", "onnx"), ("mamba", "onnx-raw")])
-def test_the_same_conversion_twice_gives_the_same_bytes(tmp_path, model, variant):
+def test_converting_twice_writes_the_same_bytes(tmp_path, model, variant):
     file = "decoder_model_merged.onnx" if model == "t5" else "model.onnx"
     for number in ("1", "2"):
         converted = OpenVINOModel(openvino.Core().read_model(export(model, variant) / file))

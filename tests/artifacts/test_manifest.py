@@ -49,7 +49,7 @@ def test_the_manifest_lists_work_and_files(made):
     assert find_model(made).name == "openvino_model.xml"
 
 
-def test_the_same_work_gives_the_same_bytes(capfd, tmp_path, source, made):
+def test_manifests_are_deterministic(capfd, tmp_path, source, made):
     assert convert(capfd, source, tmp_path / "out").code == 0
     assert folder_contents(tmp_path / "out") == folder_contents(made)
 

@@ -57,7 +57,7 @@ def test_the_output_is_an_argument_or_an_option(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("arguments", [("passes",), ("targets",), ("explain", "make-stateful"), ("explain", "GP203")])
-def test_terminals_get_no_rest_and_options_as_they_are_written(capfd, arguments):
+def test_terminal_output_has_no_markup(capfd, arguments):
     out = in_process(capfd, *arguments).out
     assert "``" not in out
     assert ":class:" not in out

@@ -51,7 +51,7 @@ def test_convert_prints_a_report(capfd, tmp_path):
     assert re.search(r"^written to .*: 8 files, \d+ KB$", out, re.MULTILINE)
 
 
-def test_convert_twice_gives_the_same_bytes(capfd, tmp_path):
+def test_converting_twice_writes_the_same_bytes(capfd, tmp_path):
     for name in ("a", "b"):
         options = ["-o", tmp_path / name, "--target", "cpu", "--no-verify"]
         assert in_process(capfd, "convert", export("llama", "onnx"), *options).code == 0
@@ -65,7 +65,7 @@ def test_quiet_prints_the_file_alone(capfd, tmp_path):
     assert done == (0, f"{tmp_path}/out/model.onnx\n", "")
 
 
-def test_the_folder_of_the_input_may_take_the_result_beside_it(capfd, tmp_path):
+def test_the_result_may_be_written_beside_the_input(capfd, tmp_path):
     shutil.copytree(export("llama", "onnx"), tmp_path / "model")
     before = folder_contents(tmp_path / "model")
     arguments = [
@@ -194,7 +194,7 @@ def test_an_unfused_result_is_not_written(capfd, tmp_path):
     assert "contract  does not hold\n  /model/layers.0/self_attn/Softmax is not fused: " in done.out
 
 
-def test_weights_are_copied_unless_asked(capfd, tmp_path):
+def test_weights_are_copied_by_default(capfd, tmp_path):
     shutil.copytree(export("llama", "ov-stateless"), tmp_path / "in")
     before = folder_contents(tmp_path / "in")
     arguments = ["convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
@@ -240,7 +240,7 @@ def test_a_model_for_paged_attention_is_confirmed(capfd, tmp_path, name):
     assert "contract  holds; confirmed: ran SDPAToPagedAttention on a copy" in done.out
 
 
-def test_a_model_for_a_gpu_holds_the_contract(capfd, tmp_path):
+def test_a_model_for_a_gpu_meets_the_contract(capfd, tmp_path):
     done = in_process(capfd, "convert", export("lfm2", "ov-stateless"), "-o", tmp_path / "out", "--target", "gpu")
     assert (done.code, done.err) == (0, "")
     assert "contract  holds; " in done.out

@@ -157,7 +157,7 @@ def test_reports_both_parts(capfd, tmp_path):
 
 
 @pytest.mark.slow
-def test_twice_gives_the_same_bytes(capfd, tmp_path):
+def test_converting_twice_writes_the_same_bytes(capfd, tmp_path):
     for name in ("a", "b"):
         options = ["-o", tmp_path / name, "--target", "cpu", "--no-verify"]
         assert in_process(capfd, "convert", export("whisper", "onnx"), *options).code == 0

@@ -49,7 +49,7 @@ def test_npuw_is_listed_with_openvino():
     assert [each.name.partition(",")[0] for each in find._found(probe).adapters] == ["NPUW on the CPU"]
 
 
-def test_the_environment_of_a_stand_in_gpu_is_entered(monkeypatch, tmp_path):
+def test_the_environment_of_a_stand_in_gpu_is_used(monkeypatch, tmp_path):
     """The environment's Python lists the devices; here a program in its place does."""
     assert find._gpu_on_cpu().missing.startswith("no environment stands in for a GPU: let GRAPHPASS_GPU_ENVIRONMENT")
     monkeypatch.setenv("GRAPHPASS_GPU_ENVIRONMENT", str(tmp_path))

@@ -150,7 +150,7 @@ def test_an_internal_error_is_one_line_with_a_hint(capfd, monkeypatch):
     assert "Traceback" in done.err
 
 
-def test_too_little_memory_is_no_bug(capfd, monkeypatch):
+def test_too_little_memory_is_not_reported_as_a_bug(capfd, monkeypatch):
     raising(monkeypatch, MemoryError("Unable to allocate 114. PiB"))
     done = in_process(capfd, "inspect", "x.onnx")
     assert done.code == 4

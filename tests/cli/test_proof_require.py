@@ -16,7 +16,7 @@ def test_require_refuses_a_result_compared_by_numbers(capfd, tmp_path):
     assert "compared by numbers from" in done.err
 
 
-def test_require_holds_for_cells_of_a_matrix(capfd, tmp_path, monkeypatch):
+def test_require_applies_to_cells_of_a_matrix(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     models = [

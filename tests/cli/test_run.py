@@ -57,7 +57,7 @@ def test_run_again_replaces_the_older_result_beside_the_input(capfd, tmp_path):
     assert changed == {"model.xml", "model.bin", "model.xml.graphpass.json"}
 
 
-def test_run_verifies_when_asked(capfd, tmp_path):
+def test_run_verifies_on_request(capfd, tmp_path):
     arguments = ["run", export("llama", "onnx"), "-o", tmp_path / "out.xml", "-p", "to-openvino"]
     assert "verified" not in in_process(capfd, *arguments).out
     assert "verified  same: " in in_process(capfd, *arguments, "--verify").out

@@ -93,7 +93,7 @@ def test_a_static_model_with_different_logits(capfd, tmp_path):
     assert "first at sequence 0, the prefill, output logits[0, 0, 0]: " in done.out
 
 
-def test_a_certificate_holds_as_long_as_its_files_are_the_same(capfd, tmp_path):
+def test_a_certificate_is_valid_while_its_files_are_unchanged(capfd, tmp_path):
     result = tmp_path / "result"
     assert in_process(capfd, "convert", export("mistral_sw8", "onnx"), "-o", result, "--target", "ort").code == 0
     check = ["verify", "--certificate", result]

@@ -67,12 +67,12 @@ def test_verbose_prints_short_stages_too(tmp_path, capfd):
     assert "writing m.xml: T s" in stages
 
 
-def test_quiet_prints_none(tmp_path, capfd):
+def test_quiet_prints_no_progress(tmp_path, capfd):
     assert main(["-q", *_RUN, "-o", str(tmp_path / "m.xml")]) == 0
     assert capfd.readouterr().err == ""
 
 
-def test_terminals_get_a_live_line_unless_they_are_dumb(monkeypatch):
+def test_a_live_line_needs_a_capable_terminal(monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(watcher(_Terminal(), verbose=False), LiveLine)

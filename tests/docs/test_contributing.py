@@ -90,7 +90,7 @@ def test_the_page_lists_the_checked_rooms():
     assert re.findall(r"^    (\w+) {2,}", design, re.MULTILINE) == layers
 
 
-def test_the_commands_are_those_of_the_makefile():
+def test_the_commands_exist_in_the_makefile():
     targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)`", TEXT)) <= targets
     assert targets - set(re.findall(r"^\| `make ([a-z-]+)`", TEXT, re.MULTILINE)) == {"help", "clean"}

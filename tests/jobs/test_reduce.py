@@ -148,7 +148,7 @@ def test_reduce_refuses_a_passing_model(tmp_path):
         graphpass.replay(tmp_path / "none.zip")
 
 
-def test_sizes_and_inputs_stand_in_the_text():
+def test_the_text_states_sizes_and_inputs():
     text = (
         "// RUN: fuse-functions\n// DIALECT: openvino\n// KEEPS: slow\n// SIZES: n2=2\n"
         '// INPUT: %"a b" = [[1, -2]]:i64\n%"a b" = Parameter : i64[n2, 2]\nResult(%"a b") {name=y}\n'

@@ -163,7 +163,7 @@ def test_invalid_toml_is_refused(project):
         load_config(Path("graphpass.toml"))
 
 
-def test_the_schema_is_one_and_says_all_settings():
+def test_the_schema_is_valid_and_lists_all_settings():
     jsonschema.Draft202012Validator.check_schema(schema())
     told = schema()["$defs"]
     for name in ("model", "target", "pipeline"):

@@ -34,7 +34,7 @@ def saved(model, folder):
 
 @pytest.mark.parametrize("form", STATES)
 class TestConversion:
-    def test_to_cpu_it_computes_the_same(self, form, tmp_path, capfd):
+    def test_target_cpu_computes_the_same(self, form, tmp_path, capfd):
         """Prefill and decode steps, in lockstep with ONNX Runtime."""
         path = saved(STATES[form](), tmp_path)
         finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")
@@ -51,7 +51,7 @@ class TestConversion:
             (f"{one.read}{one.write}", one.kind, one.role, one.layer, one.axes) for one in before.caches
         ]
 
-    def test_to_stateful_and_back_it_computes_the_same(self, form):
+    def test_make_stateful_and_make_stateless_compute_the_same(self, form):
         model = STATES[form]()
         back = PassManager([ToOpenVINO(), MakeStateful(), MakeStateless()]).run(model).model
         assert compare(model, back).passed
@@ -64,7 +64,7 @@ def test_attention_in_a_body_is_left_with_a_word():
     assert note == "attention at loop_Softmax_10 stays unchanged: it is in the body of a loop or branch"
 
 
-def test_the_inventory_calls_it_not_fusable():
+def test_attention_in_a_body_is_not_fusable():
     (block,) = graphpass.analyze_caches(PassManager([ToOpenVINO()]).run(forms.appended()).model).attention
     assert (block.fusable, block.reason) == (False, "it is in the body of a loop or branch")
 

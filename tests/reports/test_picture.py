@@ -108,7 +108,7 @@ def test_changes_of_a_conversion_are_side_by_side(variant, passes, gone, new):
 
 
 @pytest.mark.slow
-def test_the_same_models_give_the_same_picture():
+def test_pictures_are_deterministic():
     pictures = [json.dumps(converted(export("gpt2", "onnx"))) for _ in range(2)]
     assert pictures[0] == pictures[1]
 

@@ -61,7 +61,7 @@ class TestGenai:
     def test_the_shape_of_the_initializer_decides(self, shape, sees):
         assert genai.cache_type(shape) == sees
 
-    def test_the_first_initializer_of_rank_4_gives_the_axes(self):
+    def test_the_first_initializer_of_rank_4_defines_the_axes(self):
         assert genai.kv_axes([None, (None, 64, 3), (None, 0, 2, 16), (None, 2, 0, 16)]) == (0, 1)
         assert genai.kv_axes([(4, None, 16, 16), (None, 2, 0, 16)]) == (1, 2)
         assert genai.kv_axes([]) == (0, 2)

@@ -80,7 +80,7 @@ def test_openvino_consumers_have_no_verdict_on_onnx(path):
 
 
 @pytest.mark.parametrize("path", [path for path in STATEFUL if not path.startswith(("mamba", "zamba2", *HYBRIDS))])
-def test_npuw_knows_the_names_of_dense_models(path):
+def test_npuw_reads_the_names_of_dense_models(path):
     view = seen(path)[2]["NPUW"]
     if path.startswith("deepseek_v3"):
         assert view.verdict == "misreads"
@@ -98,7 +98,7 @@ def test_npuw_knows_the_names_of_dense_models(path):
         ("qwen3_next", "will compute wrong numbers with cache_params.past.conv.0"),
     ],
 )
-def test_npuw_fails_on_hybrids_but_knows_their_names(name, words):
+def test_npuw_fails_on_hybrids_and_reads_their_names(name, words):
     _, inventory, views = seen(f"{name}/ov-stateful/openvino_model.xml")
     (reason,) = views["NPUW"].reasons
     assert reason.startswith(words)

@@ -118,7 +118,7 @@ def test_a_gpu_can_reorder_slots():
 
 
 @pytest.mark.parametrize(("target", "instead"), [(NPU, "rewind a session"), (Paged, "scheduler")])
-def test_targets_without_reorder_refuse_it(target, instead):
+def test_targets_without_reorder_refuse_the_option(target, instead):
     with pytest.raises(UsageError, match="GP224") as caught:
         target(cache="reorder").pipeline(load(export("llama", "onnx")))
     assert instead in caught.value.hint

@@ -76,6 +76,6 @@ def test_a_row_of_a_table():
     assert found.first + found.count - 1 == 300
 
 
-def test_tables_without_rows_are_no_proof():
+def test_tables_without_rows_prove_nothing():
     """A sweep over zero positions is undecided."""
     assert isinstance(angles._swept([[], []], 0, TOLERANCE), OpenAngles)

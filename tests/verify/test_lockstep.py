@@ -52,7 +52,7 @@ def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str], s
     assert all(run.reference_ids == run.candidate_ids for run in found.sequences)
 
 
-def test_the_given_prompt_gives_the_tokens_of_pytorch() -> None:
+def test_a_given_prompt_generates_the_tokens_of_pytorch() -> None:
     wanted = reference("llama")
     found = same(("llama", "onnx"), ("llama", "ov-stateful"), prompt_ids=tuple(wanted["prompt_ids"]), steps=11)
     expected = tuple(wanted["greedy_ids"])

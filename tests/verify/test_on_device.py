@@ -35,7 +35,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_there_is_no_gpu(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_missing_gpu_is_reported(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     llama = exported("llama/ov-stateful")
     with pytest.raises(
         UnsupportedError, match="there is no GPU here, and GRAPHPASS_GPU_ENVIRONMENT names no"

@@ -48,7 +48,7 @@ def with_one_number(model, change, number=-1):
         pytest.param("granitemoehybrid", "ov-stateful", marks=pytest.mark.slow),
     ],
 )
-def test_weights_stored_in_f16_are_no_difference(name, variant, tmp_path):
+def test_weights_stored_in_f16_are_not_a_difference(name, variant, tmp_path):
     model = load(find_model(export(name, variant)))
     found = compare(model, saved(model, tmp_path), steps=3)
     assert found.passed, found.summary()

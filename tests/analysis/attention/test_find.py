@@ -221,7 +221,7 @@ class BroadcastToMore(PlainAttention):
         return ops.add(ops.broadcast(product, integers(1, 4, 3, 1), "BIDIRECTIONAL"), self.mask)
 
 
-def test_rows_broadcast_to_more_are_no_scores():
+def test_rows_broadcast_to_more_are_not_scores():
     assert not BroadcastToMore().found()
 
 

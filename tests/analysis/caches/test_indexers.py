@@ -57,13 +57,13 @@ def test_keys_of_an_indexer_are_a_cache():
     assert (block.key, block.value) == ("past_key_values.0.key", "past_key_values.0.value")
 
 
-def test_tokens_are_no_mask_though_a_mask_is_made_of_them():
+def test_tokens_used_to_build_a_mask_are_not_a_mask():
     model = layer("positions")
     lengths, bits = known_lengths(model, graphpass.analyze_caches(model).caches)
     assert model.graph.parameters["input_ids"].node not in bits
     assert PAST in lengths.values()
 
 
-def test_selection_of_experts_is_no_indexer():
+def test_selection_of_experts_is_not_an_indexer():
     cache = graphpass.analyze_caches(layer("experts")).cache("past_key_values.0.indexer")
     assert (cache.kind, cache.role) == ("unknown", "unknown")

@@ -41,6 +41,6 @@ def stacked(layers: int) -> OpenVINOModel:
     return OpenVINOModel(openvino.Model([logits, *presents], [ids, *pasts, *states]))
 
 
-def test_stacked_windows_are_windows_and_stacked_states_are_none():
+def test_stacked_caches_have_their_roles():
     roles = {cache.read: cache.role for cache in graphpass.analyze_caches(stacked(2)).caches}
     assert roles == {"past.0": "conv", "past.1": "conv", "state.0": "recurrent", "state.1": "recurrent"}

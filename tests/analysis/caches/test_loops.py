@@ -144,7 +144,7 @@ class TestEvidence:
         )
         assert self.evidence("Loop over layers, in place")[0].endswith("which has room for 9 positions")
 
-    def test_the_way_goes_through_the_body(self):
+    def test_the_path_of_a_state_includes_the_body(self):
         model = FORMS["recurrent in Loop"][0]()
         inventory = graphpass.analyze_caches(model)
         path = [node.op for node in reason_about(model, inventory, inventory.caches[0]).path]

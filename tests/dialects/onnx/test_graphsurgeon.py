@@ -118,7 +118,7 @@ def _constant(graph, proto, name):
     return found
 
 
-def test_values_in_a_file_beside_the_model_are_read_from_there(tmp_path, monkeypatch):
+def test_external_values_are_read_from_their_file(tmp_path, monkeypatch):
     proto = model_with_every_field(tmp_path)
     monkeypatch.chdir("/")
     with OnnxModel(proto, tmp_path / "model.onnx").graphsurgeon() as graph:
@@ -144,7 +144,7 @@ def test_bodies_are_edited_and_share_the_weights_around_them():
     assert body.metadata_props[0].value == "then"
 
 
-def test_weights_unused_after_an_edit_go_and_weights_unused_before_stay():
+def test_an_edit_removes_only_newly_unused_weights():
     proto = helper.make_model(
         helper.make_graph(
             [helper.make_node("Add", ["x", "w"], ["y"], "add")],

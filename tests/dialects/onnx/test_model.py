@@ -297,7 +297,7 @@ def test_external_data_of_a_model_without_a_path(tmp_path):
         OnnxModel(proto).digest()
 
 
-def test_writing_beside_a_scratch_copy_leaves_it_unchanged(tmp_path, monkeypatch):
+def test_writing_beside_a_scratch_copy_keeps_the_copy(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     model = OnnxModel.load(find_model(export("llama", "onnx")))
     model.mark_edited()

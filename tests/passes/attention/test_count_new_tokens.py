@@ -126,7 +126,7 @@ def test_other_lengths_stay():
     assert "lengths counts its positions, and no attention mask" in result.records[-1].result.notes[0]
 
 
-def test_without_tokens_it_is_refused():
+def test_a_model_without_tokens_is_refused():
     model = run_once(onnx_model("llama"), "fuse-group-query-attention{context=64}").model.clone()
     with model.graphsurgeon() as graph:
         graph.inputs[0].name = "words"

@@ -201,7 +201,7 @@ def test_constants_in_steps_of_two():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_cpu_plugin_goes_on_fusing(name):
+def test_the_cpu_plugin_still_fuses(name):
     from support.decode import fused_attention
 
     after = PassManager(graphpass.parse("make-stateful{beam-index=true}")).run(exposed(before(name))[0]).model

@@ -31,7 +31,7 @@ def computed(model, feeds):
 
 
 @pytest.mark.parametrize("source", ["decoder_model.onnx", "decoder_model_merged.onnx"])
-def test_results_equal_those_of_the_first_decoder(source):
+def test_results_equal_the_first_decoder(source):
     model = run(source).model
     model.validate()
     assert [port.name for port in model.outputs] == ["last_hidden_state", *CACHES]

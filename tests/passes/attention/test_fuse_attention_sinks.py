@@ -156,7 +156,7 @@ def test_unknown_heads_of_the_query(decoders):
     assert block.get_input_partial_shape(0)[1] == block.get_input_partial_shape(5)[1] == HEADS
 
 
-def test_the_cpu_plugin_fuses_it_with_the_cache(decoders):
+def test_the_cpu_plugin_fuses_sinks_with_the_cache(decoders):
     before, after = decoders
     stateful = PassManager([MakeStateful()]).run(after).model
     assert isinstance(stateful, OpenVINOModel)

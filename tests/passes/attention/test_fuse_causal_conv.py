@@ -115,7 +115,7 @@ def test_chunks_compute_the_same(kernel, dilation, surplus, bias, start, padded,
         past = wanted[1]
 
 
-def test_the_result_has_none_left():
+def test_the_result_has_no_unfused_convolution():
     after, _ = fused(build())
     again, result = fused(after)
     assert not result.notes

@@ -144,7 +144,7 @@ def test_past_and_present_may_share_a_larger_buffer(padding):
         assert {use.node.op for use in users} == {"GroupQueryAttention"}
 
 
-def test_several_tokens_after_a_past_go_one_by_one_in_batches():
+def test_several_tokens_after_a_past_are_fed_one_by_one_in_batches():
     sessions = open_session(exported("llama/onnx")), open_session(fused("llama", "any").model)
     ids = numpy.array([[5, 9, 17, 3], [8, 2, 40, 7]])
     for session in sessions:

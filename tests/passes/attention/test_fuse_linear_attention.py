@@ -34,7 +34,7 @@ def kinds(model: OnnxModel) -> list[str]:
 
 @settings(deadline=None, max_examples=20)
 @given(form=FORMS, heads=HEAD_COUNTS, lengths=CHUNKS)
-def test_the_operator_comes_back_from_a_scan(form, heads, lengths):
+def test_a_scan_is_fused_to_the_operator_again(form, heads, lengths):
     scan, _ = fused(build(form.pop("rule"), *heads, **form), "lower-operators")
     model, result = fused(scan)
     assert result.statistics == {"layers fused": 1, "layers left": 0}

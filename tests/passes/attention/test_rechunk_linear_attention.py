@@ -84,7 +84,7 @@ def test_lost_states_between_chunks_are_found():
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["cpu", "gpu", "npu"])
 @pytest.mark.parametrize("family", ["nemotron_h", "qwen3_5_text"])
-def test_targets_take_long_prompts_of_hybrids(family, target):
+def test_targets_support_long_prompts_of_hybrids(family, target):
     source = graphpass.load(exporters("transformers-onnx", family))
     passes = graphpass.get_target(target).pipeline(source)
     model = graphpass.PassManager(passes).run(source).model

@@ -439,7 +439,7 @@ class TestPastLength:
     def request(self, model):
         return OnnxRequest(model) if isinstance(model, OnnxModel) else compiled(model.ov_model).create_infer_request()
 
-    def test_sessions_feed_it(self):
+    def test_sessions_feed_reorder_inputs(self):
         plain = decoder_with_attention_operator("none")
         model = PassManager([InsertReorder("onnx")]).run(plain).model
         logits = []

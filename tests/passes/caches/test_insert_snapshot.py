@@ -115,7 +115,7 @@ def test_linear_caches_get_histories(name):
     assert after.kind == before.kind
 
 
-def test_sessions_take_no_step_back():
+def test_sessions_run_without_stepping_back():
     expected = reference("lfm2")
     session = open_session(kept("lfm2"))
     assert session.prefill(expected["prompt_ids"])[0, -1].argmax() == expected["greedy_ids"][0]

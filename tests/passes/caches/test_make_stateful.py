@@ -174,7 +174,7 @@ class TestLayouts:
         ),
         ids=str,
     )
-    def test_tokens_equal_those_of_the_stateless_model(self, decoder, beam_index):
+    def test_tokens_equal_the_stateless_model(self, decoder, beam_index):
         if not beam_index and decoder.cache_type == openvino.Type.f16 and decoder.batch < 0:
             pytest.skip(
                 "the CPU plugin (2026.4.1) does not compile a converted cache without a Gather: Invalid graph status"
@@ -292,7 +292,7 @@ def test_a_past_with_several_users():
 
 @pytest.mark.parametrize("axis", [0, -4])
 @pytest.mark.parametrize("how", ["Gather", "Slice"])
-def test_the_batch_is_not_asked_of_a_variable(how, axis):
+def test_the_batch_is_not_read_from_a_variable(how, axis):
     """As torch.onnx writes it; its length is."""
     model = TinyDecoder(reads_length=True, layers=1).build()
     native = model.ov_model

@@ -94,7 +94,7 @@ def test_names_of_unknown_families_are_restored(tmp_path, through_a_file):
     assert by_name(after.outputs) == by_name(before.outputs)
 
 
-def test_unknown_names_are_those_of_openvino():
+def test_unknown_names_get_the_names_of_openvino():
     stateful = renamed(openvino_model("llama"), lambda name: name if name == "beam_idx" else f"x{name}")
     after = run(stateful, MakeStateless())
     first = "xpast_key_values.0.keypresent.0.key"

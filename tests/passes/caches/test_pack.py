@@ -62,7 +62,7 @@ def test_unpacking_restores_the_model(name, variant):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "variant"), SLOW)
-def test_there_and_back_in_other_forms(name, variant):
+def test_pack_and_unpack_restore_other_forms(name, variant):
     there_and_back(name, variant)
 
 
@@ -135,7 +135,7 @@ def test_states_with_a_delayed_write(start):
     numpy.testing.assert_allclose(steps(back), wanted, rtol=1e-6)
 
 
-def test_the_cpu_plugin_takes_no_parts_of_one_start():
+def test_the_cpu_plugin_fails_on_split_initial_values():
     packed, _ = run_passes(delayed("numbers"), "pack{only=linear}")
     (read,) = [op for op in packed.ov_model.get_ops() if op.get_type_name() == "ReadValue"]
     start = opset13.add(read.input_value(0), opset13.constant(numpy.float32(1)))
@@ -151,7 +151,7 @@ def test_the_cpu_plugin_takes_no_parts_of_one_start():
         steps(back, 1)
 
 
-def test_targets_take_packed_models():
+def test_targets_support_packed_models():
     """The pipelines of targets know states by themselves."""
     packed, _ = run_passes(onnx_model("mamba", "onnx-raw"), "pack{only=linear}")
     assert "Unpack(" in str(get_target("cpu").pipeline(packed))

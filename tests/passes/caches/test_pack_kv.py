@@ -182,7 +182,7 @@ def test_caches_are_packed_in_any_layout(before):
         ("ov-stateful", "standardize-layout{to=DSBH},pack"),
     ],
 )
-def test_targets_take_every_layout(variant, made):
+def test_targets_support_every_layout(variant, made):
     """The CPU plugin fuses both layers, NPUW finds the layout and the names that it knows."""
     model, _ = run_passes(graphpass.load(export("llama", variant)), made)
     after = PassManager(get_target("cpu").pipeline(model)).run(model).model

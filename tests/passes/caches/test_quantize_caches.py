@@ -190,7 +190,7 @@ def test_quantized_caches_combine_with_other_options(options, bits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 4])
-def test_sessions_save_and_go_on(bits, tmp_path):
+def test_sessions_save_and_continue(bits, tmp_path):
     result = made("llama", f"ort{{cache-precision=i{bits}}}")
     session = open_session(result)
     greedy_tokens(session, session.prefill([5, 9, 17, 200]), 6)

@@ -52,7 +52,7 @@ QUICK += [("llama", "onnx-fp16"), ("lfm2", "onnx-genai"), ("qwen3", "onnx-genai"
 @pytest.mark.parametrize(
     ("name", "variant"), [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in MODELS]
 )
-def test_tokens_are_those_of_the_growing_caches(name: str, variant: str) -> None:
+def test_tokens_equal_growing_caches(name: str, variant: str) -> None:
     model = onnx_model(name, variant)
     growing, static = open_session(model), open_session(fixed(model))
     ids = np.random.default_rng(0).integers(3, 300, CAPACITY)

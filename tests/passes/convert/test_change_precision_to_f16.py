@@ -163,7 +163,7 @@ def test_weights_beyond_f16_are_refused_with_their_names():
     )
 
 
-def test_weights_in_a_file_go_to_a_new_one_each_once(tmp_path):
+def test_external_weights_are_written_once_to_a_new_file(tmp_path):
     model = exported("llama/onnx")
     source, proto = tmp_path / "in", onnx.ModelProto()
     source.mkdir()

@@ -117,7 +117,7 @@ class TestLlama:
         assert comparison.passed, comparison
         assert comparison.max_abs_difference < 1e-4
 
-    def test_weights_are_written_as_they_were_stored(self, kind, tmp_path):
+    def test_weights_are_written_in_their_stored_type(self, kind, tmp_path):
         graphpass.save(for_cpu(kind), tmp_path / "model.xml")
         written = openvino.Core().read_model(tmp_path / "model.xml")
         stored = {op.get_friendly_name(): op for op in written.get_ops() if op.get_type_name() == "Constant"}
@@ -270,7 +270,7 @@ class TestConstants:
         for found, value in zip(infer(after, given), (given @ matrix, matrix[1:2]), strict=True):
             numpy.testing.assert_allclose(found, value, atol=1e-4)
 
-    def test_the_cpu_plugin_keeps_them_compressed(self):
+    def test_the_cpu_plugin_keeps_weights_compressed(self):
         for transposed in (False, True):
             weight: Any = ops.constant(RANDOM.standard_normal((64, 64)).astype(numpy.float16))
             if transposed:
@@ -294,7 +294,7 @@ class TestConstants:
 
     @pytest.mark.parametrize("element_type", ["i8", "u8", "i4", "u4"])
     @pytest.mark.parametrize("grouped", [False, True])
-    def test_quantized_weights_stay_as_nncf_writes_them(self, element_type, grouped):
+    def test_quantized_weights_keep_the_form_of_nncf(self, element_type, grouped):
         shape, scales = ([64, 2, 32], [64, 2, 1]) if grouped else ([64, 64], [64, 1])
         low, high = (-7, 8) if element_type.startswith("i") else (0, 15)
         kind = getattr(openvino.Type, element_type)

@@ -40,7 +40,7 @@ def keeping_ports(rename: Renaming):
 
 
 @pytest.mark.parametrize("name", ["llama_12l", "lfm2", "qwen3_next"])
-def test_unknown_names_become_those_of_optimum(name):
+def test_unknown_names_become_names_of_optimum(name):
     model = renamed(openvino_model(name), keeping_ports(Renaming(seed=3)))
     after, result = run_passes(model, RenameVariables())
     assert result.changed

@@ -64,7 +64,7 @@ def test_all_forms_compute_the_same(form, router, columns, stored, block, zeros,
     assert findings(after) == [("fused", "one operator, QMoE")]
 
 
-def test_whole_numbers_and_scales_are_those_of_the_model():
+def test_quantized_weights_and_scales_are_unchanged():
     model = layer("nbits4", zeros=False, columns="one", kind="relu")
     after, done = fused(model)
     before = {one.name: onnx.numpy_helper.to_array(one) for one in model.proto.graph.initializer}
@@ -122,7 +122,7 @@ def test_rounding_of_activations_is_kept():
     assert numpy.abs(run(after) - wanted).max() > 1e-4 * numpy.abs(wanted).max()
 
 
-def test_weights_go_into_a_file(tmp_path):
+def test_weights_are_written_into_a_file(tmp_path):
     model = layer("uint4", form="dense", zeros=True, bias=True)
     wanted = run(model)
     onnx.save(model.proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=100)

@@ -32,7 +32,7 @@ def test_the_result_computes_the_same_in_both_runtimes() -> None:
     assert compare(model, converted, steps=4).passed
 
 
-def test_targets_on_openvino_run_it() -> None:
+def test_targets_on_openvino_run_the_result() -> None:
     names = [step.name for step in get_target("cpu").pipeline(fixed())]
     assert names.index("lower-operators") < names.index("to-openvino")
 

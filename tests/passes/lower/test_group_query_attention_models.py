@@ -97,7 +97,7 @@ class TestCachesOfAWindow:
             token = expected[:, -1].argmax(-1)
             found, expected = sliding.step(token), growing.step(token)
 
-    def test_they_become_caches_of_all_positions_with_a_window_in_the_mask(self):
+    def test_windowed_caches_become_full_caches_with_a_windowed_mask(self):
         source = windowed(local_window_size=8, sliding_window_cache=1)
         model = lowered(source)
         assert "GroupQueryAttention" not in count_operators(model)

@@ -67,7 +67,7 @@ def test_layer_states_agree_with_node_names():
         pytest.param("mistral_sw8/onnx", "gpu", marks=pytest.mark.slow),
     ],
 )
-def test_targets_keep_them(place, target):
+def test_targets_keep_hidden_states(place, target):
     """And a model that was made for a target can expose them, too."""
     exposed = run_once(exported(place), "expose-hidden-states{layers=[0,-1]}").model
     wanted = states_of(exposed)

@@ -41,7 +41,7 @@ def in_place(name: str, variant: str = "onnx", capacity: int = CAPACITY) -> Deco
     ("name", "variant"),
     [("llama", "onnx"), ("bloom", "onnx"), ("gemma3_text", "onnx"), ("llama", "onnx-genai"), ("lfm2", "onnx-genai")],
 )
-def test_tokens_are_those_of_the_growing_caches_and_no_buffer_moves(name: str, variant: str) -> None:
+def test_tokens_equal_growing_caches_and_buffers_stay(name: str, variant: str) -> None:
     growing, static = open_session(onnx_model(name, variant)), in_place(name, variant)
     grows = {cache.read for cache in analyze_caches(fixed(name, variant)).of_kind("kv")}
     places: set[tuple[tuple[str, int], ...]] = set()

@@ -107,7 +107,7 @@ def test_a_hundred_trims_leave_no_drift(name: str, variant: str) -> None:
 
 
 @editable(1)
-def test_rows_go_on_as_others_did(name: str, variant: str) -> None:
+def test_selected_rows_continue_their_sequences(name: str, variant: str) -> None:
     session = opened(name, variant)
     rows = np.array([PROMPT, PROMPT[::-1], [*PROMPT[5:], *PROMPT[:5]]])
     session.prefill(rows)
@@ -241,7 +241,7 @@ def test_padding_survives_edits() -> None:
     np.testing.assert_allclose(got[1:], alone, atol=1e-4)
 
 
-def test_waste_is_taken_out_once_it_has_cost_enough() -> None:
+def test_rejected_slots_are_compacted_rarely() -> None:
     session = opened()
     session.prefill(PROMPT)
     tokens = list(PROMPT)

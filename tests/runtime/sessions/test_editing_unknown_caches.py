@@ -86,7 +86,7 @@ def test_an_unknown_batch_axis_is_refused() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1,), (1, 8), (8,)])
-def test_variables_without_a_batch_axis_are_those_of_all_rows(shape: tuple[int, ...]) -> None:
+def test_variables_without_a_batch_axis_are_shared_by_all_rows(shape: tuple[int, ...]) -> None:
     """A variable that counts steps, and scales logits."""
     model = load(export("llama", "ov-stateful")).clone()
     variable = variable_of(openvino.PartialShape(shape))

@@ -126,7 +126,7 @@ class TestImages:
             session.forward(prompt[:, cut:], position_ids=IMAGE[..., cut:])
             np.testing.assert_allclose(session.logits, whole[:, cut:], atol=1e-4)
 
-    def test_text_goes_on_after_the_largest_position(self) -> None:
+    def test_text_continues_after_the_largest_position(self) -> None:
         session, prompt = open_session(language_model("qwen2_vl")), rows(1, 11)
         whole = session.prefill(prompt, position_ids=IMAGE).copy()
         session.prefill(prompt[:, :8], position_ids=IMAGE[..., :8])

@@ -108,7 +108,7 @@ def test_unknown_inputs_are_refused(port: Port, words: str) -> None:
     assert words in caught.value.message
 
 
-def test_refuses_slots_of_a_window_it_does_not_know() -> None:
+def test_refuses_slots_of_an_unknown_window() -> None:
     recurrent = Cache("ssm", "linear", "recurrent", 0, Axes(0), (None, 64, 8), "f32", "read", "write")
     with pytest.raises(UnsupportedError, match="cache_position"):
         InputPlan([IDS, Port("cache_position", (None,), "i64")], Inventory(True, (recurrent,)))

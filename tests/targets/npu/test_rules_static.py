@@ -43,7 +43,7 @@ def test_a_reopened_size(target: str) -> None:
         assert [finding.name for finding in report.findings if not finding.holds] == ["attention_mask"]
 
 
-def test_the_cpu_plugin_and_onnx_runtime_take_them() -> None:
+def test_the_cpu_plugin_and_onnx_runtime_run_static_models() -> None:
     report = check_model(static(1, 32), "cpu")
     assert report.holds
     model = PassManager(parse("make-static{length=8,past=24}")).run(onnx_model("llama")).model

@@ -80,7 +80,7 @@ def test_generates_the_reference_tokens(name, variant):
     )
 
 
-def test_the_length_of_the_past_may_be_asked_of_a_value():
+def test_the_length_of_the_past_may_be_read_from_a_value():
     """As optimum exports qwen3_5_text: NPUW transposes values, and has another number there."""
     model = with_length_of_value(openvino_model("qwen3_next"))
     made = graphpass.PassManager(graphpass.get_target("npu").pipeline(model)).run(model).model

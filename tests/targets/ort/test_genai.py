@@ -216,7 +216,7 @@ def test_single_token_models_are_refused_before_a_trial():
     assert report.confirmation.outcome == "impossible"
 
 
-def test_unknown_positions_are_asked_for():
+def test_an_unknown_number_of_positions_is_refused():
     target = graphpass.get_target("ort-genai")
     with pytest.raises(PreconditionError, match="GP396"):
         target.pipeline(exported("bloom/onnx"))

@@ -93,7 +93,7 @@ def test_models_are_not_tried_on_another_device():
     assert told == "models are tried on the CPU and WebGPU providers alone, and not on CUDAExecutionProvider"
 
 
-def test_the_folder_asks_for_the_device():
+def test_genai_config_names_the_device():
     target = parse_target("ort-genai{device=cuda}")
     model = exported("llama/onnx")
     result = run_once(model, *target.pipeline(model)).model

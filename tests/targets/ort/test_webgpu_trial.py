@@ -125,7 +125,7 @@ def test_verify_runs_f16_as_its_twin(adapter, tmp_path, capfd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mistral_sw8", "lfm2", "gpt2"])
-def test_verify_runs_the_candidate_there(name, adapter, tmp_path, capfd):
+def test_verify_runs_the_candidate_on_webgpu(name, adapter, tmp_path, capfd):
     source = export(name, "onnx-genai" if name == "lfm2" else "onnx")
     done = in_process(capfd, "convert", source, "-o", tmp_path, "--target", F32, "--no-verify")
     assert done.code == 0, done.err

@@ -209,7 +209,7 @@ def test_a_crash_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert observed.refused == "its process ended with -11"
 
 
-def test_verify_takes_a_pair(capfd: Any, tmp_path: Any) -> None:
+def test_verify_accepts_a_pair(capfd: Any, tmp_path: Any) -> None:
     llama = export("llama", "onnx")
     for name in ("prefill", "decode"):
         (tmp_path / f"{name}.onnx").write_bytes((llama / "model.onnx").read_bytes())

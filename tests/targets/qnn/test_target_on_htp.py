@@ -85,7 +85,7 @@ def on_htp(folder: Path, fixture: str) -> None:
 
 
 @pytest.mark.parametrize("fixture", EQUAL)
-def test_tokens_are_those_of_pytorch(capfd: Any, tmp_path: Path, fixture: str) -> None:
+def test_tokens_equal_pytorch(capfd: Any, tmp_path: Path, fixture: str) -> None:
     source, out = export(fixture, "onnx"), tmp_path / "out"
     target = "qnn{prompt=24,chunk=8,capacity=40,precision=f32}"
     done = in_process(capfd, "convert", source, "--target", target, "--no-verify", "-o", out)

@@ -48,7 +48,7 @@ def test_the_folder_has_the_layout_of_transformers_js(tmp_path, capfd):
     assert report.holds
 
 
-def test_the_result_is_equal_but_for_the_logits_asked_for():
+def test_the_result_is_equal_except_for_omitted_logits():
     result = converted(exported("llama/onnx"), "web").model
     (count,) = [port for port in result.inputs if port.name == "num_logits_to_keep"]
     assert (count.shape, count.element_type) == ((), "i64")
@@ -178,7 +178,7 @@ def test_weights_are_laid_out_in_shards(tmp_path, monkeypatch, capfd):
     assert {file: file.read_bytes() for file in (out / "onnx").iterdir()} == before
 
 
-def test_weights_over_the_limit_of_protobuf_go_to_shards(tmp_path):
+def test_weights_over_the_limit_of_protobuf_are_sharded(tmp_path):
     model = run_once(exported("llama/onnx"), "reshape-by-constants").model
     assert shards.count_shards(model) == 0
     assert shards.count_shards(model, limit=2**10) == 1

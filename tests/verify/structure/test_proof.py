@@ -205,7 +205,7 @@ def test_rounded_positions_in_f16_are_different():
     assert [region.node for region in found.regions] == ["fault/converted"]
 
 
-def test_tables_rounded_to_f16_are_no_tables_in_f32():
+def test_tables_rounded_to_f16_differ_from_tables_in_f32():
     reference = exported("phi3/onnx")
     result = converted(reference, "ort").model
     tables = [node for node in result.graph.of_op("Constant") if "cos_cache" in node.name]
@@ -403,7 +403,7 @@ def test_a_result_may_be_made_of_many_operators():
 
 
 @pytest.mark.parametrize("family", ["llama", "olmo3"])
-def test_rows_without_keys_are_those_of_padding(family):
+def test_rows_without_keys_occur_in_padding_only(family):
     reference = load(exporters("transformers-onnx", family))
     found = compare_structures(reference, run_once(reference, "drop-row-guards").model)
     assert found is not None
