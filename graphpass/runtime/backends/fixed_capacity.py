@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +26,7 @@ class FixedCapacityStore(CacheStore):
     Attributes:
         capacity: Number of positions that fit.
         prompt: Number of positions that `prefill` takes.
-        buffers: Memory of each cache by the name of its past.
+        buffers: Memory of each cache in its shape, by the name of its past.
     """
 
     #: A step writes after the used entries, so none are hidden and trimming is free.
@@ -45,10 +44,6 @@ class FixedCapacityStore(CacheStore):
         for cache in inventory.caches:
             require_written(cache)
 
-    @abstractmethod
-    def _memory(self, cache: Cache) -> Array:
-        """Return the memory of ``cache``, in its shape."""
-
     def check_room(self, count: int, length: int) -> None:
         room = self.capacity if length else self.prompt
         if length + count > room:
@@ -60,11 +55,11 @@ class FixedCapacityStore(CacheStore):
             raise UsageError("GP267", reason, f"rewind or reset, {more}")
 
     def read(self, cache: Cache) -> Array:
-        memory = self._memory(cache)
+        memory = self.buffers[cache.read]
         return part(memory, cache, 0, self._end) if cache.kind == "kv" else memory
 
     def write(self, cache: Cache, value: Array) -> None:
-        memory, axis = self._memory(cache), cache.axes.sequence
+        memory, axis = self.buffers[cache.read], cache.axes.sequence
         if cache.kind != "kv" or axis is None:
             memory[...] = value
             return
@@ -75,7 +70,7 @@ class FixedCapacityStore(CacheStore):
 
     def _clear(self, cache: Cache, start: int) -> None:
         """Zero the entries from ``start`` on, since attention turns NaN times 0 into NaN."""
-        part(self._memory(cache), cache, start, self._end)[...] = 0
+        part(self.buffers[cache.read], cache, start, self._end)[...] = 0
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:
         self._end = max(self._end, size)
@@ -95,7 +90,7 @@ class FixedCapacityStore(CacheStore):
         """Copy entries of the growing caches as if at once."""
         for cache in self.growing if len(sources) else ():
             assert cache.axes.sequence is not None
-            self.bytes_copied += move_entries(self._memory(cache), cache.axes.sequence, sources, destinations)
+            self.bytes_copied += move_entries(self.buffers[cache.read], cache.axes.sequence, sources, destinations)
 
     def check_editable(self) -> None:
         check_editable(self.inventory, written_in_place=True)

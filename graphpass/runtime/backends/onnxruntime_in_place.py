@@ -103,9 +103,6 @@ class OnnxRuntimeInPlaceStore(FixedCapacityStore):
         self._make_memory(cache, 1 if axis is None else value.shape[axis])
         super().write(cache, value)
 
-    def _memory(self, cache: Cache) -> Array:
-        return self.buffers[cache.read]
-
     def _reserve(self, count: int) -> None:
         """Make room for ``count`` positions, if buffers grow."""
         if not self.grows or count <= self.capacity:

@@ -84,12 +84,15 @@ class PhasePairStore(FixedCapacityStore):
         _check_pair(first, then, alone=prefill is decode)
         inventory = Inventory(stateful=False, caches=then.caches)
         super().__init__(decode, inventory, then.past, min(first.past, then.past))
+        # One memory a cache, which each model sees in its own shape.
+        self._rooms: dict[str, Array] = {}
         for before, after in zip(first.caches, then.caches, strict=True):
             room = max(prod(_shape(before)), prod(_shape(after)))
-            self.buffers[after.read] = np.zeros(room, cache_memory(after, 1).dtype)
+            self._rooms[after.read] = np.zeros(room, cache_memory(after, 1).dtype)
         self._makes_nan = False
         self._prefill = self._made(first, prefill, device)
         self._decode = self._prefill if prefill is decode else self._made(then, decode, device)
+        self.buffers = self._decode.pasts
 
     def _made(self, phase: Phase, model: Model, device: Device) -> _Bound:
         new = {}
@@ -97,7 +100,7 @@ class PhasePairStore(FixedCapacityStore):
             shape = list(_shape(cache))
             if cache.kind == "kv" and cache.axes.sequence is not None:
                 shape[cache.axes.sequence] = phase.length
-            new[str(cache.write)] = np.zeros(shape, self.buffers[cache.read].dtype)
+            new[str(cache.write)] = np.zeros(shape, self._rooms[cache.read].dtype)
         plan = InputPlan(model.inputs, Inventory(stateful=False, caches=phase.caches))
         pasts = {cache.read: self._view(cache) for cache in phase.caches}
         return _Bound(phase, plan, open_request(model, device), pasts, new)
@@ -136,11 +139,8 @@ class PhasePairStore(FixedCapacityStore):
         self._end = 0
 
     def _set_to_zero(self) -> None:
-        for buffer in self.buffers.values():
+        for buffer in self._rooms.values():
             buffer[...] = 0
-
-    def _memory(self, cache: Cache) -> Array:
-        return self._decode.pasts[cache.read]
 
     def _run_once(self, bound: _Bound, step: StepInputs, start: int, count: int) -> Array:
         phase = bound.phase
@@ -164,7 +164,7 @@ class PhasePairStore(FixedCapacityStore):
 
     def _view(self, cache: Cache) -> Array:
         shape = _shape(cache)
-        return self.buffers[cache.read][: prod(shape)].reshape(shape)
+        return self._rooms[cache.read][: prod(shape)].reshape(shape)
 
     def _hand_over(self, length: int) -> None:
         for before, after in zip(self._prefill.phase.caches, self._decode.phase.caches, strict=True):
@@ -172,7 +172,7 @@ class PhasePairStore(FixedCapacityStore):
                 source, target = _shape(before), _shape(after)
                 extent = tuple(length if axis == after.axes.sequence else size for axis, size in enumerate(target))
                 self.bytes_copied += hand_over(
-                    self.buffers[after.read], Placement(source), Placement(target), extent, after.element_type
+                    self._rooms[after.read], Placement(source), Placement(target), extent, after.element_type
                 )
 
 
