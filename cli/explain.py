@@ -46,7 +46,11 @@ def _explain_pass(pass_class: type[Pass[Any]]) -> str:
     written = ",".join(f"{option.name}={option.default_text}" for option in options)
     lines = [f"{pass_class.name}{{{written}}}" if options else pass_class.name, ""]
     lines.append(f"accepts   {pass_class.dialect or 'ONNX and OpenVINO'} models")
-    for word, conditions in (("requires", pass_class.requires), ("ensures", pass_class.ensures)):
+    for word, conditions in (
+        ("requires", pass_class.requires),
+        ("only for", pass_class.only_for),
+        ("ensures", pass_class.ensures),
+    ):
         if conditions:
             lines.append(f"{word:<8}  {', '.join(condition.name for condition in conditions)}")
     if options:

@@ -166,7 +166,7 @@ def _pass(one: type[Pass[Any]]) -> Iterator[str]:
     yield f"### {one.name}"
     yield ""
     facts = [f"Accepts {'ONNX' if one.dialect == 'onnx' else 'OpenVINO IR' if one.dialect else 'ONNX and OpenVINO IR'}"]
-    for word, conditions in (("requires", one.requires), ("ensures", one.ensures)):
+    for word, conditions in (("requires", one.requires), ("only for", one.only_for), ("ensures", one.ensures)):
         if conditions:
             facts.append(f"{word}: {', '.join(condition.name for condition in conditions)}")
     yield from (f"*{'; '.join(facts)}.*", "")

@@ -35,6 +35,15 @@ def _needs_dialect(dialect: Dialect) -> Callable[[Model], str | None]:
     return lambda model: None if model.dialect == dialect else f"the model is in {model.dialect}"
 
 
+def _needs_axes_as_inputs(model: Model) -> str | None:
+    from graphpass.dialects.onnx.model import OnnxModel
+    from graphpass.dialects.onnx.operators import FIRST_OPSET
+    from graphpass.dialects.onnx.walk import opset_of
+
+    is_new = isinstance(model, OnnxModel) and opset_of(model.proto) >= FIRST_OPSET
+    return None if is_new else f"the model is of an opset before {FIRST_OPSET}"
+
+
 STATELESS = Condition("stateless", _needs_stateless, "run make-stateless first")
 STATEFUL = Condition("stateful", _needs_stateful, "run make-stateful first")
 HAS_CACHES = Condition(
@@ -43,4 +52,5 @@ HAS_CACHES = Condition(
 ONNX = Condition(
     "ONNX", _needs_dialect("onnx"), "take the model as it was exported to ONNX: nothing turns IR into ONNX"
 )
+OPSET_13 = Condition("opset 13 or later", _needs_axes_as_inputs, "convert the model with onnx.version_converter first")
 OPENVINO = Condition("OpenVINO IR", _needs_dialect("openvino"), "run to-openvino first")

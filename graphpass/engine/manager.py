@@ -144,7 +144,7 @@ class PassManager:
             observer.before_pass(step, working)
         edits, start = working.edits, time.perf_counter()
         with timed("pass", step.name):
-            result, after = step.run(working), working
+            result, after = _inapplicable(step, working) or step.run(working), working
         seconds = time.perf_counter() - start
         if isinstance(result, Done):
             after = result.model or working
@@ -185,6 +185,11 @@ def _check_requirements(step: Pass[Model], model: Model) -> None:
     for condition in step.requires:
         if missing := condition.missing(model):
             raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+
+
+def _inapplicable(step: Pass[Model], model: Model) -> Skipped | None:
+    reasons = (condition.missing(model) for condition in step.only_for)
+    return next((Skipped(reason) for reason in reasons if reason), None)
 
 
 def _place(step: Pass[Model], records: list[PassRecord]) -> str:

@@ -86,6 +86,7 @@ class Pass(ABC, Generic[ModelT]):
         name: Name in pipelines, in kebab-case.
         dialect: The dialect it takes; ``None`` for any.
         requires: Conditions before the run.
+        only_for: Conditions of the models that it is for; the manager skips others.
         ensures: Conditions after the run, unless the pass was skipped.
 
     Examples:
@@ -105,6 +106,7 @@ class Pass(ABC, Generic[ModelT]):
     name: ClassVar[str]
     dialect: ClassVar[Dialect | None] = None
     requires: ClassVar[tuple[Condition, ...]] = ()
+    only_for: ClassVar[tuple[Condition, ...]] = ()
     ensures: ClassVar[tuple[Condition, ...]] = ()
 
     @abstractmethod

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.row_lengths import LENGTHS, TOTAL, rows_are_full, summed_mask
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.operators import why_too_old
-from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS
@@ -47,10 +46,9 @@ class CountNewTokens(Pass[OnnxModel]):
 
     name = "count-new-tokens"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
-        if (reason := why_too_old(opset_of(model.proto))) is not None:
-            return Skipped(reason)
+    def run(self, model: OnnxModel) -> Done:
         kept = model.analysis(analyze_caches).of_kind("kv")
         nodes = [node for node in model.graph.of_op("GroupQueryAttention") if node.input(NEW_TOKENS) is None]
         if not nodes or not kept:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from graphpass.analysis.equations.causal_convs import COLUMNS, CausalConv, find_causal_convs
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.operators import why_too_old
-from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Rewriter
 
@@ -41,10 +40,9 @@ class FuseCausalConv(Pass[OnnxModel]):
 
     name = "fuse-causal-conv"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
-        if (reason := why_too_old(opset_of(model.proto))) is not None:
-            return Skipped(reason)
+    def run(self, model: OnnxModel) -> Done:
         convs = model.analysis(find_causal_convs)
         fused = [conv for conv in convs.values() if isinstance(conv, CausalConv)]
         if fused:

@@ -15,9 +15,8 @@ from graphpass.analysis.equations.sampled_step import find_step_lengths
 from graphpass.analysis.symbolic.equal_sizes import dimensions
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.operators import why_too_old
-from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.miss import Miss, MissError
@@ -80,17 +79,19 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
     name = "fuse-group-query-attention"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
     padding: Padding = "any"
     context: int | None = None
     lacks: tuple[FusedFeature, ...] = ()
     pad_values: bool = False
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
+    def __post_init__(self) -> None:
+        """Check that the context is a number of positions."""
         if self.context is not None:
             check_positions("context", self.context)
-        if (reason := why_too_old(opset_of(model.proto))) is not None:
-            return Skipped(reason)
+
+    def run(self, model: OnnxModel) -> Done:
         groups = model.analysis(find_grouped_queries)
         groups = {name: self._allowed(model, group) for name, group in groups.items()}
         fused = [group for group in groups.values() if isinstance(group, GroupedQuery)]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from graphpass.analysis.equations.linear_attention import find_linear_attention
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.operators import why_too_old
-from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.miss import Miss
 from graphpass.passes.attention.linear_operands import LinearOperands
 
@@ -44,10 +43,9 @@ class FuseLinearAttention(Pass[OnnxModel]):
 
     name = "fuse-linear-attention"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
-        if (reason := why_too_old(opset_of(model.proto))) is not None:
-            return Skipped(reason)
+    def run(self, model: OnnxModel) -> Done:
         recurrences = model.analysis(find_linear_attention)
         fused = {
             name: recurrence for name, recurrence in recurrences.items() if isinstance(recurrence, LinearAttention)

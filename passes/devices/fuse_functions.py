@@ -9,9 +9,9 @@ from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.rules import RewriteRule, rewrite
 from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
@@ -71,13 +71,12 @@ class FuseFunctions(Pass[OnnxModel]):
 
     name = "fuse-functions"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
     activations: bool = True
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
+    def run(self, model: OnnxModel) -> Done:
         opset = opset_of(model.proto)
-        if (reason := why_too_old(opset)) is not None:
-            return Skipped(reason)
         rewriter = model.rewriter()
         counts = rewrite(rewriter, (_norm_rule(rewriter, opset), *((_GELU_RULE,) if self.activations else ())))
         rewriter.finish()

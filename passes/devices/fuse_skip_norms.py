@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.operators import why_too_old
-from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.values import fixed_size
 
@@ -43,10 +42,9 @@ class FuseSkipNorms(Pass[OnnxModel]):
 
     name = "fuse-skip-norms"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
-        if (reason := why_too_old(opset_of(model.proto))) is not None:
-            return Skipped(reason)
+    def run(self, model: OnnxModel) -> Done:
         graph, sizes, rewriter = model.graph, model.analysis(infer_sizes), model.rewriter()
         joined: set[Value] = set()
         for norm in graph.of_op(*_JOINED):

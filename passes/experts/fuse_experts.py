@@ -8,10 +8,9 @@ from typing import Any, Literal
 from graphpass.analysis.experts.mixtures import Mixture, find_mixtures, why_exact_stays
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.new_weights import NewWeights
-from graphpass.dialects.onnx.operators import why_too_old
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
-from graphpass.dialects.onnx.walk import opset_of
-from graphpass.engine.passes import Done, Pass, Skipped
+from graphpass.engine.conditions import OPSET_13
+from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Writer
@@ -96,13 +95,12 @@ class FuseExperts(Pass[OnnxModel]):
 
     name = "fuse-experts"
     dialect = "onnx"
+    only_for = (OPSET_13,)
 
     activations: Activations = "f32"
     quantized: bool = True
 
-    def run(self, model: OnnxModel) -> Done | Skipped:
-        if (reason := why_too_old(opset_of(model.proto))) is not None:
-            return Skipped(reason)
+    def run(self, model: OnnxModel) -> Done:
         mixtures = {name: self._kept(model.graph, mixtures) for name, mixtures in model.analysis(find_mixtures).items()}
         fused = {name: mixture for name, mixture in mixtures.items() if isinstance(mixture, Mixture)}
         notes = [

@@ -50,6 +50,12 @@ class Skip(Pass[Model]):
 
 
 @dataclass(frozen=True)
+class Choosy(Rename):
+    name: ClassVar[str] = "choosy"
+    only_for = (Condition("never", lambda model: "it never holds"),)
+
+
+@dataclass(frozen=True)
 class Break(Rename):
     """Edits the model, then raises."""
 
@@ -112,12 +118,13 @@ class Log(Instrumentation):
 
 def test_passes_run_in_order_on_a_copy(model):
     before = model.digest()
-    result = PassManager([Rename("a"), Look(), Skip(), Rename("b")]).run(model)
-    assert [record.step.name for record in result.records] == ["rename", "look", "skip", "rename"]
+    result = PassManager([Rename("a"), Look(), Skip(), Choosy(), Rename("b")]).run(model)
+    assert [record.step.name for record in result.records] == ["rename", "look", "skip", "choosy", "rename"]
     assert [record.result for record in result.records] == [
         Done({"results renamed": 1}, changed=True),
         Done(notes=("nothing to do",)),
         Skipped("not for this model"),
+        Skipped("it never holds"),
         Done({"results renamed": 1}, changed=True),
     ]
     assert result.model.ov_model.get_results()[0].get_friendly_name() == "b"

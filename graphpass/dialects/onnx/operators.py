@@ -48,16 +48,11 @@ AXES_PORTS = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
 LEFT_OUT = {"SkipLayerNormalization": (1, 2), "SkipSimplifiedLayerNormalization": (1, 2)}
 
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
-_FIRST_OPSET = 13
+FIRST_OPSET = 13
 
 #: The first version with Swish. Before it QuickGelu of ONNX Runtime (1.31) is the same; OpenVINO's frontend (2026.4.1)
 #: reads that in f32 alone.
 SWISH = 24
-
-
-def why_too_old(opset: int) -> str | None:
-    """Return why a pass leaves a model alone that is from before ONNX 13."""
-    return f"the model is of an opset before {_FIRST_OPSET}" if opset < _FIRST_OPSET else None
 
 
 def check_opset(opset: int, what: str) -> None:
@@ -66,10 +61,10 @@ def check_opset(opset: int, what: str) -> None:
     Raises:
         UnsupportedError: GP340, it is from before 13.
     """
-    if opset < _FIRST_OPSET:
+    if opset < FIRST_OPSET:
         raise UnsupportedError(
             "GP340",
-            f"{what}: expected opset {_FIRST_OPSET} or later, got {opset}",
+            f"{what}: expected opset {FIRST_OPSET} or later, got {opset}",
             "convert the model with onnx.version_converter first",
         )
 
