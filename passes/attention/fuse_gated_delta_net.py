@@ -14,8 +14,8 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 from graphpass.ir.operators import MOVES, RECURRENCES
-from graphpass.ir.rewriter import Handle, Rewriter
-from graphpass.passes.attention.linear_operands import LinearOperands
+from graphpass.ir.rewriter import Handle
+from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_layers
 
 #: Axes of a state: batch, heads, keys, values.
 _STATE_RANK = 4
@@ -55,21 +55,10 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done:
         recurrences = model.analysis(find_linear_attention)
-        graph = model.graph
-        left = {node.called for node in graph.of_op("Loop", "TensorIterator") if _is_found(node)}
+        left = {node.called for node in model.graph.of_op("Loop", "TensorIterator") if _is_found(node)}
         left |= {name for name in model.analysis(find_chunked_attention) if _is_rechunked(recurrences[name])}
         recurrences = {name: recurrence for name, recurrence in recurrences.items() if name not in left}
-        reasons = {name: _why_not(recurrence) for name, recurrence in recurrences.items()}
-        values = {value.name: value for node in graph.nodes if node.op != "Result" for value in node.outputs}
-        rewriter, count = model.rewriter(), 0
-        for name, recurrence in recurrences.items():
-            if isinstance(recurrence, LinearAttention) and reasons[name] is None:
-                own, is_scaled = _without_scale(graph, rewriter, values, recurrence)
-                operands = LinearOperands(rewriter, own, name.partition(" ")[2], recurrence)
-                _write(operands, is_scaled=is_scaled)
-                count += 1
-        rewriter.finish()
-        notes = tuple(f"{name} stays unchanged: {reason}" for name, reason in reasons.items() if reason is not None)
+        count, notes = rewrite_layers(model, recurrences, _write, _why_not)
         return Done({"layers fused": count} if count else {}, notes)
 
 
@@ -84,9 +73,7 @@ def _is_rechunked(recurrence: LinearAttention | Miss) -> bool:
     return isinstance(recurrence, LinearAttention) and not recurrence.corrects
 
 
-def _why_not(recurrence: LinearAttention | Miss) -> str | None:
-    if isinstance(recurrence, Miss):
-        return str(recurrence)
+def _why_not(recurrence: LinearAttention) -> str | None:
     if not recurrence.corrects:
         return f"its update rule is {recurrence.rule}, and GatedDeltaNet requires a delta rule"
     if recurrence.groups > 1:
@@ -96,22 +83,11 @@ def _why_not(recurrence: LinearAttention | Miss) -> str | None:
     return None
 
 
-def _without_scale(
-    graph: Graph, rewriter: Rewriter, values: dict[str, Value], recurrence: LinearAttention
-) -> tuple[dict[str, Value], bool]:
-    """Return values with queries as they were before scaling, and whether these were scaled."""
-    query = values[recurrence.query.source.name]
-    scaled = None if recurrence.scale != 1.0 else _scaled(graph, query, recurrence.key_dim)
-    if scaled is None:
-        return values, recurrence.scale != 1.0
-    if scaled.index == query.node:
-        return values | {query.name: scaled.source()}, True
-    rewriter.redirect_uses(scaled.outputs[0], rewriter.handle(scaled.source()))
-    return values, True
-
-
-def _write(operands: LinearOperands, *, is_scaled: bool) -> None:
+def _write(operands: LinearOperands) -> None:
     recurrence, write = operands.recurrence, operands.write
+    scaled = _scaled(operands.graph, operands.source(recurrence.query), recurrence.key_dim)
+    if recurrence.scale == 1.0 and scaled is not None:
+        operands.bypass(scaled)
     heads, key_dim = recurrence.heads, recurrence.key_dim
     key = operands.key()
     beta = operands.beta(key)
@@ -125,7 +101,7 @@ def _write(operands: LinearOperands, *, is_scaled: bool) -> None:
         return write.op("Transpose", write.op("Reshape", tensor, [0, 0, heads, dim]), order=[0, 2, 1, 3])
 
     query = laid_out(operands.query(), key_dim)
-    if not is_scaled:
+    if recurrence.scale == 1.0 and scaled is None:
         query = write.op("Multiply", query, write.number(math.sqrt(key_dim), "f32"))
     # The matcher reads the root off these operators.
     size = write.op("Convert", write.op("Gather", write.op("ShapeOf", query), write.number(3, "i64"), axis=0), to="f32")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphpass.analysis.equations.linear_attention import find_linear_attention
-from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.conditions import OPSET_13
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.miss import Miss
-from graphpass.passes.attention.linear_operands import LinearOperands
+from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_layers
 
 
 @dataclass(frozen=True)
@@ -47,21 +45,8 @@ class FuseLinearAttention(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> Done:
         recurrences = model.analysis(find_linear_attention)
-        fused = {
-            name: recurrence for name, recurrence in recurrences.items() if isinstance(recurrence, LinearAttention)
-        }
-        if fused:
-            rewriter = model.rewriter()
-            values = {value.name: value for node in model.graph.nodes for value in node.outputs}
-            for name, recurrence in fused.items():
-                _fuse(LinearOperands(rewriter, values, name.partition(" ")[2], recurrence))
-            rewriter.finish()
-        notes = tuple(
-            f"{name} stays unchanged: {recurrence}"
-            for name, recurrence in recurrences.items()
-            if isinstance(recurrence, Miss)
-        )
-        return Done({"layers fused": len(fused), "layers left": len(notes)} if recurrences else {}, notes)
+        count, notes = rewrite_layers(model, recurrences, _fuse)
+        return Done({"layers fused": count, "layers left": len(notes)} if recurrences else {}, notes)
 
 
 def _fuse(operands: LinearOperands) -> None:

@@ -3,17 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from graphpass.analysis.equations.linear_equation import LinearAttention, Role
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.miss import Miss
+from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 
 #: Swaps keys and values of a state.
 _SWAP = [0, 1, 3, 2]
+
+
+def rewrite_layers(
+    model: Model,
+    recurrences: Mapping[str, LinearAttention | Miss],
+    write: Callable[[LinearOperands], None],
+    why_not: Callable[[LinearAttention], str | None] = lambda _recurrence: None,
+) -> tuple[int, tuple[str, ...]]:
+    """Rewrite loops and chunks that compute linear attention.
+
+    Args:
+        model: Their model.
+        recurrences: Loops and chunks by name.
+        write: Replaces the results of one.
+        why_not: Returns why one stays, if it does.
+
+    Returns:
+        The number of rewritten ones, and a note on each of the others.
+    """
+    reasons = {name: str(each) if isinstance(each, Miss) else why_not(each) for name, each in recurrences.items()}
+    layers = {
+        name: each for name, each in recurrences.items() if isinstance(each, LinearAttention) and reasons[name] is None
+    }
+    if layers:
+        rewriter = model.rewriter()
+        values = {value.name: value for node in model.graph.nodes if node.op != "Result" for value in node.outputs}
+        for name, recurrence in layers.items():
+            write(LinearOperands(rewriter, values, name.partition(" ")[2], recurrence))
+        rewriter.finish()
+    return len(layers), tuple(f"{name} stays unchanged: {reason}" for name, reason in reasons.items() if reason)
 
 
 class LinearOperands:
@@ -26,6 +58,20 @@ class LinearOperands:
         """Take the values of the model by name, and the name of the loop."""
         self.recurrence, self.loop, self.write = recurrence, name, rewriter.under(name)
         self._rewriter, self._values = rewriter, values
+
+    @property
+    def graph(self) -> Graph:
+        """Return the graph of the model."""
+        return self._rewriter.graph
+
+    def source(self, role: Role) -> Value:
+        """Return the model's own tensor of a role."""
+        return self._values[role.source.name]
+
+    def bypass(self, node: Node) -> None:
+        """Let users of ``node``, and this loop, read its source."""
+        self._values = self._values | {node.outputs[0].name: node.source()}
+        self._rewriter.redirect_uses(node.outputs[0], self._rewriter.handle(node.source()))
 
     def query(self) -> Handle:
         """Return ``[batch, tokens, heads * groups * key_dim]``."""
@@ -110,7 +156,7 @@ class LinearOperands:
 
     def _packed(self, role: Role, functions: Sequence[str] | None = None) -> Handle:
         """Return the tensor of a role as ``[batch, tokens, heads * width]``."""
-        made: Handle = self._rewriter.handle(self._values[role.source.name])
+        made: Handle = self._rewriter.handle(self.source(role))
         for name in role.functions if functions is None else functions:
             made = self.write.op(name, made)
         if role.order != tuple(range(len(role.order))):

@@ -10,7 +10,7 @@ from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Writer
-from graphpass.passes.attention.linear_operands import LinearOperands
+from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_layers
 
 #: Tokens of a chunk: products of tokens by tokens cost as much as those of states by tokens.
 _CHUNK = 64
@@ -58,21 +58,11 @@ class RechunkLinearAttention(Pass[OpenVINOModel]):
             for name, recurrence in model.analysis(find_chunked_attention).items()
             if isinstance(recurrence, Miss) or recurrence.chunk is not None
         }
-        reasons = {name: _why_not(recurrence) for name, recurrence in found.items()}
-        values = {value.name: value for node in model.graph.nodes if node.op != "Result" for value in node.outputs}
-        rewriter, count = model.rewriter(), 0
-        for name, recurrence in found.items():
-            if isinstance(recurrence, LinearAttention) and reasons[name] is None:
-                _write(LinearOperands(rewriter, values, name.partition(" ")[2], recurrence))
-                count += 1
-        rewriter.finish()
-        notes = tuple(f"{name} stays unchanged: {reason}" for name, reason in reasons.items() if reason is not None)
+        count, notes = rewrite_layers(model, found, _write, _why_not)
         return Done({"layers rechunked": count} if count else {}, notes)
 
 
-def _why_not(recurrence: LinearAttention | Miss) -> str | None:
-    if isinstance(recurrence, Miss):
-        return str(recurrence)
+def _why_not(recurrence: LinearAttention) -> str | None:
     if recurrence.corrects:
         return f"its rule is {recurrence.rule}, whose tokens of a chunk depend on one another"
     if recurrence.groups > 1:
