@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.experts.layers import is_zero
-from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar, is_zero
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Use, Value

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphpass.analysis.attention.bare_operands import bare_operands, scale_of
-from graphpass.analysis.attention.sink_gates import sink_gate
+from graphpass.analysis.attention.sink_gates import SinkGate, SinkGates, sink_gate
 from graphpass.analysis.attention.softmax import (
     COLUMN_DROPS,
     Column,
@@ -24,7 +24,7 @@ from graphpass.analysis.attention.softmax import (
 )
 from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
 from graphpass.analysis.pattern import Match, op, var
-from graphpass.analysis.symbolic.folding import copies_elements, fold, fold_elements
+from graphpass.analysis.symbolic.folding import copies_elements, fold_elements, is_zero
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
@@ -47,6 +47,19 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
             matched = match(graph, node)
             blocks.append(Attention(node, node.outputs[0], miss=matched) if isinstance(matched, Miss) else matched)
     return tuple(blocks)
+
+
+def find_sink_gates(model: Model) -> SinkGates:
+    """Return all gates of ``model`` that count attention sinks, for `Model.analysis`."""
+    graph = model.graph
+    by_softmax: dict[int, SinkGate] = {}
+    for softmax in graph.of_op("Softmax"):
+        weights = or_miss(_weights)(graph, softmax)
+        if isinstance(weights, _Weights) and weights.dropped is None:
+            gate = sink_gate(graph, softmax, weights.product.outputs[0])
+            if gate is not None:
+                by_softmax[softmax.index] = gate
+    return SinkGates(by_softmax, {gate.node.index: gate for gate in by_softmax.values()})
 
 
 #: Lie between scores and what is computed of each row of them, and the Softmax.
@@ -183,20 +196,18 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
             raise MissError(node, f"{node.op} lies between its Softmax and the value")
 
 
-def _is_zero(graph: Graph, value: Value) -> str | None:
+def _is_zeros(graph: Graph, value: Value) -> str | None:
     """Require zeros, laid out or multiplied by anything, even infinity: ``baddbmm`` does not read it."""
 
     def factors(node: Node) -> tuple[Value | None, ...]:
         return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
 
-    constants = (fold(graph, node.outputs[0]) for node in graph.backward([value], factors))
-    return (
-        None if any(constant is not None and not constant.any() for constant in constants) else f"{value.name} is not 0"
-    )
+    nodes = graph.backward([value], factors)
+    return None if any(is_zero(graph, node.outputs[0]) for node in nodes) else f"{value.name} is not 0"
 
 
 #: Turns the NaN of fully masked rows into 0.
-_GUARD = op.Select(op.IsNaN(var("weights")), var().where(_is_zero), var("weights"))
+_GUARD = op.Select(op.IsNaN(var("weights")), var().where(_is_zeros), var("weights"))
 
 
 def _guard(graph: Graph, uses: tuple[Use, ...]) -> Node | None:
@@ -294,7 +305,7 @@ def _scores_before(graph: Graph, node: Node, result: Scores) -> Value:
 
 
 #: PyTorch's ``baddbmm`` with ``beta=0`` is exported with an Add of zeros.
-_PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zero))
+_PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zeros))
 
 
 def _regroups_heads(node: Node) -> bool:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphpass.analysis.attention.softmax import broadcast_to_itself
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic.folding import reduced_axes
 from graphpass.ir.graph import Graph, Node, Value
-from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, RESHAPES, SHAPE_READERS
 from graphpass.ir.values import fixed_size
 
@@ -126,25 +124,3 @@ def _is_one_a_head(sink: Value, difference: Value) -> bool:
         return False
     axes = range(-len(sink.shape), 0)
     return all(size == 1 or axis == 1 - difference.rank for axis, size in zip(axes, sink.shape, strict=True))
-
-
-def find_sink_gates(model: Model) -> SinkGates:
-    """Return all gates of ``model``, for `Model.analysis`."""
-    graph = model.graph
-    gates = {node.index: gate for node in graph.of_op("Softmax") if (gate := _gate_of(graph, node)) is not None}
-    return SinkGates(gates, {gate.node.index: gate for gate in gates.values()})
-
-
-def _gate_of(graph: Graph, softmax: Node) -> SinkGate | None:
-    """Return the gate of a Softmax whose probabilities a product alone reads."""
-    value = softmax.outputs[0]
-    while True:
-        uses = [use for use in graph.uses(value) if use.node.op not in SHAPE_READERS]
-        if len(uses) != 1 or uses[0].port:
-            return None
-        node = uses[0].node
-        if node.op == "MatMul":
-            return sink_gate(graph, softmax, node.outputs[0])
-        if node.op not in CASTS | RESHAPES and broadcast_to_itself(node) is None:
-            return None
-        value = node.outputs[0]

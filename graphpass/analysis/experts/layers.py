@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphpass.analysis.experts.products import Expert
-from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.operators import COPIES, KEEPS_ORDER
@@ -57,15 +56,6 @@ def gathered_tokens(graph: Graph, rows: Value, index: Value) -> Value:
 def is_column(_graph: Graph, value: Value) -> str | None:
     """Check that ``value`` has one number for each row."""
     return None if value.rank == 2 and fixed_size(value, 1) == 1 else f"{value.name} is not a column"
-
-
-def is_zero(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` is 0 everywhere."""
-    node = graph.producer(value)
-    if node.op == "ConstantOfShape":
-        return bool(node.attributes["value"] == 0)
-    constant = fold_elements(graph, value)
-    return constant is not None and not constant.any()
 
 
 def read_alike(anchor: Node, tokens: Sequence[Value], experts: Sequence[Expert]) -> Value:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.experts.activation import Activation, name_activation
-from graphpass.analysis.experts.layers import Layer, is_zero
+from graphpass.analysis.experts.layers import Layer
 from graphpass.analysis.experts.products import Product, read_expert
 from graphpass.analysis.experts.quantized import QuantizedBlocks
 from graphpass.analysis.experts.routing import Routing, read_routing
@@ -17,7 +17,7 @@ from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index
 from graphpass.analysis.symbolic.expressions import Expr
-from graphpass.analysis.symbolic.folding import fold
+from graphpass.analysis.symbolic.folding import fold, is_zero
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphpass.analysis.experts.layers import (
-    SPREAD,
-    Layer,
-    gathered_tokens,
-    is_column,
-    is_zero,
-    read_alike,
-    require_weights,
-)
+from graphpass.analysis.experts.layers import SPREAD, Layer, gathered_tokens, is_column, read_alike, require_weights
 from graphpass.analysis.experts.products import read_expert
 from graphpass.analysis.pattern import Match, Pattern, look_through, op, var
-from graphpass.analysis.symbolic.folding import fold, fold_scalar
+from graphpass.analysis.symbolic.folding import fold, fold_scalar, is_zero
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.miss import MissError, or_miss
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, RESHAPES

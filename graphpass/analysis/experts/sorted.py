@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from graphpass.analysis.experts.layers import (
-    SPREAD,
-    Layer,
-    gathered_tokens,
-    is_column,
-    is_zero,
-    read_alike,
-    require_weights,
-)
+from graphpass.analysis.experts.layers import SPREAD, Layer, gathered_tokens, is_column, read_alike, require_weights
 from graphpass.analysis.experts.products import Expert, read_expert
 from graphpass.analysis.experts.separate import separate_experts, separate_layer
 from graphpass.analysis.pattern import Match, look_through, op, var
-from graphpass.analysis.symbolic.folding import fold_scalar
+from graphpass.analysis.symbolic.folding import fold_scalar, is_zero
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, PRODUCTS, RESHAPES

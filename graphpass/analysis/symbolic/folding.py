@@ -46,6 +46,18 @@ def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
     return None if value is None else fold(graph, graph.look_through(value, copies_elements))
 
 
+def is_zero(graph: Graph, value: Value) -> bool:
+    """Return whether all elements of ``value`` are 0, or there are none."""
+    node = graph.producer(graph.look_through(value, copies_elements))
+    while node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
+        value = node.source()
+        node = graph.producer(graph.look_through(value, copies_elements))
+    if node.op == "ConstantOfShape":
+        return bool(node.attributes["value"] == 0)
+    constant = fold_elements(graph, value)
+    return constant is not None and not constant.any()
+
+
 def copies_elements(node: Node) -> bool:
     """Return whether ``node`` copies or lays out elements, perhaps to unknown shapes."""
     return is_value_preserving(node) or node.op in COPIES | RESHAPES

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.symbolic.folding import fold_elements, fold_scalar
+from graphpass.analysis.symbolic.folding import is_zero
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Graph, Value
+from graphpass.ir.graph import Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.moves import moves_slots, selects_rows
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
@@ -164,15 +164,7 @@ def first_value(model: Model, cache: Cache) -> Value | None:
     """Return the first value of a variable; ``None`` if it begins empty or with zeros."""
     read = model.graph.reads.get(cache.read)
     value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
-    return None if value is None or _is_zero(model.graph, value) else value
-
-
-def _is_zero(graph: Graph, value: Value) -> bool:
-    """Return whether a value is zeros, or nothing."""
-    constant, node = fold_elements(graph, value), graph.producer(value)
-    if constant is None and node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
-        return _is_zero(graph, node.source())
-    return constant is not None and not constant.any()
+    return None if value is None or is_zero(model.graph, value) else value
 
 
 def written(model: Model, cache: Cache) -> Value | None:

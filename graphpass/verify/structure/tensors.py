@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from graphpass.analysis.attention.sink_gates import find_sink_gates
+from graphpass.analysis.attention.find import find_sink_gates
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import (
     LIMIT,

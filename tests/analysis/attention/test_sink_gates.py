@@ -10,7 +10,7 @@ import pytest
 from openvino import opset13 as ops
 from support.attention_graphs import fused, infer
 
-from graphpass.analysis.attention.sink_gates import find_sink_gates
+from graphpass.analysis.attention.find import find_sink_gates
 from graphpass.dialects.openvino.model import OpenVINOModel
 
 HEADS, SIZE = 4, 8

@@ -11,7 +11,7 @@ from openvino import opset13 as ops, opset15
 from support.constant_outputs import constant_of, graph_upstream
 
 from graphpass.analysis.symbolic import folding
-from graphpass.analysis.symbolic.folding import LIMIT, fold_cuts, fold_elements, fold_scalar
+from graphpass.analysis.symbolic.folding import LIMIT, fold_cuts, fold_elements, fold_scalar, is_zero
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.ir.graph import Graph
 
@@ -326,3 +326,17 @@ def test_a_filled_shape_is_folded(filled, found):
     folded = folding.fold(graph, result.source())
     assert folded is not None
     assert folded.tolist() == found
+
+
+@pytest.mark.parametrize(("fill", "expected"), [(0.0, True), (1.0, False)])
+def test_zeros_of_any_number_are_zero(fill, expected):
+    length = ops.shape_of(tensor(-1, 4))
+    zeros = ops.broadcast(ops.constant(0.0, dtype=F32), length)
+    padded = ops.pad(ops.unsqueeze(zeros, ints(0)), ints(0, 1, 0), ints(0, 0, 2), "constant", ops.constant(fill, F32))
+    graph, value = graph_upstream(padded.output(0))
+    assert is_zero(graph, value) == expected
+
+
+def test_what_is_computed_is_not_zero():
+    graph, value = graph_upstream(tensor(2, 3).output(0))
+    assert not is_zero(graph, value)
