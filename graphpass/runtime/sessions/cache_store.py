@@ -166,6 +166,15 @@ class CacheStore(ABC):
                 value = value.take(rows, axis=cache.axes.batch)
             self.put(cache, value)
 
+    def read_growing(self, entries: NDArray[np.int64]) -> dict[str, Array]:
+        """Return copies of these entries of growing caches."""
+        contents = {}
+        for cache in self.growing:
+            assert cache.axes.sequence is not None
+            contents[cache.name] = self.read(cache).take(entries, axis=cache.axes.sequence)
+        self.bytes_copied += sum(content.nbytes for content in contents.values())
+        return contents
+
     def read_fixed(self, rows: NDArray[np.int64] | None) -> dict[str, Array]:
         """Return copies of these rows of caches of fixed size; of all rows if ``None``."""
         states = {}

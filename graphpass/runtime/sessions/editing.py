@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,7 @@ class SessionStats:
     replayed_tokens: int = 0
 
 
-class EditableSession(ABC):
+class EditableSession:
     """Drops, moves, keeps and restores positions between steps.
 
     Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. `Slots` knows their
@@ -255,40 +254,6 @@ class EditableSession(ABC):
         )
         return None if unknown is None else f"cannot select rows: the batch axis of cache {unknown} is not known"
 
-    def snapshot(self) -> Snapshot:
-        """Return the session as it is now, for `restore`.
-
-        Raises:
-            UsageError: GP243, there is nothing yet.
-            UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
-        """
-        if self._slots is None:
-            raise UsageError("GP243", "there is nothing to take a snapshot of before the first forward pass")
-        self.store.check_editable()
-        if self.store.must_replay(self._slots, self._compaction):
-            self._owe_all()
-        if self._owed is not None:
-            self._pay()
-        slots = self._slots
-        if self.store.growing_sealed:
-            self._check_history(slots)
-        is_kept = self.store.growing_sealed and self._rows is not None
-        is_sealed = is_kept or (self.store.fixed_sealed and self.store.fixed)
-        if not is_sealed:
-            self._settle_rows()
-        kept = Snapshot(
-            slots.length,
-            self._life,
-            slots.state() if slots.length and not is_sealed else None,
-            slots.tokens(),
-            slots.origins,
-            self.store.read_fixed(self._rows) if slots.length and not is_sealed else {},
-            self._checkpoints.kept,
-            self._last,
-        )
-        self._snapshots.add(kept)
-        return kept
-
     def restore(self, snapshot: Snapshot) -> None:
         """Bring back the session as of ``snapshot``, which may be restored again.
 
@@ -401,10 +366,6 @@ class EditableSession(ABC):
         # Runtimes take no array that cannot be written to.
         return array if array.shape == wanted else np.broadcast_to(array, wanted).copy()
 
-    @abstractmethod
-    def _pay(self) -> None:
-        """Feed the tokens owed since a rewind."""
-
     def _go_back(self, slots: Slots, length: int) -> None:
         """Set linear caches to the nearest kept state, and owe the tokens from there on."""
         self._checkpoints.drop_after(length)
@@ -480,11 +441,8 @@ class EditableSession(ABC):
         assert self._slots is not None
         for snapshot in self._snapshots:
             if snapshot.life is self._life and snapshot.slots is not None:
-                for cache in () if self.store.growing_sealed else self.store.growing:
-                    assert cache.axes.sequence is not None
-                    copy = self.store.read(cache).take(snapshot.slots.entries, axis=cache.axes.sequence)
-                    snapshot.copies[cache.name] = copy
-                    self.store.bytes_copied += copy.nbytes
+                if not self.store.growing_sealed:
+                    snapshot.copies |= self.store.read_growing(snapshot.slots.entries)
                 snapshot.slots = None
 
     def _write_fixed(self, states: Mapping[str, Array]) -> None:

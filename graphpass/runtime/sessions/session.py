@@ -210,6 +210,40 @@ class DecodeSession(EditableSession):
             raise UsageError("GP240", "the model takes token ids itself, and no embeddings", "feed it ids")
         self._embeddings.embed = embed
 
+    def snapshot(self) -> Snapshot:
+        """Return the session as it is now, for `restore`.
+
+        Raises:
+            UsageError: GP243, there is nothing yet.
+            UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
+        """
+        if self._slots is None:
+            raise UsageError("GP243", "there is nothing to take a snapshot of before the first forward pass")
+        self.store.check_editable()
+        if self.store.must_replay(self._slots, self._compaction):
+            self._owe_all()
+        if self._owed is not None:
+            self._pay()
+        slots = self._slots
+        if self.store.growing_sealed:
+            self._check_history(slots)
+        is_kept = self.store.growing_sealed and self._rows is not None
+        is_sealed = is_kept or (self.store.fixed_sealed and self.store.fixed)
+        if not is_sealed:
+            self._settle_rows()
+        kept = Snapshot(
+            slots.length,
+            self._life,
+            slots.state() if slots.length and not is_sealed else None,
+            slots.tokens(),
+            slots.origins,
+            self.store.read_fixed(self._rows) if slots.length and not is_sealed else {},
+            self._checkpoints.kept,
+            self._last,
+        )
+        self._snapshots.add(kept)
+        return kept
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write tokens, caches and adapter weights to a safetensors file, whole or not at all.
 
@@ -227,14 +261,10 @@ class DecodeSession(EditableSession):
         """
         if not self.length:
             raise UsageError("GP243", "there is nothing to save before the first forward pass")
-        self._check_handed_out()
-        self._settle_rows()
-        kept = self.snapshot()
-        caches = dict(kept.states) | self._grown(kept)
-        caches |= {cache.name: self.store.read(cache) for cache in self.store.adapters}
-        self.store.bytes_copied += sum(
-            caches[cache.name].nbytes for cache in (*self.store.growing, *self.store.adapters)
-        )
+        kept, grown = self._exposed()
+        adapters = {cache.name: self.store.read(cache) for cache in self.store.adapters}
+        self.store.bytes_copied += sum(value.nbytes for value in adapters.values())
+        caches = {**kept.states, **grown, **adapters}
         embeddings = self._embedded(kept.tokens.ids)
         write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin)
 
@@ -246,17 +276,15 @@ class DecodeSession(EditableSession):
             UnsupportedError: GP370, the runtime does not expose the caches, or they cannot be edited; GP322 as
                 `forward`.
         """
+        return self._exposed()[1]
+
+    def _exposed(self) -> tuple[Snapshot, dict[str, Array]]:
+        """Return a snapshot, and copies of its growing caches."""
         self._check_handed_out()
         self._settle_rows()
-        return self._grown(self.snapshot())
-
-    def _grown(self, kept: Snapshot) -> dict[str, Array]:
+        kept = self.snapshot()
         assert kept.slots is not None
-        return {
-            cache.name: self.store.read(cache).take(kept.slots.entries, axis=cache.axes.sequence)
-            for cache in self.store.growing
-            if cache.axes.sequence is not None
-        }
+        return kept, self.store.read_growing(kept.slots.entries)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Forget everything, and go on from a state that `save` wrote.

@@ -46,6 +46,14 @@ def test_wrong_use_is_refused(act: Callable[[], object], id: str) -> None:  # no
     assert caught.value.id == id
 
 
+def test_copies_for_callers_are_counted() -> None:
+    session = llama()
+    session.prefill([1, 5, 9])
+    copied = session.stats.bytes_copied
+    contents = session.contents()
+    assert session.stats.bytes_copied - copied == sum(content.nbytes for content in contents.values()) > 0
+
+
 @pytest.mark.parametrize("variant", ["onnx", "ov-stateless", "ov-stateful"])
 def test_another_batch_needs_a_reset(variant: str) -> None:
     session = llama(variant)
