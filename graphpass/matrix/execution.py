@@ -68,7 +68,6 @@ class Processes:
     retries: int = 2
 
     def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
-        """See `Executor.run`."""
         context: Any = get_context("spawn" if sys.platform == "win32" else "forkserver")
         if sys.platform != "win32":
             # Its children find the libraries loaded: a cell then starts in 20 ms instead of 1.5 s.

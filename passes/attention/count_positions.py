@@ -29,7 +29,6 @@ class CountPositions(Pass[Model]):
     name: ClassVar[str] = "count-positions"
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         graph = model.graph
         positions, mask = (graph.parameters.get(name) for name in ("position_ids", "attention_mask"))
         if positions is None or mask is None or positions.rank != 2 or mask.rank != 2:

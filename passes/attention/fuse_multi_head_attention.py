@@ -45,7 +45,6 @@ class FuseMultiHeadAttention(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done:
-        """See `Pass.run`."""
         tokens = token_input(model.graph)
         if analyze_caches(model).caches or tokens is None:
             return Done()

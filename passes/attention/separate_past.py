@@ -36,7 +36,6 @@ class SeparatePast(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done:
-        """See `Pass.run`."""
         nodes, caches = list(with_past(model.graph)), analyze_caches(model).of_kind("kv")
         if not nodes or not caches:
             return Done()

@@ -52,7 +52,6 @@ class TabulateAngles(Pass[Model]):
     positions: int = 2048
 
     def run(self, model: Model) -> Done | Skipped:
-        """See `Pass.run`."""
         positions = model.graph.parameters.get(POSITIONS)
         if positions is None or positions.rank != 2:
             return Skipped("the model has no input position_ids [batch, length]: run expose-position-ids")

@@ -39,7 +39,6 @@ class CopySharedCaches(Pass[OpenVINOModel]):
     requires = (HAS_CACHES,)
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         graph, rewriter, count = model.graph, model.rewriter(), 0
         attention = list(graph.of_op("ScaledDotProductAttention"))
         for cache in analyze_caches(model).of_kind("kv"):

@@ -40,7 +40,6 @@ class GrowCaches(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        """See `Pass.run`."""
         nodes = written_in_place(model)
         if not nodes:
             return Skipped("no caches are written by TensorScatter for causal attention alone")

@@ -26,7 +26,6 @@ class DropConstantOutputs(Pass[Model]):
     name: ClassVar[str] = "drop-constant-outputs"
 
     def run(self, model: Model) -> Done:
-        """See `Pass.run`."""
         names, rewriter = constant_outputs(model.graph), model.rewriter()
         rewriter.drop([node for node in model.graph.of_op("Result") if node.name in names])
         rewriter.finish()

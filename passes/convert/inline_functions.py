@@ -32,7 +32,6 @@ class InlineFunctions(Pass[OnnxModel]):
     dialect = "onnx"
 
     def run(self, model: OnnxModel) -> Done | Skipped:
-        """See `Pass.run`."""
         if not (own := own_functions(model)):
             return Skipped("the model has no functions of its own")
         import onnx.inliner

@@ -37,7 +37,6 @@ class DropRowGuards(Pass[Model]):
     name: ClassVar[str] = "drop-row-guards"
 
     def run(self, model: Model) -> Done:
-        """See `Pass.run`."""
         graph, rewriter, dropped = model.graph, model.rewriter(), 0
         attention = {block.output: block for block in model.analysis(find_attention)}
         for match in GUARD.find(graph):

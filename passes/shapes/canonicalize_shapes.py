@@ -46,7 +46,6 @@ class CanonicalizeShapes(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        """See `Pass.run`."""
         graph, rewriter = model.graph, model.rewriter()
         expansions, counts = list(expanded(graph)), list(counted(graph))
         for match in expansions:

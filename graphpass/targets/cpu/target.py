@@ -35,5 +35,4 @@ class CPU(StatefulTarget):
 
     @property
     def cuts_logits(self) -> bool:
-        """See `StatefulTarget.cuts_logits`."""
         return self.logits == "last"

@@ -39,7 +39,6 @@ class GPU(StatefulTarget):
 
     @property
     def cuts_logits(self) -> bool:
-        """See `StatefulTarget.cuts_logits`."""
         return self.logits == "last"
 
     def __post_init__(self) -> None:

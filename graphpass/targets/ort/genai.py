@@ -131,7 +131,6 @@ class ORTGenAI(ORT):
         return [] if demotion is None else [demotion]
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
         if inventory.of_kind("cross"):
             reason, source = why_no_whisper(model), WHISPER_SOURCE
         else:
@@ -143,7 +142,6 @@ class ORTGenAI(ORT):
         return (*refused, *limited, *super().predict(model, inventory))
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict_beside`."""
         findings = self.predict(decoder, inventory)
         if any(finding.verdict == "refused" and finding.subject == "model" for finding in findings):
             return findings
@@ -152,7 +150,6 @@ class ORTGenAI(ORT):
         return (*refused, *findings)
 
     def attempt(self, model: Model) -> Observation | str:
-        """See `ORT.attempt`."""
         from graphpass.targets.ort.genai_trial import observe
 
         if analyze_caches(model).of_kind("cross"):
@@ -160,7 +157,6 @@ class ORTGenAI(ORT):
         return observe(model, self.context)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:
-        """See `Target.observe_beside`."""
         from graphpass.targets.ort.genai_trial import observe_whisper
 
         if self.device != "cpu":

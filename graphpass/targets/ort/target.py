@@ -101,15 +101,12 @@ class ORT(Target):
 
     @property
     def reads_padding(self) -> Padding:
-        """See `Target.reads_padding`."""
         return "left" if self.reads_any_padding else "right"
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
         return rules.predict(model, inventory, self.device)
 
     def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
         if self.device == "cpu":
             return self.attempt(model)
         if self.device != "webgpu":

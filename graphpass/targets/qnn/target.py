@@ -44,6 +44,7 @@ class QNN(Target):
     dialect = "onnx"
     output_file = "decode.onnx"
     contract = (ONNX,)
+    predict = staticmethod(rules.predict)
 
     prompt: int = 64
     chunk: int | None = None
@@ -53,7 +54,6 @@ class QNN(Target):
 
     @property
     def split(self) -> Split:
-        """See `Target.split`."""
         # Iterations of loops stand in static models alone.
         after = "flatten-rows,lower-for-htp"
         return Split(self.prompt, self.prompt if self.chunk is None else self.chunk, self.capacity, after)
@@ -85,21 +85,15 @@ class QNN(Target):
         return parse(",".join(steps))
 
     def finish(self, folder: Path, files: Sequence[str]) -> None:
-        """See `Target.finish`."""
         if self.compile:
             for name in files:
                 trial.compile_file(folder / name)
-
-    def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
-        return rules.predict(model, inventory)
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:
         """See `Target.predict_beside`; the encoder is the prefill model."""
         return rules.predict_pair(encoder, decoder, inventory)
 
     def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
         return trial.observe(model, model)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:

@@ -81,11 +81,9 @@ class Web(Target):
         return (*parse(",".join(first)), *self.runtime.pipeline(model), *parse(",".join(last)))
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-        """See `Target.predict`."""
         return (*rules.predict(model, inventory), *self.runtime.predict(model, inventory))
 
     def observe(self, model: Model) -> Observation | str:
-        """See `Target.observe`."""
         from graphpass.dialects.onnx.model import OnnxModel
         from graphpass.runtime.devices.software import software_vulkan
         from graphpass.runtime.devices.webgpu import for_adapter
@@ -98,7 +96,6 @@ class Web(Target):
         return observe(ran, config_file(ran, model.path, self.device, file), file, self.device, difference)
 
     def file_for(self, model: Model) -> str:
-        """See `Target.file_for`."""
         return _file_of(self.dtype or data_type_of(model))
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:

@@ -63,7 +63,6 @@ class _Chunk(Layer):
         self._beta = next(iter(layer.betas), None)
 
     def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
-        """See `Layer.at`."""
         layer = self._layer
         role = (layer.query, layer.key, layer.value, None, layer.decay, self._beta)[port]
         assert role is not None
@@ -71,7 +70,6 @@ class _Chunk(Layer):
         return (yield role.source, tuple(places[axis] for axis in range(len(role.order))))
 
     def start(self, places: Index) -> Steps:
-        """See `Layer.start`."""
         return (yield self._layer.past, _swapped(places) if self._layer.transposed else places)
 
 

@@ -128,7 +128,6 @@ class BodyTensors(DefinedTensors):
         return super()._inferred(dimension) if known is None else self._outer.size(known)
 
     def shape(self, value: Value) -> Index:
-        """See `Elements.shape`."""
         return self._outer.shape(self._same[value]) if value in self._same else super().shape(value)
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
@@ -462,7 +461,6 @@ class _Operator(Layer):
         return width
 
     def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
-        """See `Layer.at`."""
         width = self._width(port)
         if port in {4, 5} and width in {1, self.kv_heads}:
             place = ZERO if width == 1 else head
@@ -471,7 +469,6 @@ class _Operator(Layer):
         return (yield self._element.node.source(port), (row, token, place))
 
     def start(self, places: Index) -> Steps:
-        """See `Layer.start`."""
         past = self._element.node.input(3)
         return ZERO if past is None else (yield past, places)
 
