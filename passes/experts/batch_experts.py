@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from graphpass.analysis.experts.layers import Layer
 from graphpass.analysis.experts.products import Product
-from graphpass.analysis.experts.sorted import routed_layers
+from graphpass.analysis.experts.routed import Layer, routed_layers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value

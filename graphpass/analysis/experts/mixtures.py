@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.experts.activation import Activation, name_activation
-from graphpass.analysis.experts.layers import Layer
 from graphpass.analysis.experts.products import Product, read_expert
 from graphpass.analysis.experts.quantized import QuantizedBlocks
+from graphpass.analysis.experts.routed import ONE_HOT, Layer, routed_layers
 from graphpass.analysis.experts.routing import Routing, read_routing
-from graphpass.analysis.experts.separate import ONE_HOT
-from graphpass.analysis.experts.sorted import routed_layers
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Index
