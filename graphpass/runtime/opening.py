@@ -105,12 +105,9 @@ def _opened(
         from graphpass.runtime.backends.openvino_npuw import OpenVINONpuwStore
 
         return DecodeSession(OpenVINONpuwStore(model, inventory, where))
-    if inventory.stateful and device.startswith("GPU"):
-        from graphpass.runtime.backends.openvino_gpu import OpenVINOGPUStore
-
-        return DecodeSession(OpenVINOGPUStore(model, inventory, where))
     if inventory.stateful:
-        from graphpass.runtime.backends.openvino_stateful import OpenVINOStatefulStore
+        from graphpass.runtime.backends.openvino_stateful import OpenVINOGPUStore, OpenVINOStatefulStore
 
-        return DecodeSession(OpenVINOStatefulStore(model, inventory, where))
+        kept = OpenVINOGPUStore if device.startswith("GPU") else OpenVINOStatefulStore
+        return DecodeSession(kept(model, inventory, where))
     return DecodeSession(StatelessStore(model, inventory, where, "openvino"))

@@ -13,9 +13,9 @@ from graphpass.analysis.attention.mask import LENGTH, AttentionMask
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.angles import Angles, find_angles, find_learned_positions
+from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.equations.mask_operands import MaskOperands, find_mask_operands
 from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
-from graphpass.analysis.equations.sampled_step import SampledStep
 from graphpass.dialects.rounding import MOVES_BY
 from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import MissError

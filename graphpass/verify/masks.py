@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from graphpass.analysis.attention.alibi import alibi_slopes
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST, AttentionMask, Scope, unpadded
-from graphpass.analysis.equations.sampled_step import SampledStep
+from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of, never

@@ -12,8 +12,8 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import computed_by_positions
+from graphpass.analysis.equations.evaluation import SampledStep, evaluation_at
 from graphpass.analysis.equations.rotation import POSITION, QUERY, ROW, at_position, restarts
-from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO

@@ -9,8 +9,7 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph
-from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows
-from graphpass.passes.masks.window_places import counted_tokens, window_places
+from graphpass.passes.masks.window_mask import Window, WindowWriter, counted_tokens, find_windows, window_places
 
 _GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()))
 

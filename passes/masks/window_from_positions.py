@@ -14,8 +14,7 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.attention.step_builder import StepBuilder
-from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows
-from graphpass.passes.masks.window_places import window_places
+from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows, window_places
 
 
 @dataclass(frozen=True)

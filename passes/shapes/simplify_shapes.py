@@ -9,6 +9,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.lengths.proven import find_lengths
 from graphpass.analysis.symbolic.equal_sizes import Vector
 from graphpass.analysis.symbolic.expressions import ONE
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
@@ -19,7 +20,6 @@ from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import fixed_size
 from graphpass.passes.attention.step_builder import StepBuilder
 from graphpass.passes.shapes.rewiring import Rewiring
-from graphpass.passes.shapes.sliced_sizes import gather_sizes
 
 #: Operators between a cache and the attention that reads it.
 _TOWARDS_ATTENTION = frozenset({"Broadcast", "Concat", "Convert", "Reshape", "Transpose", "Unsqueeze"})
@@ -68,7 +68,7 @@ class SimplifyShapes(Pass[OpenVINOModel]):
     identities: bool = True
 
     def run(self, model: OpenVINOModel) -> Done:
-        counts = {"tiles broadcast": _broadcast_tiles(model), "sizes gathered": gather_sizes(model)}
+        counts = {"tiles broadcast": _broadcast_tiles(model), "sizes gathered": _gather_sizes(model)}
         sizes, edits, rewriter = find_lengths(model), Rewiring(model.graph), model.rewriter()
         counts["reads shared"] = _share(model.graph, sizes, edits)
         if self.identities:
@@ -348,3 +348,24 @@ def _broadcasts_to(after: Vector, before: Vector, others: list[Vector]) -> bool:
         if old is not after[-place] and not (old is ONE and has_it):
             return False
     return True
+
+
+def _gather_sizes(model: OpenVINOModel) -> int:
+    """Replace slices of one size of a past by Gathers; return their number.
+
+    OpenVINO's paged attention replaces the past's length by that of its own cache where a Gather reads it
+    (prev_sequence_length_pattern.cpp); after any other operator the variable stays, and with it ``beam_idx``.
+    """
+    graph, rewriter, count = model.graph, model.rewriter(), 0
+    pasts = [graph.reads[cache.read].outputs[0] for cache in analyze_caches(model).of_kind("kv")]
+    asked = graph.forward(pasts, lambda use: use.node.outputs if use.node.op in {"Gather", "ShapeOf"} else ())
+    for node in [
+        use.node for use in asked if use.node.op in SLICES and graph.producer(use.node.source()).op == "ShapeOf"
+    ]:
+        cuts = fold_cuts(graph, node)
+        if len(cuts) == 1 and cuts[0].step == 1 and node.outputs[0].shape == (1,):
+            made = rewriter.under(node.name).op("Gather", node.source(), [cuts[0].start], axis=0)
+            rewriter.replace(node.outputs[0], made)
+            count += 1
+    rewriter.finish()
+    return count

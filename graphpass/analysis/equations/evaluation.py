@@ -7,17 +7,21 @@ the function that an exporter spelled out in a hundred operators.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy
 
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.step_lengths import Length, step_lengths
 from graphpass.analysis.symbolic.arrays import computed, is_known
 from graphpass.analysis.symbolic.constants import LARGEST_MASK
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, size_at
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.rounding import DTYPES, Array, typed
-from graphpass.analysis.symbolic.sizes import Sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
+from graphpass.ir.model import Model
 
 
 def f32_shape(sizes: Sizes, producer: Node, value: Value, number: Callable[[Expr], int]) -> list[int]:
@@ -146,3 +150,33 @@ class Evaluation:
         except FileNotFoundError as error:
             raise MissError(self.graph.producer(value), f"its weights are missing: {error}") from error
         return None if constant is None else constant.astype(DTYPES[value.element_type], copy=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStep:
+    """Lengths of one step: ``length`` new tokens of ``batch`` sequences after ``past`` positions."""
+
+    batch: int
+    past: int
+    length: int
+
+    @property
+    def total(self) -> int:
+        """Return the number of positions after the step."""
+        return self.past + self.length
+
+
+def find_step_lengths(model: Model) -> dict[Expr, Length]:
+    """Return the lengths that free dimensions of inputs are, for `Model.analysis`."""
+    return step_lengths(model, analyze_caches(model).caches)
+
+
+def evaluation_at(model: Model, step: SampledStep, known: Mapping[Value, Array]) -> Evaluation:
+    """Return the tensors of one step, computed from ``known`` ones and from lengths."""
+    lengths = model.analysis(find_step_lengths)
+
+    def number(dimension: Expr) -> int | None:
+        length = lengths.get(dimension)
+        return None if length is None else int(getattr(step, length))
+
+    return Evaluation(model.graph, model.analysis(infer_sizes), number, known)

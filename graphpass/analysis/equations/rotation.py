@@ -17,7 +17,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.activations import find_activations
-from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
+from graphpass.analysis.equations.evaluation import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at

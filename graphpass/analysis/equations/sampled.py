@@ -11,9 +11,8 @@ from graphpass.analysis.attention.mask import Scope, visible_by_attributes
 from graphpass.analysis.attention.types import OPERATORS, Mask
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.angles import Angles, PositionTable
-from graphpass.analysis.equations.evaluation import Evaluation
+from graphpass.analysis.equations.evaluation import Evaluation, SampledStep, evaluation_at
 from graphpass.analysis.equations.mask_operands import MaskOperands
-from graphpass.analysis.equations.sampled_step import SampledStep, evaluation_at
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at

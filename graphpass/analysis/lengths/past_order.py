@@ -8,6 +8,7 @@ do no harm counts as harm.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
@@ -17,11 +18,10 @@ from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements, find_masks
 from graphpass.analysis.caches.step_tokens import weighs_new_tokens
-from graphpass.analysis.lengths.past_users import reached, sizes_new_tokens, uses_length
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
-from graphpass.analysis.symbolic.elements import Elements
-from graphpass.analysis.symbolic.expressions import Expr
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
+from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
 from graphpass.analysis.symbolic.folding import fold, fold_scalar, starts_at_first
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Inventory
@@ -38,7 +38,7 @@ from graphpass.ir.operators import (
     SOURCES,
     SPLITS,
 )
-from graphpass.ir.values import fixed_size
+from graphpass.ir.values import INTEGERS, fixed_size
 
 #: Work entry by entry on a cache before attention reads it, or after the new entries.
 _EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | QUANTIZERS | SHAPE_READERS | {
@@ -52,6 +52,9 @@ _INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | SLICES | SPLITS | {
 
 #: Give their first input another form, by further inputs.
 _FIRST_ONLY = LAYOUT | SPLITS | {"CumSum", "Pad", "Trilu"}
+
+#: Most whole numbers of a tensor that may be a shape.
+_FEW = 8
 
 PastOrder: TypeAlias = Literal["any", "order", "index"]
 """``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
@@ -230,7 +233,7 @@ def _counts_past(elements: Elements, lengths: set[int], entries: set[int], atten
     def numbers(node: Node) -> Iterable[Value | None]:
         if node.op in SHAPE_READERS | {"ConstantOfShape"}:
             return ()
-        if sizes_new_tokens(elements, node):
+        if _sizes_new_tokens(elements, node):
             return ()
         count = 3 if node.op == "ScaledDotProductAttention" else 1 if node.op in SLICES | _FIRST_ONLY else None
         return (value for value in node.inputs[:count] if value not in masks)
@@ -256,7 +259,7 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
     """
     start = node.input(1)
     if node.source().node not in lengths:
-        return start is None or not uses_length(graph, start, lengths, attentions.results)
+        return start is None or not _uses_length(graph, start, lengths, attentions.results)
     if node.source().node in entries:
         return _slices_last_axis(node) or starts_at_first(graph, node)
     number = fold_scalar(graph, start)
@@ -265,3 +268,58 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
     steps = graph.backward([start], lambda node: () if node.op in SHAPE_READERS | {"Gather"} else node.inputs)
     added = [value for step in steps if step.op in {"Add", "Subtract"} for value in step.inputs]
     return not any(fold_scalar(graph, value) for value in added)
+
+
+def _uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
+    """Return whether a size of ``lengths`` reaches ``value`` on ways without ``stops``."""
+    upstream = graph.backward(
+        [value], lambda node: () if node.op in SHAPE_READERS or node.index in stops else node.inputs
+    )
+    return any(node.op in SHAPE_READERS and node.source().node in lengths for node in upstream)
+
+
+def reached(elements: Elements, sources: set[int], stops: set[int]) -> set[int]:
+    """Return the nodes that ``sources`` reach, up to ``stops`` and nodes of new tokens alone."""
+    graph, indices = elements.graph, set(sources)
+    for node in graph.nodes:
+        follows = any(value.node in indices and value.node not in stops for value in node.sources)
+        if follows and not (_sizes_new_tokens(elements, node) or _keeps_new(elements, node)):
+            indices.add(node.index)
+    return indices - stops
+
+
+def _sizes_new_tokens(elements: Elements, node: Node) -> bool:
+    """Return whether results are sizes that the batch and the new tokens determine."""
+    return len(node.outputs) > 0 and all(_is_of_new_tokens(elements, value) for value in node.outputs)
+
+
+def _is_of_new_tokens(elements: Elements, value: Value) -> bool:
+    shape = value.shape
+    if shape is None or len(shape) > 1 or value.element_type not in INTEGERS:
+        return False
+    places = [range(size) if isinstance(size, int) and size <= _FEW else () for size in shape]
+    if not all(places):
+        return False
+    numbers = [elements.of(value, tuple(map(ex.number, place))) for place in itertools.product(*places)]
+    return all(
+        part.op not in {"opaque", "read"} and (part.op != "length" or part in {BATCH, LENGTH})
+        for part in ex.walk(*numbers)
+    )
+
+
+def _keeps_new(elements: Elements, node: Node) -> bool:
+    """Return whether ``node`` counts new tokens after the past, or keeps their entries alone."""
+    if node.op not in SLICES | {"Range"}:
+        return False
+    result = node.outputs[0]
+    try:
+        if node.op == "Range":
+            return elements.shape(result) == (LENGTH,)
+        before, after, starts = (elements.shape(value) for value in (node.source(), result, node.source(1)))
+    except UnknownError:
+        return False
+    changed = [(old, new) for old, new in zip(before, after, strict=False) if old is not new]
+    if len(changed) != 1 or changed[0][1] is not LENGTH or starts not in {(), (ONE,)}:
+        return False
+    start = elements.of(node.source(1), (ZERO,) * len(starts))
+    return start in {ex.negative(LENGTH), ex.subtract(changed[0][0], LENGTH)}

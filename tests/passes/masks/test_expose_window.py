@@ -26,8 +26,7 @@ from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.masks.expose_window import ExposeWindow
-from graphpass.passes.masks.window_mask import WindowWriter, find_windows
-from graphpass.passes.masks.window_places import counted_tokens, window_places
+from graphpass.passes.masks.window_mask import WindowWriter, counted_tokens, find_windows, window_places
 from graphpass.runtime import open_session
 from graphpass.verify.structure.proof import compare_structures
 

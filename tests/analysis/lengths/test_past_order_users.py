@@ -6,7 +6,7 @@ import pytest
 from support.loaded import exported
 
 from graphpass.analysis.caches.masks import find_elements
-from graphpass.analysis.lengths.past_users import reached
+from graphpass.analysis.lengths.past_order import reached
 
 
 @pytest.mark.parametrize("name", ["llama/onnx", "llama/ov-stateless"])
