@@ -218,7 +218,7 @@ def _sorted(graph: Graph, match: Match) -> Layer:
     """Return the layer of a match of `_SORTED`.
 
     Raises:
-        MissError: The rows are not cut into a piece for each expert, or experts are not alike.
+        MissError: The rows are not split by expert, or the experts differ in structure.
     """
     slots, total = fixed_size(match["chosen"], 1), match.node.outputs[0]
     if slots is None or fold_scalar(graph, match["slots"]) != slots:
