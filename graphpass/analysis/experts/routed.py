@@ -5,7 +5,7 @@ They are computed one by one, each on the tokens that are found for it, or on pi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,7 @@ from graphpass.analysis.pattern import Match, Pattern, look_through, op, var
 from graphpass.analysis.symbolic.folding import fold, fold_scalar, is_zero
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss
+from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, COPIES, KEEPS_ORDER, PRODUCTS, RESHAPES
 from graphpass.ir.values import fixed_size
 
@@ -214,8 +215,8 @@ _COUNTS = look_through(
 
 
 @or_miss
-def _sorted(graph: Graph, match: Match) -> Layer:
-    """Return the layer of a match of `_SORTED`.
+def _sorted(graph: Graph, match: Match, pieces: _Pieces) -> Layer:
+    """Return the layer of a match of `_SORTED`, whose products ``pieces`` collects.
 
     Raises:
         MissError: The rows are not split by expert, or the experts differ in structure.
@@ -225,7 +226,6 @@ def _sorted(graph: Graph, match: Match) -> Layer:
         raise MissError(graph.producer(match["token"]), "it does not give the tokens of sorted choices")
     if match["flat"].rank != 1 or not is_zero(graph, match["base"]):
         raise MissError(match.node, "it does not add up all rows, from 0")
-    pieces = _Pieces(graph, match)
     read: list[tuple[Expert, Value]] = []
     while len(read) < (pieces.count or 1):
         read.append((read_expert(graph, match["result"], piece=partial(pieces.product, len(read))), match["token"]))
@@ -240,10 +240,14 @@ class _Pieces:
 
     Attributes:
         count: Number of experts; 0 if no product was seen yet.
+        joins: Indices of the Concats that join the products of all experts.
+        cuts: The expert, by the index of the Slice of its rows.
     """
 
     def __init__(self, graph: Graph, match: Match) -> None:
         self.count = 0
+        self.joins = set[int]()
+        self.cuts = dict[int, int]()
         self._graph, self._match = graph, match
 
     def product(self, expert: int, joined: Node) -> tuple[Node, Value]:
@@ -262,7 +266,14 @@ class _Pieces:
         product = self._graph.producer(joined.source(expert))
         if product.op not in PRODUCTS:
             raise MissError(product, "it is not a product of an expert's rows with a weight")
+        self.joins.add(joined.index)
         return product, self._uncut(self._graph.producer(product.source()), expert)
+
+    def are_read_once(self) -> bool:
+        """Return whether each slice has one reader, its product, and the product has one, the Concat."""
+        uses = self._graph.uses
+        slices = [uses(self._graph.nodes[cut].outputs[0]) for cut in self.cuts]
+        return all(len(read) == 1 and len(uses(read[0].node.outputs[0])) == 1 for read in slices)
 
     def _uncut(self, cut: Node, expert: int) -> Value:
         """Return the source of an expert's slice; rows are in the order of experts."""
@@ -273,6 +284,7 @@ class _Pieces:
         ends = [self._counted(cut.source(port)) for port in (1, 2)]
         if ends != [list(range(expert)), list(range(expert + 1))]:
             raise MissError(cut, f"it takes the rows of other experts than {expert}")
+        self.cuts[cut.index] = expert
         return cut.source()
 
     def _counted(self, end: Value) -> list[int]:
@@ -293,10 +305,35 @@ class _Pieces:
         return sorted(experts)
 
 
+@dataclass(frozen=True, slots=True)
+class SortedPieces:
+    """Slices of the rows that are sorted by expert, and the products of these slices.
+
+    Attributes:
+        joins: The experts of all rows, ``[rows]``, by the index of the Concat that joins the products.
+        cuts: These and one expert, by the index of the Slice of its rows, which only a product with its weight reads.
+    """
+
+    joins: Mapping[int, Value]
+    cuts: Mapping[int, tuple[Value, int]]
+
+
+def find_sorted_pieces(model: Model) -> SortedPieces:
+    """Return the slices of all layers that sort their rows by expert."""
+    graph, joins, cuts = model.graph, dict[int, Value](), dict[int, tuple[Value, int]]()
+    for match in _SORTED.find(graph):
+        pieces = _Pieces(graph, match)
+        if isinstance(_sorted(graph, match, pieces), Layer) and pieces.are_read_once():
+            experts = match.nodes["sort"].outputs[0]
+            joins |= dict.fromkeys(pieces.joins, experts)
+            cuts |= {cut: (experts, expert) for cut, expert in pieces.cuts.items()}
+    return SortedPieces(joins, cuts)
+
+
 def routed_layers(graph: Graph) -> dict[str, Layer | Miss]:
     """Return the layers whose experts compute the tokens that are routed to them, by name."""
     separate: dict[str, list[Match]] = {}
     for match in _EXPERT.find(graph):
         separate.setdefault(match.nodes["one_hot"].name, []).append(match)
-    layers = {match.nodes["sort"].name: _sorted(graph, match) for match in _SORTED.find(graph)}
+    layers = {match.nodes["sort"].name: _sorted(graph, match, _Pieces(graph, match)) for match in _SORTED.find(graph)}
     return layers | {name: _separate(graph, matches) for name, matches in separate.items()}

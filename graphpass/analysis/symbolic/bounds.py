@@ -51,6 +51,8 @@ def is_natural(expr: Expr) -> bool:
 
 def _size(atom: Expr) -> Expr | None:
     """Return the number of an atom's values, from 0 on; ``None`` without a bound."""
+    if atom.op == "read":
+        return getattr(atom.args[0], "values", None)
     if atom.op not in {"floor_quotient", "index", "modulo"}:
         return None
     first, size = atom.args[0], cast("Expr", atom.args[1])
@@ -61,8 +63,11 @@ def _size(atom: Expr) -> Expr | None:
         return None
     if atom.op == "modulo":
         return size
-    dividends = first.args[1].as_number if first.op == "index" else None
-    return number(-(-dividends // divisor)) if isinstance(dividends, int) else None
+    dividends = _size(first)
+    if dividends is None:
+        return None
+    known = dividends.as_number
+    return number(-(-known // divisor)) if isinstance(known, int) else quotient(dividends, size)
 
 
 def _split(terms: Polynomial, variable: Expr) -> tuple[Expr | None, Expr]:

@@ -39,6 +39,11 @@ class Definition:
     parameters: tuple[Any, ...]
     bodies: tuple[Expr, ...]
 
+    @property
+    def values(self) -> Expr | None:
+        """Return the number of values of an element, from 0 on: positions of the largest elements are integers."""
+        return self.parameters[-1] if self.kind == "top" else None
+
 
 @dataclass(frozen=True, slots=True)
 class KnownWeight:
@@ -132,7 +137,7 @@ def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequ
     arguments = dict[Expr, Expr]()
     for rank in variables(bodies):
         places = {part for part in ex.walk(*bodies) if is_rank(part, rank)} if rank not in bounds else set()
-        size = _size_of_top(next(iter(places)).args[0]) if len(places) == 1 else None
+        size = next(iter(places)).args[0].values if len(places) == 1 else None
         if size is None:
             continue
         (place,), chosen = places, ex.index(f"chosen {len(arguments)}", size)
@@ -162,16 +167,6 @@ def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Se
             bodies = [ex.substitute(body, {index: ex.subtract(moved, amount)}) for body in bodies]
             arguments[moved] = ex.add(index, amount)
     return bodies, arguments
-
-
-def _size_of_top(definition: Definition) -> Expr | None:
-    """Return the number of elements of which a definition has the largest.
-
-    It is not known if they are along two indices.
-    """
-    indices = {part for part in ex.walk(definition.bodies[0]) if part.op == "index"}
-    bounds = [index for index in indices if str(index.args[0]).startswith("r")]
-    return bounds[0].args[1] if len(bounds) == 1 else None
 
 
 class Definitions:
@@ -214,7 +209,8 @@ class Definitions:
 
         The caller adds the rank of an element as the last argument.
         """
-        return self.abstract("top", parameters, (_ranked(self.algebra.normal(body), bound),), [bound])
+        body = _ranked(self.algebra.normal(body), bound)
+        return self.abstract("top", (*parameters, bound.args[1]), (body,), [bound])
 
     def are_distinct(self, place: Expr, bound: Expr) -> bool:
         """Return whether ``place`` is known to differ for any two values of ``bound``."""
@@ -264,16 +260,30 @@ class Definitions:
     def _sum_of_largest(self, body: Expr, rank: Expr) -> Expr | None:
         """Return a sum over the largest elements as one over all elements."""
         places = {part for part in ex.walk(body) if is_rank(part, rank)}
-        size = _size_of_top(next(iter(places)).args[0]) if len(places) == 1 else None
+        size = next(iter(places)).args[0].values if len(places) == 1 else None
         if size is None:
             return None
         (place,), chosen = places, ex.index("chosen", size)
-        rest = ex.substitute(body, {place: chosen})
+        rest = self.algebra.normal(ex.substitute(body, {place: chosen}))
         is_count = body.op == "choose" and body.args[1:] == (ONE, ZERO)
         if is_count or rank in set(ex.walk(rest)):
             return None
+        if rank.args[1] is size:
+            # Ranks of all elements are a permutation of their positions.
+            return self._sum_of_digits(rest, chosen)
         times = self.sum(ex.choose(ex.equal(place, chosen), ONE, ZERO), rank)
-        return self.sum(self.algebra.times(times, self.algebra.normal(rest)), chosen)
+        return self.sum(self.algebra.times(times, rest), chosen)
+
+    def _sum_of_digits(self, body: Expr, index: Expr) -> Expr:
+        """Return a sum over an index, or over quotient and remainder of it."""
+        by = _divisor(index, [body])
+        if by is None:
+            return self.sum(body, index)
+        divisor, count = by
+        parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
+        places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
+        places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
+        return self.sum(self.algebra.normal(ex.substitute(body, places)), *parts)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
         """Sum each case; leave conditions on other indices outside."""
@@ -394,6 +404,9 @@ class Definitions:
         bodies, bounds, arguments = self._split(bodies, bounds)
         bodies, places_of_ranks = _without_ranks(bodies, bounds)
         arguments |= {index: ex.substitute(place, arguments) for index, place in places_of_ranks.items()}
+        if places_of_ranks:
+            bodies, bounds, parts = self._split(bodies, bounds)
+            arguments |= {index: ex.substitute(place, arguments) for index, place in parts.items()}
         # Cases that never hold read elements, too.
         # A case decides others, which are conditions of fewer indices then.
         bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]

@@ -29,6 +29,7 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
+from graphpass.verify.structure.sorted_experts import SortedExperts
 
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
@@ -132,6 +133,7 @@ class DefinedTensors(Elements):
         super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
         self.definitions, self.model = definitions, model
         self.sink_gates = model.analysis(find_sink_gates)
+        self._sorted = SortedExperts(model, self._sizes)
         # The first element of a result takes all nodes upstream.
         self.limit = max(LIMIT, 4 * len(model.graph.nodes))
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
@@ -153,7 +155,15 @@ class DefinedTensors(Elements):
                         makers.setdefault(size, dimension((node.index, value.port, axis)))
         return makers
 
+    def shape(self, value: Value) -> Index:
+        """Return the sizes of ``value``; slices of sorted rows, and their products, have all rows."""
+        sizes, rows = super().shape(value), self._sorted.rows.get(value.node)
+        return sizes if rows is None else (super().shape(rows)[0], *sizes[1:])
+
     def _inferred(self, dimension: Expr) -> Expr:
+        if dimension in self._sorted.sizes:
+            rest = self._sorted.sizes[dimension]
+            return self._own_length(dimension) if rest is None else self.size(rest)
         size = super()._inferred(self._makers.get(dimension, dimension))
         if size is not None:
             return size
@@ -171,7 +181,10 @@ class DefinedTensors(Elements):
         size = self._of_function(dimension)
         if size is not None:
             return size
-        # Dimensions of both graphs are numbered alike, whatever they are.
+        return self._own_length(dimension)
+
+    def _own_length(self, dimension: Expr) -> Expr:
+        """Return a length for a dimension of this graph alone; both graphs number theirs alike, whatever they are."""
         return self.definitions.length((id(self.graph), dimension_name(dimension)))
 
     def _of_function(self, dimension: Expr) -> Expr | None:
@@ -204,6 +217,9 @@ class DefinedTensors(Elements):
         if gate is not None:
             # The Softmax counts the sink.
             return _same_place(gate.result, index)
+        of_expert = self._sorted.element(node, index)
+        if of_expert is not None:
+            return of_expert
         if node.op in SOURCES and node.index in self._leaves:
             leaf = self._leaves[node.index]
             return done(self._leaf(leaf, index, _sort(value)))

@@ -38,7 +38,7 @@ def is_equal(reference: Model, candidate: Model) -> bool:
 
 
 @pytest.mark.parametrize("router", ["softmax first", "softmax last", "plain"])
-@pytest.mark.parametrize("form", ["dense", "gathered", "separate"])
+@pytest.mark.parametrize("form", ["dense", "gathered", "separate", "sorted"])
 def test_experts_are_equal_to_their_fused_operator(form, router):
     model = layer(form, router)
     assert is_equal(model, fused(model)[0])
@@ -56,3 +56,21 @@ def test_experts_are_equal_to_their_fused_operator(form, router):
 )
 def test_another_layer_is_not_equal(other):
     assert not is_equal(layer("gathered", "softmax first"), fused(other)[0])
+
+
+@pytest.mark.parametrize("fault", ["products exchanged", "a slice of other rows", "another reader of a slice"])
+def test_sorted_experts_of_other_rows_are_not_equal(fault):
+    reference, candidate = layer("sorted", "softmax first"), layer("sorted", "softmax first")
+    graph = candidate.proto.graph
+    joined = next(node for node in graph.node if node.op_type == "Concat" and len(node.input) == 4)
+    makers = {name: node for node in graph.node for name in node.output}
+    slices = [makers[makers[name].input[0]] for name in joined.input]
+    if fault == "products exchanged":
+        joined.input[1], joined.input[2] = joined.input[2], joined.input[1]
+    elif fault == "a slice of other rows":
+        slices[1].input[2] = slices[2].input[2]
+    else:
+        makers[joined.input[1]].input[0] = slices[2].output[0]
+    candidate.mark_edited()
+    assert is_equal(reference, reference.clone())
+    assert not is_equal(reference, candidate)

@@ -1,0 +1,75 @@
+"""Meaning of experts that each multiply their slice of the sorted rows.
+
+Of the products of all rows with each expert's weight a Concat has those of the row's own expert: whatever a slice
+holds, its product is read in its rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from graphpass.analysis.experts.routed import find_sorted_pieces
+from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.equal_sizes import as_dimension
+from graphpass.analysis.symbolic.expressions import FALSE, TRUE, ZERO, Expr
+from graphpass.ir.graph import Node, Value
+
+if TYPE_CHECKING:
+    from graphpass.analysis.symbolic.elements import Index, Request, Shapes
+    from graphpass.ir.model import Model
+
+
+class SortedExperts:
+    """Elements and sizes of one model's products of sorted rows.
+
+    Attributes:
+        rows: All rows, by the index of each slice of them, and of its product.
+        sizes: The number of an expert's rows by dimension: any, of the last expert those of all without the others'.
+    """
+
+    def __init__(self, model: Model, sizes: Shapes) -> None:
+        """Find the products in ``model``, whose sizes are ``sizes``."""
+        self._pieces, graph = model.analysis(find_sorted_pieces), model.graph
+        self.rows: dict[int, Value] = {}
+        self.sizes: dict[Expr, Expr | None] = {}
+        for place, experts in self._pieces.joins.items():
+            products = [graph.producer(product) for product in graph.nodes[place].sources]
+            cuts = [graph.producer(product.source()) for product in products]
+            for product, cut in zip(products, cuts, strict=True):
+                self.rows |= {product.index: cut.source(), cut.index: cut.source()}
+            values = graph.producer(experts).source(), *(product.outputs[0] for product in products)
+            counts = [shape[0] for value in values if (shape := sizes.shape(value))]
+            if len(counts) == len(values) and as_dimension(counts[-1]) is not None:
+                whole, *others, last = counts
+                self.sizes |= dict.fromkeys(others) | {last: ex.subtract(whole, ex.add(ZERO, *others))}
+
+    def element(self, node: Node, index: Index) -> Generator[Request, Expr, Expr] | None:
+        """Return an element of a slice, or of the Concat of products; ``None`` for other operators."""
+        if node.index in self._pieces.joins:
+            return _of_experts(node, self._pieces.joins[node.index], index)
+        if node.index in self._pieces.cuts:
+            return _of_one_expert(node, *self._pieces.cuts[node.index], index)
+        return None
+
+
+def _of_experts(joined: Node, experts: Value, index: Index) -> Generator[Request, Expr, Expr]:
+    """Return an element of the product of a row with the weight of its expert."""
+    expert, result = (yield experts, index[:1]), ZERO
+    for number, product in enumerate(joined.sources):
+        is_chosen = ex.equal(expert, ex.number(number))
+        result = ex.add(result, ex.choose(is_chosen, (yield product, index), ZERO))
+    return result
+
+
+def _of_one_expert(cut: Node, experts: Value, expert: int, index: Index) -> Generator[Request, Expr, Expr]:
+    """Return an element of all rows, as if the row were one of the expert's."""
+    row, chosen = (yield cut.source(), index), (yield experts, index[:1])
+    known = dict[Expr, Expr]()
+    for condition in ex.walk(row):
+        if condition.op == "zero":
+            sides = ex.subtract(chosen, condition.args[0]), ex.add(chosen, condition.args[0])
+            number = next((side.as_number for side in sides if side.as_number is not None), None)
+            if number is not None:
+                known[condition] = TRUE if number == expert else FALSE
+    return ex.substitute(row, known)
