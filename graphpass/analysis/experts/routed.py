@@ -270,7 +270,7 @@ class _Pieces:
         return product, self._uncut(self._graph.producer(product.source()), expert)
 
     def are_read_once(self) -> bool:
-        """Return whether each slice has one reader, its product, and the product has one, the Concat."""
+        """Return whether slices and their products have one reader each."""
         uses = self._graph.uses
         slices = [uses(self._graph.nodes[cut].outputs[0]) for cut in self.cuts]
         return all(len(read) == 1 and len(uses(read[0].node.outputs[0])) == 1 for read in slices)

@@ -45,7 +45,7 @@ class SortedExperts:
                 self.sizes |= dict.fromkeys(others) | {last: ex.subtract(whole, ex.add(ZERO, *others))}
 
     def element(self, node: Node, index: Index) -> Generator[Request, Expr, Expr] | None:
-        """Return an element of a slice, or of the Concat of products; ``None`` for other operators."""
+        """Return an element of a slice or of the Concat; ``None`` for other operators."""
         if node.index in self._pieces.joins:
             return _of_experts(node, self._pieces.joins[node.index], index)
         if node.index in self._pieces.cuts:

@@ -184,7 +184,7 @@ class DefinedTensors(Elements):
         return self._own_length(dimension)
 
     def _own_length(self, dimension: Expr) -> Expr:
-        """Return a length for a dimension of this graph alone; both graphs number theirs alike, whatever they are."""
+        """Return a length that no other dimension has."""
         return self.definitions.length((id(self.graph), dimension_name(dimension)))
 
     def _of_function(self, dimension: Expr) -> Expr | None:
