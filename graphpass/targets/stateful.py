@@ -124,10 +124,11 @@ class StatefulTarget(Target):
             raise UsageError("GP224", *self.no_reorder)
         if not self.takes_begin_one:
             check_trim(model, f"target {self.name}")
-        inventory, has_chunks = analyze_caches(model), _has_chunks(model)
+        inventory, has_chunks = analyze_caches(model), any(True for _ in find_chunks(model.graph))
+        has_loops = any(model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
         names = [
             *_to_openvino(model),
-            *_if(_has_loops(model) or has_chunks, "fuse-gated-delta-net"),
+            *_if(has_loops or has_chunks, "fuse-gated-delta-net"),
             *_if(has_chunks, "rechunk-linear-attention"),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
             "change-precision",
@@ -190,15 +191,6 @@ def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
 def _shares(inventory: Inventory) -> bool:
     keys = [block.key for block in inventory.attention if block.key is not None]
     return len(keys) > len(set(keys))
-
-
-def _has_loops(model: Model) -> bool:
-    return any(True for _ in model.graph.of_op("LinearAttention", "Loop", "Scan", "TensorIterator"))
-
-
-def _has_chunks(model: Model) -> bool:
-    """Return whether a state is updated by a chunk of tokens at once."""
-    return any(True for _ in find_chunks(model.graph))
 
 
 def _to_openvino(model: Model) -> list[str]:

@@ -42,7 +42,7 @@ class SeparatePast(Pass[OnnxModel]):
         rewriter = model.rewriter()
         step = StepBuilder(model, rewriter)
         for node in nodes:
-            _separate(rewriter, node, step.causal if _is_causal(node) else None)
+            _separate(rewriter, node, step.causal if node.attributes.get("is_causal") else None)
         rewriter.finish()
         return Done({"pasts separated": len(nodes)})
 
@@ -54,10 +54,6 @@ def with_past(graph: Graph) -> Iterator[Node]:
         is_plain = node.input(_LENGTHS) is None and len(node.outputs) == 3
         if has_past and is_plain and all(_heads(node, port) is not None for port in (_QUERY, _KEY, _VALUE)):
             yield node
-
-
-def _is_causal(node: Node) -> bool:
-    return bool(node.attributes.get("is_causal"))
 
 
 def _heads(node: Node, port: int) -> int | None:

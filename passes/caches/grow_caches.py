@@ -10,7 +10,7 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.rewriter import Handle, Rewriter, Writer
+from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import fixed_size
 
@@ -118,14 +118,11 @@ def _grow(graph: Graph, rewriter: Rewriter, node: Node, batch: Dimension, seen: 
     pasts = [
         rewriter.input(read.name, kind, shape) for (read, _), kind, shape in zip(ports, types, shapes, strict=True)
     ]
-    made = _attend(write, node, [*news, seen, *pasts])
+    operands = (node.source(_QUERY), *news, seen, *pasts)
+    made = write.outputs("Attention", *operands, count=3, label="attention", **node.attributes)
     rewriter.replace(node.outputs[0], made[0])
     for (_, written), present, kind, shape in zip(ports, made[1:], types, shapes, strict=True):
         rewriter.output(written.name, present, kind, [*shape[:2], "total_length", shape[3]])
-
-
-def _attend(write: Writer, node: Node, operands: list[Value | Handle]) -> list[Handle]:
-    return write.outputs("Attention", node.source(_QUERY), *operands, count=3, label="attention", **node.attributes)
 
 
 def _ports(graph: Graph, scatter: Node) -> tuple[Node, Node]:

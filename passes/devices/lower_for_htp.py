@@ -66,10 +66,6 @@ def _why_no_place(graph: Graph, value: Value) -> str | None:
     return None if is_number else "its rows are several"
 
 
-def _from_half(_graph: Graph, match: Match) -> bool:
-    return match["x"].element_type in HALVES and match.node.outputs[0].element_type == "boolean"
-
-
 def _comparison(write: Writer, match: Match) -> Handle:
     zero = write.number(0.0, match["x"].element_type, "zero")
     return write.op("LogicalNot", write.op("Equal", match["x"], zero, label="is_zero"))
@@ -79,16 +75,8 @@ def _of_floats(_graph: Graph, match: Match) -> bool:
     return match["x"].element_type in REALS
 
 
-def _is_unbounded(graph: Graph, match: Match) -> bool:
-    return _of_floats(graph, match) and not is_bounded(graph, match["x"], _LEAST)
-
-
 def _clipped(write: Writer, operand: Operand, element_type: str) -> Handle:
     return write.op("Clip", operand, write.number(_LEAST, element_type, "least"), label="bounded")
-
-
-def _exponential(write: Writer, match: Match) -> Handle:
-    return write.op("Exp", _clipped(write, match["x"], match["x"].element_type))
 
 
 def _softplus(write: Writer, match: Match) -> Handle:
@@ -145,7 +133,12 @@ def _square_sum(write: Writer, match: Match) -> Handle:
 
 
 _RULES = (
-    RewriteRule("casts to boolean", op.Convert(var("x")), _comparison, _from_half),
+    RewriteRule(
+        "casts to boolean",
+        op.Convert(var("x")),
+        _comparison,
+        lambda _graph, match: match["x"].element_type in HALVES and match.node.outputs[0].element_type == "boolean",
+    ),
     RewriteRule(
         "quotients",
         op.Multiply(var("x"), op.Reciprocal(op.Sqrt(..., name="root"))),
@@ -165,6 +158,11 @@ _RULES = (
         lambda _graph, match: match.node.input(1) is not None or "axes" in native_attributes(match.node),
     ),
     RewriteRule("SoftPlus", op.SoftPlus(var("x")), _softplus, _of_floats),
-    RewriteRule("exponents", op.Exp(var("x")), _exponential, _is_unbounded),
+    RewriteRule(
+        "exponents",
+        op.Exp(var("x")),
+        lambda write, match: write.op("Exp", _clipped(write, match["x"], match["x"].element_type)),
+        lambda graph, match: _of_floats(graph, match) and not is_bounded(graph, match["x"], _LEAST),
+    ),
     RewriteRule("triangles", op.Trilu(var("x"), ...), _triangle, _has_place),
 )

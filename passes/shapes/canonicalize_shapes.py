@@ -134,9 +134,9 @@ def expanded(graph: Graph) -> Iterator[Match]:
 def counted(graph: Graph) -> Iterator[Match]:
     """Yield integers that are counted as real numbers."""
     for match in COUNT.find(graph):
-        parts = [match[part] for part in ("start", "stop", "step")]
-        result = match.node.outputs[0].element_type
-        if result in _INTEGERS and all(map(_is_whole, parts)) and match.node.source().element_type not in _INTEGERS:
+        whole = (match.node.outputs[0], match["start"], match["stop"], match["step"])
+        is_whole = all(value.element_type in _INTEGERS for value in whole)
+        if is_whole and match.node.source().element_type not in _INTEGERS:
             yield match
 
 
@@ -146,7 +146,3 @@ def open_caches(model: OpenVINOModel) -> Iterator[Cache]:
         sizes = zip(model.graph.reads[cache.read].outputs[0].shape or (), cache.shape or (), strict=False)
         if any(isinstance(size, int) and not isinstance(declared, int) for declared, size in sizes):
             yield cache
-
-
-def _is_whole(value: Value) -> bool:
-    return value.element_type in _INTEGERS

@@ -68,10 +68,6 @@ def _range(elements: Elements, node: Node, _: int) -> Expr | None:
     return subtract(stop, start) if step is ONE else None
 
 
-def _filled(elements: Elements, node: Node, axis: int) -> Expr:
-    return elements.of(node.source(), (number(axis),))
-
-
 def _tile(elements: Elements, node: Node, axis: int) -> Expr:
     return multiply(elements.shape(node.source())[axis], elements.of(node.source(1), (number(axis),)))
 
@@ -83,7 +79,7 @@ def _all(elements: Elements, vector: Value, count: int) -> list[Expr]:
 #: The size of an axis of the result, by operator.
 RULES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
     "Broadcast": _broadcast,
-    "ConstantOfShape": _filled,
+    "ConstantOfShape": lambda elements, node, axis: elements.of(node.source(), (number(axis),)),
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,

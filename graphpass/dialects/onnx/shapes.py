@@ -113,11 +113,6 @@ def _quantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return _typed_as(node, node.input[2])
 
 
-def _dequantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Make the first input's shape of the scale's type."""
-    return _typed_as(node, node.input[1])
-
-
 def _typed_as(node: onnx.NodeProto, example: str) -> list[onnx.NodeProto]:
     made = _Made(node)
     flat = made.op("Reshape", example, made.integers([-1]))
@@ -213,7 +208,7 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
 
 _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "CausalConvWithState": lambda node: _same_as_first(node) + _same_state(node),
-    "DequantizeLinear": _dequantize,
+    "DequantizeLinear": lambda node: _typed_as(node, node.input[1]),
     "FastGelu": _same_as_first,
     "FusedMatMul": _fused_product,
     "GatherBlockQuantized": _gathered_blocks,

@@ -352,13 +352,9 @@ def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return key[axis] if query[axis] is ONE else ex.choose(ex.equal(query[axis], ONE), key[axis], query[axis])
 
 
-def _as_data(elements: Elements, node: Node, axis: int) -> Expr:
-    return elements.shape(node.source(0))[axis]
-
-
 #: The size of an axis of the first result, and of further ones.
 SIZES = {
-    "CausalConvWithState": _as_data,
+    "CausalConvWithState": lambda elements, node, axis: elements.shape(node.source(0))[axis],
     **dict.fromkeys(("Attention", "GroupQueryAttention", "LinearAttention", "MultiHeadAttention"), _as_query),
     "ScaledDotProductAttention": _sdpa_size,
 }

@@ -465,16 +465,13 @@ class _Operator(Layer):
         if port in {4, 5} and width in {1, self.kv_heads}:
             place = ZERO if width == 1 else head
         else:
-            place = _flat(head, self.value_dim if port == 2 else self.key_dim, channel)
+            width = self.value_dim if port == 2 else self.key_dim
+            place = ex.add(ex.multiply(head, number(width)), channel)
         return (yield self._element.node.source(port), (row, token, place))
 
     def start(self, places: Index) -> Steps:
         past = self._element.node.input(3)
         return ZERO if past is None else (yield past, places)
-
-
-def _flat(head: Expr, width: int, place: Expr) -> Expr:
-    return ex.add(ex.multiply(head, number(width)), place)
 
 
 @closed

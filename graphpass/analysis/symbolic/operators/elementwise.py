@@ -93,10 +93,6 @@ def _bitwise(function: Callable[..., Expr]) -> Rule:
     return _elementwise(rule)
 
 
-def _absolute(operand: Expr) -> Expr:
-    return ex.maximum(operand, ex.negative(operand))
-
-
 def _sign(operand: Expr) -> Expr:
     is_positive, is_negative = ex.less(ZERO, operand), ex.less(operand, ZERO)
     return ex.choose(is_positive, ONE, ex.choose(is_negative, ex.negative(ONE), ZERO))
@@ -105,10 +101,6 @@ def _sign(operand: Expr) -> Expr:
 def sigmoid(operand: Expr) -> Expr:
     """Return ``1 / (1 + exp(-operand))``."""
     return ex.divide(ONE, ex.add(ONE, ex.apply("exp", (ex.negative(operand),))))
-
-
-def _softplus(operand: Expr) -> Expr:
-    return ex.apply("log", (ex.add(ONE, ex.apply("exp", (operand,))),))
 
 
 def _clip(element: Element) -> Steps:
@@ -127,7 +119,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ANDS - {"BitwiseAnd"}, _logical(ex.conjunction)),
     **dict.fromkeys(ORS - {"BitwiseOr"}, _logical(ex.disjunction)),
     **dict.fromkeys(NOTS - {"BitwiseNot"}, _logical(ex.negate)),
-    "Abs": _elementwise(_absolute),
+    "Abs": _elementwise(lambda operand: ex.maximum(operand, ex.negative(operand))),
     "Add": _elementwise(ex.add),
     "BitwiseAnd": _bitwise(ex.conjunction),
     "BitwiseNot": _bitwise(ex.negate),
@@ -162,7 +154,7 @@ RULES: dict[str, Rule] = {
     "Sigmoid": _elementwise(sigmoid),
     "Sign": _elementwise(_sign),
     "Sin": _function("sin", math.sin),
-    "SoftPlus": _elementwise(_softplus),
+    "SoftPlus": _elementwise(lambda operand: ex.apply("log", (ex.add(ONE, ex.apply("exp", (operand,))),))),
     "Sqrt": _function("sqrt", math.sqrt),
     "Subtract": _elementwise(ex.subtract),
     "Tanh": _function("tanh", math.tanh),
