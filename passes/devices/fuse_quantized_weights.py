@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import numpy
 
+from graphpass.analysis.equations.quantized_blocks import QuantizedBlocks, dequantized_blocks
+from graphpass.dialects.onnx.four_bits import packed
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.walk import opset_of
@@ -20,12 +22,6 @@ _DOMAIN = "com.microsoft"
 
 #: ONNX has blocks in DequantizeLinear since this version.
 _FIRST_OPSET = 21
-
-#: Bits of stored weights, by element type.
-_BITS = {"i4": 4, "u4": 4, "i8": 8, "u8": 8}
-
-#: The operators compute with blocks of this size and its multiples by powers of 2.
-_SMALLEST_BLOCK = 16
 
 Activations = Literal["f32", "int8"]
 
@@ -101,19 +97,13 @@ class _Quantized:
     """A weight ``[rows, columns]`` in blocks along its columns."""
 
     data: Value
-    scales: Value
-    zeros: Value | None
     rows: int
     columns: int
-    block: int
+    blocks: QuantizedBlocks
 
     @property
-    def blocks(self) -> int:
-        return self.columns // self.block
-
-    @property
-    def bits(self) -> int:
-        return _BITS[self.data.element_type]
+    def count(self) -> int:
+        return self.columns // self.blocks.size
 
     @property
     def is_signed(self) -> bool:
@@ -136,19 +126,11 @@ def _fusable(graph: Graph, node: Node) -> _Quantized | Miss | None:
 
 @or_miss
 def _read(graph: Graph, node: Node) -> _Quantized:
-    data, scales, zeros = node.source(0), node.source(1), node.input(2)
-    rows, columns, block = fixed_size(data, 0), fixed_size(data, 1), node.attributes["block_size"]
-    if data.element_type not in _BITS or scales.element_type != "f32":
-        raise MissError(node, f"weights of type {data.element_type} become {scales.element_type}")
-    if node.attributes.get("axis", 1) != 1 or not block:
-        raise MissError(node, "scales are not those of blocks along the last axis")
-    if rows is None or columns is None or columns % block or block < _SMALLEST_BLOCK or block & (block - 1):
-        raise MissError(
-            node, f"blocks of {block} are not a power of 2 from {_SMALLEST_BLOCK} on that divides {columns}"
-        )
-    if any(graph.producer(value).op != "Constant" for value in (data, scales, zeros) if value is not None):
-        raise MissError(node, "weights, scales or zero points are computed")
-    return _Quantized(data, scales, zeros, rows, columns, block)
+    data, blocks = node.source(), dequantized_blocks(graph, node, -1)
+    rows, columns = fixed_size(data, 0), fixed_size(data, 1)
+    if rows is None or columns is None or blocks.scales.element_type != "f32":
+        raise MissError(node, f"weights of type {data.element_type} become {blocks.scales.element_type}")
+    return _Quantized(data, rows, columns, blocks)
 
 
 class _Fusion:
@@ -159,9 +141,9 @@ class _Fusion:
 
     def fuse(self, node: Node, weight: _Quantized) -> Miss | None:
         """Write the operator in place of ``node``; return why not if it stays."""
-        if node.op == "MatMul" and weight.bits not in self._levels:
-            return Miss(node, f"nothing is gained with {weight.bits} bits and activations in f32")
-        if any(self._stored(value) is None for value in (weight.data, weight.zeros) if value is not None):
+        if node.op == "MatMul" and weight.blocks.bits not in self._levels:
+            return Miss(node, f"nothing is gained with {weight.blocks.bits} bits and activations in f32")
+        if any(self._stored(value) is None for value in (weight.data, weight.blocks.zeros) if value is not None):
             return Miss(node, "weights or zero points are not initializers")
         (self._product if node.op == "MatMul" else self._table)(node, weight)
         return None
@@ -172,29 +154,29 @@ class _Fusion:
             "MatMulNBits",
             node.source(0),
             self._once(weight, "packed", self._packed),
-            weight.scales,
+            weight.blocks.scales,
             self._once(weight, "zeros", self._packed_zeros),
             domain=_DOMAIN,
             K=weight.columns,
             N=weight.rows,
-            bits=weight.bits,
-            block_size=weight.block,
-            accuracy_level=self._levels[weight.bits],
+            bits=weight.blocks.bits,
+            block_size=weight.blocks.size,
+            accuracy_level=self._levels[weight.blocks.bits],
         )
         self._rewriter.replace(node.outputs[0], made)
 
     def _table(self, node: Node, weight: _Quantized) -> None:
         self.tables += 1
-        is_byte = weight.bits == 8
+        is_byte = weight.blocks.bits == 8
         made = self._rewriter.under(node.name).op(
             "GatherBlockQuantized",
             self._once(weight, "bytes", self._bytes) if is_byte else weight.data,
             node.source(1),
-            weight.scales,
-            self._once(weight, "zeros", self._packed_zeros) if is_byte else weight.zeros,
+            weight.blocks.scales,
+            self._once(weight, "zeros", self._packed_zeros) if is_byte else weight.blocks.zeros,
             domain=_DOMAIN,
-            bits=weight.bits,
-            block_size=weight.block,
+            bits=weight.blocks.bits,
+            block_size=weight.blocks.size,
             gather_axis=0,
             quantize_axis=1,
         )
@@ -214,7 +196,7 @@ class _Fusion:
         return numbers ^ 2 ** (bits - 1) if value.element_type.startswith("i") else numbers
 
     def _packed(self, weight: _Quantized) -> Handle:
-        shape = [weight.rows, weight.blocks, weight.block * weight.bits // 8]
+        shape = [weight.rows, weight.count, weight.blocks.size * weight.blocks.bits // 8]
         return self._declared(weight, shape, "packed")
 
     def _bytes(self, weight: _Quantized) -> Handle:
@@ -225,24 +207,16 @@ class _Fusion:
         content = self._stored(weight.data)
         if weight.is_signed:
             self.written += 1
-            content = _joined(self._unsigned(weight.data, weight.bits), weight.bits).reshape(shape)
+            content = packed(self._unsigned(weight.data, weight.blocks.bits), weight.blocks.bits).reshape(shape)
         return self._rewriter.declared(content, shape, f"{weight.data.name}/{label}", "u8")
 
     def _packed_zeros(self, weight: _Quantized) -> Handle | None:
         """Return zero points with whole bytes a row; ``None`` for the operator's own."""
-        if weight.zeros is None and weight.is_signed:
+        if weight.blocks.zeros is None and weight.is_signed:
             return None
-        if weight.zeros is None:
-            zeros = numpy.zeros([weight.rows, weight.blocks], numpy.uint8)
+        if weight.blocks.zeros is None:
+            zeros = numpy.zeros([weight.rows, weight.count], numpy.uint8)
         else:
-            zeros = self._unsigned(weight.zeros, weight.bits).reshape(weight.rows, weight.blocks)
-        joined = _joined(zeros, weight.bits)
+            zeros = self._unsigned(weight.blocks.zeros, weight.blocks.bits).reshape(weight.rows, weight.count)
+        joined = packed(zeros, weight.blocks.bits)
         return self._rewriter.declared(joined, list(joined.shape), f"{weight.data.name}/zeros")
-
-
-def _joined(numbers: numpy.ndarray, bits: int) -> numpy.ndarray:
-    """Join numbers of 4 bits in pairs along the last axis, the first one lower."""
-    if bits == 8:
-        return numbers
-    even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
-    return numpy.ascontiguousarray(even[..., ::2] | even[..., 1::2] << 4)

@@ -11,6 +11,7 @@ import numpy
 from onnx import numpy_helper
 
 from graphpass.analysis.experts.products import Product
+from graphpass.dialects.onnx.four_bits import packed, unpacked
 from graphpass.dialects.onnx.new_weights import NewWeights
 from graphpass.dialects.onnx.rewriter import OnnxRewriter
 from graphpass.dialects.onnx.tensors import element_code, external_data, is_external, nbytes
@@ -159,7 +160,7 @@ class ExpertWeights:
         stored = self._bytes(value)[first * bits // 8 : -(-(first + count) * bits // 8)]
         if bits == _HALF_BYTE:
             start = first % 2
-            stored = numpy.stack([stored & 15, stored >> _HALF_BYTE], -1).reshape(-1)[start : start + count]
+            stored = unpacked(stored)[start : start + count]
         return stored ^ (1 << (bits - 1)) if value.element_type.startswith("i") else stored
 
     def _bytes(self, value: Value) -> Array:
@@ -178,7 +179,7 @@ def _piece(group: _Group, number: int, read: Callable[[Product, int], Array], *,
     """Return one expert's rows: the first of each part, then the second ones."""
     parts = [read(product, number) for product in group.experts[number if len(group.experts) > 1 else 0]]
     rows = parts[0] if len(parts) == 1 else numpy.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
-    return numpy.ascontiguousarray(_joined(rows) if is_packed else rows).tobytes()
+    return numpy.ascontiguousarray(packed(rows) if is_packed else rows).tobytes()
 
 
 def block_of(experts: Products) -> int:
@@ -214,10 +215,3 @@ def _middle(product: Product) -> int:
 def _spread(rows: Array, blocks: int) -> Array:
     """Repeat numbers of blocks for smaller ones."""
     return numpy.repeat(rows, blocks // rows.shape[1], 1)
-
-
-def _joined(rows: Array) -> Array:
-    """Join numbers of 4 bits to bytes, the first one lower."""
-    even = numpy.pad(rows, [(0, 0), (0, rows.shape[1] % 2)])
-    joined: Array = even[:, ::2] | even[:, 1::2] << _HALF_BYTE
-    return joined

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from graphpass.dialects.onnx.four_bits import packed, unpacked
 from graphpass.passes.lower.mixture_of_experts import Experts
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _dequantized(operator: LoweredOperator, weights: int, scales: int, zeros: in
         "DequantizeLinear",
         declared(weight, [experts, outputs, inputs], f"{name}/u{bits}", f"u{bits}"),
         declared(scale, shape, f"{operator.read(scales).name}/blocks"),
-        declared(_packed(points, bits), shape, f"{name}/zero_points", f"u{bits}"),
+        declared(packed(points.ravel(), bits), shape, f"{name}/zero_points", f"u{bits}"),
         axis=2,
         block_size=block or inputs,
     )
@@ -111,15 +112,4 @@ def _stored(operator: LoweredOperator, port: int) -> LazyWeights:
 
 def _unpacked(stored: LazyWeights, shape: list[int], length: int, bits: int) -> NDArray[numpy.uint8]:
     """Return zero points one a byte; in the model each row has whole bytes."""
-    points: NDArray[numpy.uint8] = stored.load().view(numpy.uint8)
-    if bits == 4:
-        points = numpy.stack([points & 15, points >> 4], -1).reshape(*points.shape[:-1], -1)
-    return points[..., :length].reshape(shape)
-
-
-def _packed(points: NDArray[numpy.uint8], bits: int) -> NDArray[numpy.uint8]:
-    """Return zero points one a byte, or two, the first in the low half."""
-    if bits == 8:
-        return points
-    pairs = numpy.pad(points.ravel(), (0, points.size % 2)).reshape(-1, 2)
-    return numpy.asarray(pairs[:, 0] | pairs[:, 1] << 4, numpy.uint8)
+    return unpacked(stored.load().view(numpy.uint8), bits)[..., :length].reshape(shape)

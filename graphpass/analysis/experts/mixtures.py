@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphpass.analysis.caches.masks import find_elements
+from graphpass.analysis.equations.quantized_blocks import SMALLEST_BLOCK, QuantizedBlocks
 from graphpass.analysis.experts.activation import Activation, name_activation
 from graphpass.analysis.experts.products import Product, read_expert
-from graphpass.analysis.experts.quantized import QuantizedBlocks
 from graphpass.analysis.experts.routed import ONE_HOT, Layer, routed_layers
 from graphpass.analysis.experts.routing import Routing, read_routing
 from graphpass.analysis.pattern import Match, look_through, op, var
@@ -189,6 +189,11 @@ def _require_sizes(graph: Graph, layer: Layer) -> None:
         raise MissError(end, "one product of its experts has a bias, another has none")
     if len({product.blocks and product.blocks.form for product in (*first, last)}) > 1:
         raise MissError(end, "weights of its experts are quantized in different ways")
+    for product in (*first, last):
+        if product.blocks is not None and product.inputs == product.blocks.size == SMALLEST_BLOCK:
+            # QMoE reads zero points of single blocks in another layout; larger ones are halved.
+            reason = f"its weight has one block of {SMALLEST_BLOCK} alone"
+            raise MissError(graph.producer(product.weight), reason)
     types = {product.element_type for product in (*first, last)}
     if types != {rows.element_type} or not types <= _TYPES:
         words = f"its tokens are of type {rows.element_type}, weights of {' and '.join(sorted(types))}"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from graphpass.analysis.equations.quantized_blocks import QuantizedBlocks, dequantized_blocks, packed_blocks
 from graphpass.analysis.experts.activation import Function
-from graphpass.analysis.experts.quantized import QuantizedBlocks, dequantized_blocks, packed_blocks
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss, MissError, or_miss

@@ -59,14 +59,25 @@ class FourBits:
     def widened(self) -> NDArray[numpy.float32]:
         """Return the weight ``[inputs, outputs]`` that products compute with."""
         outputs, blocks = self.scales.shape
-        zeros = _unpacked(self.zeros)[:, :blocks, None].astype(numpy.float32)
-        numbers = _unpacked(self.packed).astype(numpy.float32) - zeros
+        zeros = unpacked(self.zeros)[:, :blocks, None].astype(numpy.float32)
+        numbers = unpacked(self.packed).astype(numpy.float32) - zeros
         wide: NDArray[numpy.float32] = (numbers * self.scales[:, :, None]).reshape(outputs, -1)[:, : self.inputs].T
         return numpy.ascontiguousarray(wide)
 
 
-def _unpacked(pairs: NDArray[numpy.uint8]) -> NDArray[numpy.uint8]:
-    return numpy.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], -1)
+def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
+    """Return numbers as bytes: those of 4 bits in pairs along the last axis, the first one in the lower bits."""
+    if bits == 8:
+        return numbers
+    even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
+    return numpy.ascontiguousarray(even[..., ::2] | even[..., 1::2] << 4)
+
+
+def unpacked(stored: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
+    """Return the numbers of `packed` bytes, and what filled up the last pair."""
+    if bits == 8:
+        return stored
+    return numpy.stack([stored & 15, stored >> 4], axis=-1).reshape(*stored.shape[:-1], -1)
 
 
 @dataclass(frozen=True, slots=True)

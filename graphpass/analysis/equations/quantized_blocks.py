@@ -9,7 +9,7 @@ from graphpass.ir.miss import MissError
 from graphpass.ir.values import fixed_size
 
 #: Bits of stored numbers, by element type.
-BITS = {"i4": 4, "u4": 4, "i8": 8, "u8": 8}
+_BITS = {"i4": 4, "u4": 4, "i8": 8, "u8": 8}
 
 #: MatMulNBits and QMoE compute with blocks of this size and its multiples by powers of 2.
 SMALLEST_BLOCK = 16
@@ -54,7 +54,7 @@ def packed_blocks(graph: Graph, product: Node) -> QuantizedBlocks:
     attributes = product.attributes
     bits, size, inputs = attributes.get("bits", 4), attributes["block_size"], attributes["K"]
     scales, zeros = product.source(2), product.input(3)
-    if bits not in BITS.values() or product.input(4) is not None:
+    if bits not in _BITS.values() or product.input(4) is not None:
         raise MissError(product, f"its weight has {bits} bits, or inputs in another order")
     if zeros is not None and zeros.element_type != "u8":
         raise MissError(product, f"its zero points are of type {zeros.element_type}")
@@ -77,19 +77,16 @@ def dequantized_blocks(graph: Graph, node: Node, axis: int) -> QuantizedBlocks:
     """
     data, scales, zeros = node.source(0), node.source(1), node.input(2)
     rank, size, inputs = data.rank or 0, node.attributes.get("block_size", 0), fixed_size(data, axis)
-    if data.element_type not in BITS:
+    if data.element_type not in _BITS:
         raise MissError(node, f"weights are of type {data.element_type}")
     if not size or inputs is None or node.attributes.get("axis", 1) % rank != axis % rank:
         raise MissError(node, "scales are not those of blocks of inputs")
     _require_blocks(graph, node, (data, scales, zeros), inputs, size)
-    return QuantizedBlocks(scales, zeros, BITS[data.element_type], size, is_packed=False, rounds=False)
+    return QuantizedBlocks(scales, zeros, _BITS[data.element_type], size, is_packed=False, rounds=False)
 
 
 def _require_blocks(graph: Graph, node: Node, stored: tuple[Value | None, ...], inputs: int, size: int) -> None:
     if inputs % size or size < SMALLEST_BLOCK or size & (size - 1):
         raise MissError(node, f"blocks of {size} are not a power of 2 from {SMALLEST_BLOCK} on that divides {inputs}")
-    if inputs == size == SMALLEST_BLOCK:
-        # QMoE reads zero points of single blocks in another layout; larger ones are halved.
-        raise MissError(node, f"its weight has one block of {SMALLEST_BLOCK} alone")
     if any(graph.producer(value).op != "Constant" for value in stored if value is not None):
         raise MissError(node, "weights, scales or zero points are computed")
