@@ -16,15 +16,13 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import example_of
+from graphpass.verify.structure.angles import ROUNDING
 
 if TYPE_CHECKING:
     from graphpass.verify.difference import Tolerance
     from graphpass.verify.masks import Inputs
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-
-#: Rounding of an angle in f32, for each position.
-_ANGLE = 4e-7
 
 #: Positions whose angles are computed at once, and the least number that is compared.
 _SWEPT, _MOST_SWEPT = 2048, 2**13
@@ -247,7 +245,7 @@ def unlike_columns(reference: Array, candidate: Array, first: int, tolerance: To
         first: The first position.
         tolerance: Differences that count as equal.
     """
-    allowed = max(tolerance.absolute, _ANGLE * (first + len(reference)))
+    allowed = max(tolerance.absolute, ROUNDING * (first + len(reference)))
     if reference.shape == candidate.shape and np.allclose(reference, candidate, rtol=0, atol=allowed):
         return None
     if max(reference.shape[1], candidate.shape[1]) > _MOST_COLUMNS:

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.expressions import Expr, number
 from graphpass.dialects.rounding import MOVES_BY
 
 #: Rounding of an angle in f32, for each position.
-_ANGLE = 4e-7
+ROUNDING = 4e-7
 
 #: Difference of cosines in f32.
 _ABSOLUTE = 2e-6
@@ -79,7 +79,7 @@ class AngleTables:
             if frequencies.shape[1] != elements.shape[1]:
                 continue
             angles = places * frequencies * factor
-            allowed = _ABSOLUTE + _ANGLE * numpy.abs(angles)
+            allowed = _ABSOLUTE + ROUNDING * numpy.abs(angles)
             for name, function in _FUNCTIONS.items():
                 expected = function(angles)
                 amplitudes = {float(elements[0, 0]): None} if name == "cos" else self._amplitudes
