@@ -10,7 +10,6 @@ from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
 from graphpass.analysis.caches.packed import flat_caches, packed_caches
-from graphpass.analysis.caches.quantized import find_cache_scales
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.chunk_regions import find_chunks
 from graphpass.dialects.openvino.frontend import LOWERED
@@ -23,6 +22,7 @@ from graphpass.errors import UsageError
 from graphpass.ir.cache import Inventory
 from graphpass.ir.inputs import is_merged
 from graphpass.ir.model import Model
+from graphpass.ir.operators import quantized_bits
 from graphpass.targets.rules import encoder_error
 
 
@@ -193,6 +193,10 @@ def _shares(inventory: Inventory) -> bool:
     return len(keys) > len(set(keys))
 
 
+def _quantizes_caches(model: Model) -> bool:
+    return any(quantized_bits(node) is not None for node in model.graph.of_op("GroupQueryAttention"))
+
+
 def _to_openvino(model: Model) -> list[str]:
     if model.dialect == "openvino":
         return []
@@ -201,7 +205,7 @@ def _to_openvino(model: Model) -> list[str]:
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
     return [
         *_if(has_branches, "select-branch"),
-        *_if(model.analysis(find_cache_scales), "dequantize-caches"),
+        *_if(_quantizes_caches(model), "dequantize-caches"),
         *_if(lowered, "lower-operators"),
         "to-openvino",
     ]
