@@ -29,6 +29,15 @@ _HINT = "docs/ci.md explains the keys; editors complete them by graphpass/report
 
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
+_TYPES = {
+    "object": "a table",
+    "array": "an array",
+    "string": "a string",
+    "number": "a number",
+    "integer": "an integer",
+    "boolean": "true or false",
+}
+
 #: Errors that are shown of a file.
 _SHOWN = 10
 
@@ -141,7 +150,7 @@ def load_config(file: Path) -> Config:
     try:
         document = read_toml(text)
     except ValueError as error:
-        raise UsageError("GP231", f"{file}: not TOML: {error}", _HINT) from error
+        raise _not_toml(file, str(error)) from error
     keys = ("tool", "graphpass") if file.name == _PROJECT else ()
     place = functools.reduce(lambda at, key: at / key, keys, ConfigKey(file, text))
     content = functools.reduce(lambda table, key: table.get(key, {}), keys, document)
@@ -149,6 +158,14 @@ def load_config(file: Path) -> Config:
         shown = offences[:_SHOWN] + ([f"and {len(offences) - _SHOWN} more"] if len(offences) > _SHOWN else [])
         raise UsageError("GP231", "\n".join(shown), _HINT)
     return Config(file.parent, place, content)
+
+
+def _not_toml(file: Path, reason: str) -> UsageError:
+    """Return the error of a parser, which ends with its place: ``(at line 2, column 18)``."""
+    line = re.search(r"at line (\d+)", reason)
+    place = f"{file}:{line[1]}" if line else str(file)
+    hint = "in a path write / between folders, or put it in single quotes" if "\\" in reason else _HINT
+    return UsageError("GP231", f"{place}: not TOML: {reason}", hint)
 
 
 def schema() -> dict[str, Any]:
@@ -178,7 +195,7 @@ def _unusable(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...
         elif isinstance(value, str) and "\0" in value:
             yield path, f"{_name(path)} has a NUL character: {value!r}"
         elif isinstance(value, float) and math.isnan(value):
-            yield path, f"{_name(path)} takes a number, not nan"
+            yield path, f"{_name(path)}: expected a number, got nan"
 
 
 def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -187,29 +204,50 @@ def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]
     name, value = _name(path), error.instance
     rule: Any = error.validator_value
     if error.validator == "anyOf":
-        # A value may have several forms; the one of its type is meant.
-        meant = [cause for cause in error.context or () if cause.validator != "type" or cause.relative_path]
-        if meant:
-            for cause in meant:
-                yield from _told(cause)
-        else:
-            kinds = [cause.validator_value for cause in error.context or ()]
-            yield path, f"{name} takes {' or '.join(map(str, kinds))}, not {value!r}"
+        yield from _told_of_forms(error)
     elif error.validator == "additionalProperties":
         known = error.schema["properties"]
         for key in sorted(set(value) - set(known)):
             near = difflib.get_close_matches(key, known, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
+            advice = f"did you mean {near[0]}?" if near else f"its keys are {', '.join(sorted(known))}"
             yield (*path, key), f"{name} has no key {key!r}; {advice}"
     elif error.validator == "required":
         missing = [key for key in rule if key not in value]
         yield path, f"{name} lacks {' and '.join(missing)}"
-    elif error.validator == "type":
-        yield path, f"{name} takes {'a table' if rule == 'object' else rule}, not {value!r}"
-    elif error.validator == "enum":
-        yield path, f"{name} takes {', '.join(map(str, rule))}, not {value!r}"
     else:
-        yield path, f"{name}: {error.message}"
+        yield path, f"{name}: expected {_expected(error)}, got {value!r}"
+
+
+def _told_of_forms(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield place and words of an error of a value that may have several forms; the one of its type is meant."""
+    causes = error.context or ()
+    others = {"type", "enum"} if isinstance(error.instance, (Mapping, list)) else {"type"}
+    meant = [cause for cause in causes if cause.validator not in others or cause.relative_path]
+    for cause in meant:
+        yield from _told(cause)
+    if not meant:
+        path = tuple(error.absolute_path)
+        expected = " or ".join(map(_expected, causes))
+        yield path, f"{_name(path)}: expected {expected}, got {error.instance!r}"
+
+
+def _expected(error: ValidationError) -> str:
+    """Return what a rule of the schema expects of a single value."""
+    rule: Any = error.validator_value
+    match error.validator:
+        case "type":
+            unit = " of seconds" if str(error.schema.get("description", "")).startswith("Seconds") else ""
+            return _TYPES[rule] + unit
+        case "enum":
+            return " or ".join(filter(None, (", ".join(map(str, rule[:-1])), str(rule[-1]))))
+        case "minItems" | "minLength":
+            return "at least one" if error.validator == "minItems" else "text"
+        case "minimum":
+            return f"{rule} or more"
+        case "exclusiveMinimum":
+            return f"more than {rule}"
+        case _:
+            return f"a value such as {error.schema['examples'][0]!r}"
 
 
 def _name(path: Sequence[str | int]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from graphpass.error_catalog import explain_error
 from graphpass.errors import UsageError
 from graphpass.storage.addresses import is_address, matching
 
@@ -40,10 +41,12 @@ def cells_of(config: Config) -> tuple[Cell, ...]:
         place = config.place / "models" / number
         for cell in _of_model(config, model, place):
             other = places.setdefault(os.path.normpath(cell.output), cell)
-            if other is not cell or cell.id in names:
-                both = f"{other.id} and {cell.id} both write to {cell.output}" if other is not cell else cell.id
-                reason = f"{place}: {both}" if other is not cell else f"{place}: two cells are called {both}"
-                raise UsageError("GP233", reason, "give them names, or let output hold {model} and {target}")
+            if cell.id in names:
+                hint = "leave one out, or give it another name"
+                raise UsageError("GP233", f"{place}: two cells are called {cell.id}", hint)
+            if other is not cell:
+                reason = f"{place}: {other.id} and {cell.id} both write to {cell.output}"
+                raise UsageError("GP233", reason, "give output the fields {model} and {target}")
             names.add(cell.id)
             cells.append(cell)
     return tuple(cells)
@@ -86,6 +89,7 @@ def _of_target(
         target = format_target(parse_target(own["target"]))
     except UsageError as error:
         raise place.error(error) from error
+    _check_expected(own, place)
     return own.get("name", target), target, None, own
 
 
@@ -99,7 +103,21 @@ def _of_pipeline(
         passes = load_toml(config.folder / text[1:]) if text.startswith("@") else parse(text)
     except UsageError as error:
         raise place.error(error) from error
+    _check_expected(own, place)
     return own["name"], None, format_passes(passes), own
+
+
+def _check_expected(own: Mapping[str, Any], place: ConfigKey) -> None:
+    """Check the error that an entry expects; plug-ins have ids of their own, which begin with other letters.
+
+    Raises:
+        UsageError: GP216, there is no such id.
+    """
+    if own.get("expect", "").startswith("GP"):
+        try:
+            explain_error(own["expect"])
+        except UsageError as error:
+            raise (place / "expect").error(error) from error
 
 
 def _settings(*levels: Mapping[str, Any]) -> Settings:

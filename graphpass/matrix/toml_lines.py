@@ -31,7 +31,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
             if _leads(document, path):
                 return count
             break
-    return len(lines)
+    return max(len(lines), 1)
 
 
 def _leads(document: object, path: Sequence[str | int]) -> bool:

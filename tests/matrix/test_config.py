@@ -101,20 +101,28 @@ MODEL = "[[models]]\npath = 'one'\n"
 
 #: Texts that the schema refuses, with line and words of the message.
 ILL_FORMED = [
-    (f"{MODEL}targets = ['cpu']\nname = '..'\n", 4, "models[0].name: '..' does not match"),
+    (f"{MODEL}targets = ['cpu']\nname = '..'\n", 4, "models[0].name: expected a value such as 'llama', got '..'"),
     (f"{MODEL}targets = ['cpu']\noutput = \"a\\u0000\"\n", 4, "models[0].output has a NUL character: 'a\\x00'"),
-    (f"{MODEL}targets = ['cpu']\ntimeout = nan\n", 4, "models[0].timeout takes a number, not nan"),
-    ("", 0, "the configuration lacks models"),
+    (f"{MODEL}targets = ['cpu']\ntimeout = nan\n", 4, "models[0].timeout: expected a number, got nan"),
+    (f"{MODEL}targets = ['cpu']\ntimeout = '1h'\n", 4, "models[0].timeout: expected a number of seconds, got '1h'"),
+    (f"{MODEL}targets = ['cpu']\ntimeout = 0\n", 4, "models[0].timeout: expected more than 0, got 0"),
+    ("", 1, "the configuration lacks models"),
     (f"{MODEL}targts = ['cpu']\n", 3, "models[0] has no key 'targts'; did you mean targets?"),
+    (f"{MODEL}[reports]\npdf = 'x'\n", 4, "reports has no key 'pdf'; its keys are html, json, junit, markdown, sarif"),
     (f"{MODEL}\n[[models]]\ntargets = ['cpu']\n", 4, "models[1] lacks path"),
-    (f"{MODEL}targets = 'cpu'\n", 3, "models[0].targets takes array, not 'cpu'"),
-    (f"{MODEL}targets = [\n 'cpu',\n 3,\n]\n", 5, "models[0].targets[1] takes string or object, not 3"),
+    ("models = 3\n", 1, "models: expected an array, got 3"),
+    (f"{MODEL}targets = []\n", 3, "models[0].targets: expected at least one, got []"),
+    (f"{MODEL}targets = ['']\n", 3, "models[0].targets[0]: expected text, got ''"),
+    (f"{MODEL}targets = 'cpu'\n", 3, "models[0].targets: expected an array, got 'cpu'"),
+    (f"{MODEL}targets = [\n 'cpu',\n 3,\n]\n", 5, "models[0].targets[1]: expected a string or a table, got 3"),
     (f"{MODEL}targets = [\n 'cpu',\n {{target = 'cpu', verfy = 1}},\n]\n", 5, "no key 'verfy'; did you mean verify?"),
+    (f"{MODEL}targets = [{{target = 'cpu', verify = 1}}]\n", 3, "targets[0].verify: expected true or false, got 1"),
     (f"steps = 1\n{MODEL}targets = ['cpu']\n", 1, "the configuration has no key 'steps'"),
-    (f"{MODEL}targets = ['cpu']\nweights = 'link'\n", 4, "models[0].weights takes auto, share, copy, not 'link'"),
-    (f"{MODEL}targets = ['cpu']\n[models.budgets]\nbytes = '2 gigs'\n", 5, "budgets.bytes: '2 gigs' does not match"),
-    (f"fail-on = 'note'\n{MODEL}targets = ['cpu']\n", 1, "fail-on takes error, warning, changed, not 'note'"),
-    (f"{MODEL}targets = ['cpu']\nsteps = -1\n", 4, "models[0].steps: -1 is less than the minimum of 0"),
+    (f"{MODEL}targets = ['cpu']\nweights = 'link'\n", 4, "weights: expected auto, share or copy, got 'link'"),
+    (f"{MODEL}targets = ['cpu']\n[models.budgets]\nbytes = '2 gigs'\n", 5, "a value such as '2 GiB', got '2 gigs'"),
+    (f"fail-on = 'note'\n{MODEL}targets = ['cpu']\n", 1, "fail-on: expected error, warning or changed, got 'note'"),
+    (f"{MODEL}targets = ['cpu']\nsteps = -1\n", 4, "models[0].steps: expected 0 or more, got -1"),
+    (f"{MODEL}targets = ['cpu']\ncaches = ['x']\n", 4, "caches[0]: expected a value such as 'past_0=kv,sequence=2'"),
 ]  # fmt: skip
 
 
@@ -134,7 +142,9 @@ def test_settings_against_the_schema_are_refused(project, text, line, words):
         (f"{MODEL}targets = [\n 'cpu',\n 'gpuu',\n]\n", "GP215", 5, "unknown target 'gpuu'"),
         (f"{MODEL}targets = ['gpu{{cache=no}}']\n", "GP213", 3, "takes beam | reorder"),
         (f"{MODEL}pipelines = [{{name = 'a', pipeline = 'fuse'}}]\n", "GP211", 3, "unknown pass 'fuse'"),
-        (f"{MODEL}targets = ['cpu', 'cpu']\n", "GP233", 1, "both write to converted/one/cpu"),
+        (f"{MODEL}targets = ['cpu', 'cpu']\n", "GP233", 1, "two cells are called one:cpu"),
+        (f"{MODEL}targets = [{{target = 'cpu', expect = 'GP35'}}]\n", "GP216", 3, "there is no error GP35"),
+        (f"{MODEL}pipelines = [{{name='a', pipeline='pack', expect='GP1'}}]\n", "GP216", 3, "there is no error GP1"),
         (f"output = 'out'\n{MODEL}targets = ['cpu', 'gpu']\n", "GP233", 2, "one:cpu and one:gpu both write to out"),
         ("[[models]]\npath = 'no/*'\ntargets = ['cpu']\n", "GP231", 2, "nothing matches no/*"),
         (
@@ -153,9 +163,18 @@ def test_contradictory_settings_are_refused(project, text, error_id, line, words
     assert words in raised.value.message
 
 
+def test_an_item_of_the_wrong_value_has_one_message(project):
+    with pytest.raises(UsageError) as raised:
+        cells(f"fail-on = ['note']\n{MODEL}targets = ['cpu']\n")
+    assert raised.value.message == "graphpass.toml:1: fail-on[0]: expected error, warning or changed, got 'note'"
+
+
 def test_invalid_toml_is_refused(project):
-    with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: .*line 2"):
+    with pytest.raises(UsageError, match=r"graphpass\.toml:2: not TOML: "):
         cells("output = 'a'\nmodels = ?\n")
+    with pytest.raises(UsageError, match=r"graphpass\.toml:2: not TOML: ") as raised:
+        cells('[[models]]\npath = "exports\\llama"\n')
+    assert raised.value.hint == "in a path write / between folders, or put it in single quotes"
     with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: it nests too deep"):
         cells(f"models = {'[' * 20000}{']' * 20000}\n")
     Path("graphpass.toml").write_bytes(b"\xff")
