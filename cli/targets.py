@@ -35,6 +35,6 @@ def _as_text() -> str:
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
         rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
         options = columns([option.row for option in options_of(type(target))])
-        lines = [target.description, f"writes {target.output_file}; promises: {contract}; {rules}", *options, ""]
+        lines = [target.description, f"writes {target.output_file}; contract: {contract}; {rules}", *options, ""]
         parts += [name, textwrap.indent("\n".join([*lines, spoken(documentation(type(target)))]), "    ")]
     return spoken("\n".join(parts))

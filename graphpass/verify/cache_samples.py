@@ -90,7 +90,7 @@ def loss_in_words(sample: CacheSample, after: tuple[Array, ...], bits: int) -> s
     same = int((before.argmax(-1) == now.argmax(-1)).sum())
     return (
         f"{bits} bits move logits by {largest:.3g} at most, whose standard deviation is {spread:.3g}; the likeliest "
-        f"token stays at {same} of {len(before)} places"
+        f"token stays at {same} of {len(before)} positions"
     )
 
 

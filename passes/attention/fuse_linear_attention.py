@@ -21,8 +21,8 @@ class FuseLinearAttention(Pass[OnnxModel]):
     for a head or for each of its rows; several queries for one state; states with values before keys; results that are
     stacked, or written into a buffer.
 
-    A loop is replaced if two witnesses agree: its operators multiply and add as the rule does, and its results,
-    computed for several numbers of tokens, are those of the rule. Other loops stay, and are reported.
+    A loop is replaced if the structural match and the numerical check agree: its operators multiply and add as those of
+    the rule, and its outputs equal the rule's on random inputs of 3, 1 and 4 tokens. Other loops stay, and are reported.
 
     PyTorch's models pad the tokens to a chunk of 64, say, and compute it by products of matrices and an unrolled
     inversion. An export holds one chunk, so that more tokens at once fail or are wrong; the operator takes any number.

@@ -38,7 +38,7 @@ def described(name: str) -> tuple[str, ...]:
         return attention, mask, "none"
     query = first.rotations[0]
     rotary = f"{query.size} of {query.head_dim}, {'pairs' if query.interleaved else 'halves'}"
-    return attention, mask, rotary + (", places" if query.counts_slots else "")
+    return attention, mask, rotary + (", slots" if query.counts_slots else "")
 
 
 def test_the_table_has_all_decoders():

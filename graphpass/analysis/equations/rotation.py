@@ -55,7 +55,7 @@ class Rotation:
         head_dim: Size of a head.
         size: Number of rotated elements of each head, the first ones.
         interleaved: Whether pairs are neighbours; otherwise the two halves.
-        counts_slots: Whether positions are places in the cache, not input ``position_ids``.
+        counts_slots: Whether positions are slots of the cache, not input ``position_ids``.
         cos: The factor of a pair's own elements, at `ROW`, `QUERY` and an index of pairs.
         sin: The factor of the other elements of pairs.
     """

@@ -50,7 +50,7 @@ class DraftModel:
     Attributes:
         session: The model; its caches follow the history, as far as that stays the same.
         length: Number of tokens to draft, each one from the one before.
-        width: Number of likeliest tokens to draft at each place; only the first one is followed. With more than one,
+        width: Number of likeliest tokens to draft at each position; only the first one is followed. With more than one,
             the draft is a tree.
 
     Raises:
@@ -77,7 +77,7 @@ class PromptLookup:
     Attributes:
         length: Most tokens to draft.
         ngram: Most tokens to look for earlier; fewer are tried if none are found.
-        width: Most earlier places to look at, the latest first. With more than one, the draft may be a tree.
+        width: Most earlier positions to look at, the latest first. With more than one, the draft may be a tree.
 
     Raises:
         UsageError: GP263, a number is not positive.

@@ -45,7 +45,7 @@ class HiddenStateDraft:
         Args:
             head: A function, or a `ModelHead`.
             length: Number of tokens to draft, each one from the one before.
-            width: Number of likeliest tokens to draft at each place; only the first one is followed. With more than
+            width: Number of likeliest tokens to draft at each position; only the first one is followed. With more than
                 one, the draft is a tree.
             context: Number of last positions that the head sees at once; a head with attention attends to those.
             fuse: Makes features [n, features] of the states of all exposed layers, f32 [n, layers * hidden], in order
