@@ -79,6 +79,8 @@ def check_writable(file: Path) -> None:
         WriteError: GP501, it cannot.
     """
     folder = next(parent for parent in file.absolute().parents if os.path.lexists(parent))
+    if _is_stream(file) and os.access(file, os.W_OK):
+        return
     if file.is_dir():
         reason = "it is a folder"
     elif not folder.is_dir():
@@ -91,14 +93,29 @@ def check_writable(file: Path) -> None:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file of text, whole or not at all.
+    """Write a file of text, whole or not at all; a device or pipe, as ``/dev/stdout``, is written to.
 
     Raises:
         WriteError: GP501, the file system's error; an older file is untouched.
     """
+    # Names of nodes and files need not be text.
+    content = text.encode("utf-8", errors="backslashreplace")
+    if _is_stream(file):
+        try:
+            file.write_bytes(content)
+        except OSError as error:
+            raise WriteError("GP501", f"cannot write to {file}: {error.strerror}", "choose another file") from error
+        return
     with staging(file.parent) as folder:
-        # Names of nodes and files need not be text.
-        (folder / file.name).write_text(text, encoding="utf-8", errors="backslashreplace")
+        (folder / file.name).write_bytes(content)
+
+
+def _is_stream(file: Path) -> bool:
+    """Return whether a file is a device, a pipe, or an open file of a process: it must not be replaced."""
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        return True
+    at = file.parent / os.readlink(file) if file.is_symlink() else file
+    return Path("/proc") in at.parent.resolve().parents
 
 
 def remove_leftovers(destination: Path) -> None:
@@ -155,6 +172,8 @@ def _refuse_changes(staged: Path, destination: Path, inodes: dict[str, int]) -> 
         target = destination / file.relative_to(staged)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        if target.exists() and not target.is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file", str(target))
 
 
 def _appear(staged: Path, destination: Path) -> None:

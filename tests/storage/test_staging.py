@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphpass.errors import UsageError, WriteError
-from graphpass.storage.staging import staging
+from graphpass.storage.staging import check_writable, staging, write_whole
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -64,6 +64,50 @@ def test_replaces_a_link_and_keeps_its_target(tmp_path):
         fill(folder)
     assert (tmp_path / "real").read_text() == "real"
     assert not (tmp_path / "out" / "model.xml").is_symlink()
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """Return a named pipe in a folder of its own, and a descriptor that reads it."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    (tmp_path / "pipes").mkdir()
+    path = tmp_path / "pipes" / "page.html"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    yield path, reader
+    os.close(reader)
+
+
+def test_a_pipe_is_written_to_and_stays(pipe):
+    path, reader = pipe
+    check_writable(path)
+    write_whole(path, "page")
+    assert (os.read(reader, 9), path.is_fifo()) == (b"page", True)
+
+
+def test_a_link_to_an_open_file_stays(tmp_path):
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "stdout"
+    with (tmp_path / "out.txt").open("w") as stream:
+        link.symlink_to(f"/proc/self/fd/{stream.fileno()}")
+        check_writable(link)
+        write_whole(link, "page")
+    assert (link.is_symlink(), (tmp_path / "out.txt").read_text()) == (True, "page")
+
+
+def test_a_stream_that_is_full_is_an_error():
+    with pytest.raises(WriteError, match="cannot write to /dev/full: No space left on device") as raised:
+        write_whole(Path("/dev/full"), "page")
+    assert raised.value.id == "GP501"
+    assert Path("/dev/full").is_char_device()
+
+
+def test_a_result_replaces_no_pipe(pipe):
+    path, _ = pipe
+    with pytest.raises(WriteError, match=r"it is not a regular file \(.*page.html\)"), staging(path.parent) as folder:
+        (folder / path.name).write_text("page")
+    assert path.is_fifo()
 
 
 @pytest.mark.parametrize("error", [ValueError("bug"), UsageError("GP200", "x"), KeyboardInterrupt()], ids=repr)
