@@ -66,7 +66,7 @@ def limit_options(command: Function) -> Function:
             "--memory",
             metavar="8GB",
             callback=_reader(_SIZES, "size such as 500MB or 8GB"),
-            help="Stop above this much memory; by default the free memory.",
+            help="Stop above this much memory, mapped files excepted; by default the free memory.",
         ),
     )
     made: Any = command
@@ -137,8 +137,8 @@ def _wait(child: int, limits: Limits, watched: set[signal.Signals]) -> int:
             os.kill(child, came.si_signo)
         if time.monotonic() > end:
             _stop(child)
-            hint = "raise --timeout; a model that was made to harm may run for ever"
-            raise PassFailedError("GP407", f"the command did not end within {limits.seconds:g} seconds", hint)
+            hint = "raise --timeout, unless the model has a loop that does not end"
+            raise PassFailedError("GP407", f"the command did not end within {limits.seconds:g} s", hint)
         if (used := sum(map(_memory, (child, *_children(child))))) > most:
             _stop(child, grace=0)
             raise _too_large(used, most)
@@ -147,7 +147,9 @@ def _wait(child: int, limits: Limits, watched: set[signal.Signals]) -> int:
 def _too_large(used: int, most: float) -> GraphpassError:
     from graphpass.reports.text import in_bytes
 
-    hint = "raise --memory, or run it where there is more; --no-verify needs less"
+    command = click.get_current_context().command
+    verifies = any("--no-verify" in option.secondary_opts for option in command.params)
+    hint = "raise --memory, or run it where there is more" + ("; --no-verify needs less" if verifies else "")
     return UnsupportedError("GP395", f"the command took {in_bytes(used)} of memory, more than {in_bytes(most)}", hint)
 
 

@@ -144,7 +144,7 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
         return _refused(error, console)
     except MemoryError as error:
         reason = f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
-        hint = "ask for smaller sizes, or run it where there is more; --no-verify needs less"
+        hint = "ask for smaller sizes, or run it where there is more; convert --no-verify needs less"
         return _refused(UnsupportedError("GP395", reason, hint), console)
     except BrokenPipeError:
         raise

@@ -73,7 +73,7 @@ def bundle(
         >>> from graphpass.testing import tiny_model
         >>> graphpass.bundle(tiny_model("llama", "openvino"), "bug.zip", "to-openvino", "GP301")
         >>> graphpass.replay("bug.zip").splitlines()[0]
-        'GP301: pass to-openvino: takes a model in onnx, but got one in openvino'
+        'GP301: pass to-openvino: expected ONNX, got OpenVINO IR'
     """
     from graphpass.jobs.reduce.bundle import read_case, write_bundle
     from graphpass.jobs.reduce.failing import Failing

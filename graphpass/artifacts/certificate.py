@@ -78,10 +78,12 @@ def check_certificate(result: Path, reference: Model | None = None) -> dict[str,
 
     Raises:
         UsageError: GP269, there is no certificate, as after ``--no-verify``.
-        ReadError: GP118, it cannot be read, or is not as the schema of manifests says.
+        ReadError: GP101, there is no such result; GP118, it cannot be read, or is not as the schema of manifests says.
         VerificationError: GP604, a file is missing, new, or holds something else; the manifest was edited; or the
             result was proven against another model than ``reference``.
     """
+    if not result.exists():
+        raise ReadError("GP101", f"{result} does not exist", "name a folder or file that convert or run wrote")
     manifest = manifest_of(result, is_file=result.is_file())
     noted = _read(manifest)
     certificate: dict[str, Any] = noted["certificate"]

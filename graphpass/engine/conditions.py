@@ -9,7 +9,7 @@ from graphpass.analysis.caches.pairs import is_stateful
 from graphpass.engine.passes import Condition
 from graphpass.ir.bodies import inlined
 from graphpass.ir.model import Model
-from graphpass.ir.types import Dialect
+from graphpass.ir.types import FORMATS, Dialect
 
 
 def _needs_stateless(model: Model) -> str | None:
@@ -32,7 +32,7 @@ def _needs_caches(model: Model) -> str | None:
 
 
 def _needs_dialect(dialect: Dialect) -> Callable[[Model], str | None]:
-    return lambda model: None if model.dialect == dialect else f"the model is in {model.dialect}"
+    return lambda model: None if model.dialect == dialect else f"the model is {FORMATS[model.dialect]}"
 
 
 def _needs_axes_as_inputs(model: Model) -> str | None:
@@ -50,7 +50,7 @@ HAS_CACHES = Condition(
     "has caches", _needs_caches, "export the model with past_key_values (optimum: a task that ends in -with-past)"
 )
 ONNX = Condition(
-    "ONNX", _needs_dialect("onnx"), "take the model as it was exported to ONNX: nothing turns IR into ONNX"
+    FORMATS["onnx"], _needs_dialect("onnx"), "name the exported ONNX model: no pass converts OpenVINO IR to ONNX"
 )
 OPSET_13 = Condition("opset 13 or later", _needs_axes_as_inputs, "convert the model with onnx.version_converter first")
-OPENVINO = Condition("OpenVINO IR", _needs_dialect("openvino"), "run to-openvino first")
+OPENVINO = Condition(FORMATS["openvino"], _needs_dialect("openvino"), "run to-openvino first")

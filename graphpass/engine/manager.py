@@ -12,6 +12,7 @@ from graphpass.engine.instrumentation import Instrumentation
 from graphpass.engine.passes import Done, Pass, PassResult, Skipped, first_line
 from graphpass.errors import GraphpassError, PassFailedError, PreconditionError
 from graphpass.ir.model import Model
+from graphpass.ir.types import FORMATS
 from graphpass.progress import advance, expect, stage, timed
 
 
@@ -180,8 +181,12 @@ def _collector_paused() -> Iterator[None]:
 
 def _check_requirements(step: Pass[Model], model: Model) -> None:
     if step.dialect is not None and step.dialect != model.dialect:
-        hint = "run to-openvino before it" if step.dialect == "openvino" else "it works on ONNX, before to-openvino"
-        raise PreconditionError("GP301", f"takes a model in {step.dialect}, but got one in {model.dialect}", hint)
+        hint = (
+            "run to-openvino before it"
+            if step.dialect == "openvino"
+            else "run it before to-openvino, on the ONNX model"
+        )
+        raise PreconditionError("GP301", f"expected {FORMATS[step.dialect]}, got {FORMATS[model.dialect]}", hint)
     for condition in step.requires:
         if missing := condition.missing(model):
             raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)

@@ -207,7 +207,7 @@ def _read(step: PassCall, option: Option, setting: Setting) -> object:
     try:
         return option.type.read(setting.value)
     except ValueError as error:
-        message = f"option {option.name} of {step.name} takes {option.type.text}, not {setting.value.text!r}"
+        message = f"option {option.name} of {step.name}: expected {option.type.text}, got {setting.value.text!r}"
         choices = option.type.choices
         near = difflib.get_close_matches(setting.value.text, choices, n=1)
         hint = f"one of {', '.join(choices)}" if choices else f"the default is {option.default_text}"

@@ -63,7 +63,7 @@ class Target(ABC):
             first: The file of the decoder for the first step, if that is another one.
 
         Raises:
-            UsageError: GP226, the target takes no models of an encoder and a decoder.
+            UsageError: GP226, the target does not support models of an encoder and a decoder.
         """
         raise self._takes_no_encoder()
 
@@ -75,13 +75,13 @@ class Target(ABC):
             first: The file of the decoder for the first step, if that is another one.
 
         Raises:
-            UsageError: GP226, the target takes no models of an encoder and a decoder.
+            UsageError: GP226, the target does not support models of an encoder and a decoder.
         """
         raise self._takes_no_encoder()
 
     def _takes_no_encoder(self) -> UsageError:
-        message = f"target {self.name} takes no models of an encoder and a decoder"
-        return UsageError("GP226", message, "targets cpu, gpu and ort-genai take them")
+        message = f"target {self.name} does not support models of an encoder and a decoder"
+        return UsageError("GP226", message, "targets cpu, gpu and ort-genai support them")
 
     @property
     def gives_up_fusion(self) -> bool:

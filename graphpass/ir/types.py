@@ -7,6 +7,9 @@ from typing import Literal
 
 Dialect = Literal["onnx", "openvino"]
 
+#: Names of the dialects' formats.
+FORMATS: dict[Dialect, str] = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
+
 Dimension = int | str | None
 """One dimension: its size, the name of a symbol, or ``None`` if nothing is known."""
 

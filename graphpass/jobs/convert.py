@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.engine.split import PHASES
 from graphpass.errors import PassFailedError, UsageError
+from graphpass.ir.types import FORMATS
 from graphpass.progress import STAGES, expect, stage, stages
 
 from .job import Job, Proof, prove, run_passes
@@ -176,7 +177,9 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
         watch.note(f"{job.model} is one part of the model in {job.model.parent}; name the folder to convert all of it")
         beside = None
     if beside is not None and target.dialect != loaded.dialect:
-        message = f"target {target.name} takes no models in {loaded.dialect}, such as those beside {loaded.path.name}"
+        message = (
+            f"target {target.name} does not support {FORMATS[loaded.dialect]}, as the models beside {loaded.path.name}"
+        )
         raise UsageError("GP229", message, f"name {loaded.path} to convert it alone")
     file = target.file_for(loaded) if beside is None else loaded.path.name
     for name in _files(target, [file]):

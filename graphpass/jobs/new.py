@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -26,13 +27,16 @@ def write_package(kind: Literal["pass", "target"], name: str, folder: Path) -> P
         The folder.
 
     Raises:
-        UsageError: GP276, the name is taken or not in kebab-case, or the folder exists.
+        UsageError: GP276, the name is taken, a keyword or not in kebab-case, or the folder exists.
         WriteError: GP501, the file system's error.
     """
     from graphpass.engine.registry import pass_names, target_names
 
     if not _NAME.fullmatch(name):
         raise UsageError("GP276", f"{name!r} is not in kebab-case", "for example: fuse-swish")
+    if keyword.iskeyword(name):
+        reason = f"{name!r} is a keyword of Python, which no module can have as its name"
+        raise UsageError("GP276", reason, "for example: fuse-swish")
     if name in (pass_names() if kind == "pass" else target_names()):
         raise UsageError("GP276", f"there is a {kind} {name} already", "choose another name")
     if folder.exists():

@@ -219,7 +219,7 @@ def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]
 
 
 def _told_of_forms(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield place and words of an error of a value that may have several forms; the one of its type is meant."""
+    """Yield place and words of an error in the form that a value's type means."""
     causes = error.context or ()
     others = {"type", "enum"} if isinstance(error.instance, (Mapping, list)) else {"type"}
     meant = [cause for cause in causes if cause.validator not in others or cause.relative_path]

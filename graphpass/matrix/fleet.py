@@ -129,7 +129,7 @@ class _Tasks:
                 # A nanny, or its parent, restarts the worker.
                 self._client.run(os._exit, 1, workers=[worker], on_error="ignore")
                 hint = "raise its timeout, or leave it out"
-                error = PassFailedError("GP407", f"the cell did not end within {timeout:g} seconds", hint)
+                error = PassFailedError("GP407", f"the cell did not end within {timeout:g} s", hint)
                 yield replace(CellResult.of_error(cell, error), seconds=now - start)
 
 

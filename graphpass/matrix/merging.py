@@ -17,6 +17,8 @@ from .run import Run
 
 Kind = TypeVar("Kind")
 
+_HINT = "name files that --report-json of this version wrote"
+
 
 def merged(files: Sequence[Path]) -> Run:
     """Return the run whose parts some JSON reports hold.
@@ -55,12 +57,12 @@ def _report(file: Path) -> dict[str, Any]:
     try:
         content = read_json(regular(file).read_bytes())
     except OSError as error:
-        raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}") from error
-    except ValueError:
-        content = None
+        raise ReadError("GP114", f"cannot read the report {file}: {error.strerror}", _HINT) from error
+    except ValueError as error:
+        raise UsageError("GP239", f"{file} is not JSON: {error}", _HINT) from error
     if (offence := next(Draft202012Validator(schema).iter_errors(content), None)) is not None:
         reason = f"{file} is not a JSON report of graphpass ci: {offence.json_path}: {offence.message[:200]}"
-        raise UsageError("GP239", reason, "name files that --report-json of this version wrote")
+        raise UsageError("GP239", reason, _HINT)
     report: dict[str, Any] = content
     return report
 

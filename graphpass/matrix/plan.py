@@ -108,7 +108,7 @@ def _of_pipeline(
 
 
 def _check_expected(own: Mapping[str, Any], place: ConfigKey) -> None:
-    """Check the error that an entry expects; plug-ins have ids of their own, which begin with other letters.
+    """Check the error that an entry expects; ids of plug-ins begin with other letters.
 
     Raises:
         UsageError: GP216, there is no such id.

@@ -100,7 +100,7 @@ class _Following:
                     moved(event)
                 if timeout is not None and time.perf_counter() - self._start > timeout:
                     self._end(0)
-                    message = f"the cell did not end within {timeout:g} seconds"
+                    message = f"the cell did not end within {timeout:g} s"
                     return self._failed(message, "GP407", "raise its timeout, or leave it out")
             self._end(0)
             tidy_output(self._cell)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphpass.errors import UsageError
+from graphpass.reports.text import some_of
 from graphpass.storage import memory
 from graphpass.storage.documents import read_json
 
@@ -58,8 +59,8 @@ def selected(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]
     """
     chosen = tuple(cell for cell in cells if not patterns or _is_selected(cell, patterns))
     if not chosen:
-        near = ", ".join(cell.id for cell in cells[:5])
-        raise UsageError("GP234", f"no cell is called {' or '.join(patterns)}", f"there are {near}")
+        hint = f"there are {some_of([cell.id for cell in cells])}"
+        raise UsageError("GP234", f"no cell is called {' or '.join(patterns)}", hint)
     return chosen
 
 

@@ -22,7 +22,7 @@ from graphpass.ir.types import shape_text
 from graphpass.reports.attention import FUSE, FUSE_GROUPED, grouped_query_misses
 from graphpass.reports.inventory import cache_json, miss_json
 from graphpass.reports.report import Report
-from graphpass.reports.text import columns
+from graphpass.reports.text import columns, some_of
 
 #: Operators that only lay out, convert or copy; a folded way leaves them out.
 _QUIET = LAYOUT | {"Dropout"}
@@ -131,19 +131,25 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
     for cache in inventory.caches:
         if name in {cache.name, cache.read, cache.write}:
             return cache
-    beginning = [cache for cache in inventory.caches if cache.name.startswith(name)] if name else []
+    known = [[one for one in (cache.name, cache.read, cache.write) if one] for cache in inventory.caches]
+    beginning = [
+        cache
+        for cache, names in zip(inventory.caches, known, strict=True)
+        if name and any(one.startswith(name) for one in names)
+    ]
     if len(beginning) == 1:
         return beginning[0]
-    names = {known for cache in inventory.caches for known in (cache.name, cache.read, cache.write) if known}
-    near = difflib.get_close_matches(name, sorted(names), n=3)
+    if beginning:
+        reason = f"{len(beginning)} caches have names that begin with {name!r}"
+        raise UsageError("GP217", reason, f"they are {some_of([cache.name for cache in beginning])}")
+    near = difflib.get_close_matches(name, sorted({one for names in known for one in names}), n=3)
     if near:
         hint = f"did you mean {' or '.join(near)}?"
-    elif names:
+    elif known:
         hint = "graphpass inspect --all lists the caches"
     else:
         hint = "the model has no caches"
-    message = f"{len(beginning)} caches have names that begin with" if beginning else "there is no cache called"
-    raise UsageError("GP217", f"{message} {name!r}", hint)
+    raise UsageError("GP217", f"there is no cache called {name!r}", hint)
 
 
 def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:

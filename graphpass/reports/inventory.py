@@ -17,7 +17,7 @@ from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Axes, Cache, Inventory
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.types import Dimension, Port
+from graphpass.ir.types import FORMATS, Dimension, Port
 from graphpass.printable import on_one_line
 from graphpass.reports.attention import (
     attention_in_words,
@@ -29,8 +29,6 @@ from graphpass.reports.attention import (
 from graphpass.reports.report import Report
 from graphpass.reports.text import columns, in_bytes, layers_in_words
 from graphpass.reports.totals import known_sum, total_bytes
-
-_FORMATS = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
 
 
 def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
@@ -158,8 +156,8 @@ def inventory_in_short(model: Model, inventory: Inventory) -> str:
 
 def _form(model: Model, inventory: Inventory) -> str:
     if is_encoder(model):
-        return f"{_FORMATS[model.dialect]}, encoder, {'pooled' if is_pooled(model) else 'not pooled'}"
-    return f"{_FORMATS[model.dialect]}, {'stateful' if inventory.stateful else 'stateless'}, kind {inventory.kind}"
+        return f"{FORMATS[model.dialect]}, encoder, {'pooled' if is_pooled(model) else 'not pooled'}"
+    return f"{FORMATS[model.dialect]}, {'stateful' if inventory.stateful else 'stateless'}, kind {inventory.kind}"
 
 
 def runs_with(model: Model) -> list[str]:

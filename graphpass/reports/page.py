@@ -11,7 +11,7 @@ from typing import Any
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS
-from graphpass.ir.types import shape_text
+from graphpass.ir.types import FORMATS, shape_text
 from graphpass.reports.attention import attention_in_words, form_in_words, group_attention
 from graphpass.reports.layers import Flow, LayerGroup, Stop, group_layers
 from graphpass.reports.text import axes_in_words, ranges
@@ -89,7 +89,7 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
 def _summary(model: Model, inventory: Inventory) -> str:
     totals = total_bytes(inventory)
     facts = {
-        "format": "OpenVINO IR" if model.dialect == "openvino" else "ONNX",
+        "format": FORMATS[model.dialect],
         "kind": inventory.kind,
         "caches": f"{len(inventory.caches)}, {'inside the model' if inventory.stateful else 'inputs and outputs'}",
         "per token": _size(totals.bytes_per_token) if inventory.of_kind("kv") else "none",

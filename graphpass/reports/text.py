@@ -28,6 +28,12 @@ def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list
     return [*lines[:most], f"{indent}and {len(lines) - most} more; --verbose prints all"]
 
 
+def some_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, and the number of those left out: ``a, b and 7 more``."""
+    listed = ", ".join(names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
+
+
 def spoken(documentation: str) -> str:
     """Return documentation for a terminal: no marks of reST, and no options, which tables list."""
     without = re.sub(r"\n\n *Options:\n(?: +\S.*(?:\n|$))+", "\n", documentation)

@@ -16,6 +16,7 @@ from graphpass.ir.operators import NO_DATA
 from graphpass.ir.text.printer import statements_of
 from graphpass.ir.text.statements import Statement
 from graphpass.reports.attention import mask_in_words
+from graphpass.reports.text import some_of
 
 
 def in_text_form(
@@ -52,11 +53,11 @@ def _named(graph: Graph, name: str) -> Node:
     if len(named) == 1:
         return named[0]
     if named:
-        listed = ", ".join(node.name for node in named[:3])
-        raise UsageError("GP271", f"{len(named)} nodes are called {name}: {listed} ...", "give more of the name")
+        reason = f"{len(named)} nodes have names that end with {name!r}: {some_of([node.name for node in named])}"
+        raise UsageError("GP271", reason, "give more of the name")
     near = difflib.get_close_matches(name, [node.name for node in nodes], n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else None
-    raise UsageError("GP271", f"expected the name of a node, got {name}", hint)
+    hint = f"did you mean {' or '.join(near)}?" if near else "graphpass print MODEL lists the nodes"
+    raise UsageError("GP271", f"no node has a name that ends with {name!r}", hint)
 
 
 def _around(graph: Graph, node: Node, distance: int) -> set[int]:

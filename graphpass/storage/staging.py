@@ -93,7 +93,9 @@ def check_writable(file: Path) -> None:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file of text, whole or not at all; a device or pipe, as ``/dev/stdout``, is written to.
+    """Write a file of text, whole or not at all.
+
+    A device or pipe, as ``/dev/stdout``, is written to and not replaced.
 
     Raises:
         WriteError: GP501, the file system's error; an older file is untouched.
@@ -111,7 +113,7 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def _is_stream(file: Path) -> bool:
-    """Return whether a file is a device, a pipe, or an open file of a process: it must not be replaced."""
+    """Return whether a file is a device, a pipe, or a process's open file."""
     if file.exists() and not (file.is_file() or file.is_dir()):
         return True
     at = file.parent / os.readlink(file) if file.is_symlink() else file

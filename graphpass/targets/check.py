@@ -11,10 +11,10 @@ from graphpass.ir.values import weight_bytes
 from graphpass.machine import MEMORY_SHARE, available_memory
 from graphpass.progress import stage
 
-#: By dialect of a target: its input, and a cure for models of another.
-_TAKES = {
-    "onnx": "takes ONNX: take the model as it was exported, since nothing turns OpenVINO IR into ONNX",
-    "openvino": "takes OpenVINO IR: run graphpass convert first",
+#: By dialect of a target: what it runs, and a remedy for other models.
+_RUNS = {
+    "onnx": "runs ONNX: name the exported ONNX model, since no pass converts OpenVINO IR to ONNX",
+    "openvino": "runs OpenVINO IR: run graphpass convert first",
 }
 
 
@@ -37,7 +37,7 @@ def check_model(
     chosen = parse_target(target) if isinstance(target, str) else target
     name = format_target(chosen)
     if chosen.has_rules and model.dialect != chosen.dialect:
-        reason = f"{chosen.name} {_TAKES[chosen.dialect]}"
+        reason = f"{chosen.name} {_RUNS[chosen.dialect]}"
         refused = Finding.of_model(model, "refused", reason)
         return ContractReport(name, (refused,), Confirmation("impossible", reason) if confirm else None)
     with stage("predicting"):

@@ -104,8 +104,8 @@ class StatefulTarget(Target):
         """See `Target.encoder_pipeline`.
 
         Raises:
-            UsageError: GP226, the target takes no models of an encoder and a decoder; GP227, the encoder fills the
-                caches of cross attention.
+            UsageError: GP226, the target does not support models of an encoder and a decoder; GP227, the encoder fills
+                the caches of cross attention.
         """
         if not self.seq2seq:
             return super().encoder_pipeline(model, first)

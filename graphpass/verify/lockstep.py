@@ -85,7 +85,7 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
     tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting positions that the candidate is
     fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
     linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
-    reference always runs each row alone, since padding takes places in the caches of some models, but not of others;
+    reference always runs each row alone, since padding takes slots of the caches of some models, but not of others;
     models with linear caches, which padding enters, get rows of one length then, and so do those that round activations
     of all rows by one scale. If a reference itself computes something else for such a batch than for its rows alone,
     the candidate may compute just that, which the result reports.
@@ -258,10 +258,7 @@ def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
 #: Reported of proofs whose reference is not in f32.
 WIDENED = "rounding of the reference to 16 bits: it runs in f32, with its weights as they are"
 
-_MISREAD = (
-    "right padding: the reference takes places for positions, and so does the candidate: prompts of a batch have to be "
-    "of one length"
-)
+_MISREAD = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
 
 
 class _Lockstep:
@@ -294,7 +291,7 @@ class _Lockstep:
         )
         if batch is None and (failure := _why_one_row(reference)) is not None:
             batch = 1
-            self._skipped[f"several rows: the reference takes one: {failure}"] = None
+            self._skipped[f"several rows: the reference supports one: {failure}"] = None
         if self._last_only:
             name = "reference" if reference.last_only else "candidate"
             self._skipped[f"logits of all but the last of several tokens: the {name} computes none"] = None

@@ -22,7 +22,7 @@ class FuseLinearAttention(Pass[OnnxModel]):
     stacked, or written into a buffer.
 
     A loop is replaced if the structural match and the numerical check agree: its operators multiply and add as those of
-    the rule, and its outputs equal the rule's on random inputs of 3, 1 and 4 tokens. Other loops stay, and are reported.
+    the rule, and its outputs equal the rule's on random inputs of 1, 3 and 4 tokens. Other loops stay, with a note.
 
     PyTorch's models pad the tokens to a chunk of 64, say, and compute it by products of matrices and an unrolled
     inversion. An export holds one chunk, so that more tokens at once fail or are wrong; the operator takes any number.

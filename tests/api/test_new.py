@@ -69,7 +69,12 @@ def test_the_readme_names_a_command(tmp_path, new, command):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("Fuse", "is not in kebab-case"), ("make-stateful", "there is a pass make-stateful"), ("x", "made exists")],
+    [
+        ("Fuse", "is not in kebab-case"),
+        ("make-stateful", "there is a pass make-stateful"),
+        ("x", "made exists"),
+        ("class", "is a keyword"),
+    ],
 )
 def test_bad_names_are_refused(tmp_path, name, words):
     (tmp_path / "made").mkdir()

@@ -96,7 +96,10 @@ def test_invalid_shards_are_refused(capfd, project, shard):
 def test_invalid_reports_are_refused(capfd, project, text, error):
     if text is not None:
         Path("part.json").write_text(text)
-    assert in_process(capfd, "ci", "merge-reports", "part.json").err.startswith(f"error: {error}: ")
+    done = in_process(capfd, "ci", "merge-reports", "part.json")
+    assert done.err.startswith(f"error: {error}: ")
+    assert "hint: name files that --report-json of this version wrote\n" in done.err
+    assert ("part.json is not JSON: Expecting value" in done.err) == (text == "no JSON")
 
 
 def test_a_dry_run_predicts_the_run(capfd, project):

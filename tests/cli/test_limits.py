@@ -47,7 +47,7 @@ def endless(tmp_path):
 def test_an_endless_trial_ends_with_the_time(endless, tmp_path):
     done = in_subprocess("check", endless, "--target", "ort", "--timeout", "3s")
     assert (done.code, done.out) == (5, "")
-    assert done.err.startswith("error: GP407: the command did not end within 3 seconds\nhint: raise --timeout")
+    assert done.err.startswith("error: GP407: the command did not end within 3 s\nhint: raise --timeout")
 
 
 def test_a_trial_exceeding_the_memory_limit(tmp_path):
@@ -57,6 +57,7 @@ def test_a_trial_exceeding_the_memory_limit(tmp_path):
     done = in_subprocess("check", tmp_path, "--target", "ort", "--memory", "600MB")
     assert done.code == 4
     assert done.err.startswith("error: GP395: the command took ")
+    assert done.err.endswith("\nhint: raise --memory, or run it where there is more\n")  # check has no --no-verify
 
 
 def started(*arguments):

@@ -36,8 +36,15 @@ def test_the_surroundings_of_a_node(capfd):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--around", "self_attn/Softmax"], "GP271: 2 nodes are called self_attn/Softmax: /model/layers.0/"),
+        (
+            ["--around", "self_attn/Softmax"],
+            "GP271: 2 nodes have names that end with 'self_attn/Softmax': /model/layers.0/",
+        ),
         (["--around", "layers.0/self_attn/Softmin"], "hint: did you mean /model/layers.0/self_attn/Softmax"),
+        (
+            ["--around", "x?"],
+            "GP271: no node has a name that ends with 'x?'\nhint: graphpass print MODEL lists the nodes",
+        ),
         (["--layer", "2"], "GP272: layer 2 has no caches\nhint: layers with caches: 0, 1"),
     ],
 )

@@ -79,9 +79,13 @@ def test_quiet_prints_the_file_alone(capfd, tmp_path):
             "GP211: unknown pass 'to-openvin' (column 1)\n  to-openvin\n  ^^^^^^^^^^\nhint: did you mean",
         ),
         ("make-stateful{beam=true}", 2, "GP212: make-stateful has no option 'beam' (column 15)"),
-        ("make-stateful{beam-index=1}", 2, "GP213: option beam-index of make-stateful takes bool, not '1' (column 26)"),
+        (
+            "make-stateful{beam-index=1}",
+            2,
+            "GP213: option beam-index of make-stateful: expected bool, got '1' (column 26)",
+        ),
         ("@missing.toml", 3, "GP108: cannot read the pipeline missing.toml"),
-        ("make-stateful", 4, "GP301: pass make-stateful: takes a model in openvino, but got one in onnx"),
+        ("make-stateful", 4, "GP301: pass make-stateful: expected OpenVINO IR, got ONNX"),
         ("to-openvino,make-stateful,make-stateful", 4, "GP302: pass make-stateful (after to-openvino, make-stateful)"),
     ],
 )

@@ -118,6 +118,8 @@ def test_a_certificate_is_valid_while_its_files_are_unchanged(capfd, tmp_path):
 
 
 def test_a_missing_certificate_is_refused(capfd, tmp_path):
+    nothing = in_process(capfd, "verify", "--certificate", tmp_path / "nothing")
+    assert (nothing.code, nothing.err.partition(": ")[2][:5]) == (3, "GP101")
     missing = in_process(capfd, "verify", "--certificate", tmp_path)
     assert (missing.code, missing.err.partition(": there is no ")[0]) == (2, "error: GP269")
     (tmp_path / "graphpass.json").write_text('{"output": {}}')

@@ -60,6 +60,7 @@ def test_a_variable_is_named_by_its_id_or_a_prefix(capfd, name):
 
 def test_a_cache_is_named_by_its_present(capfd):
     assert why(capfd, "llama", "onnx", "present.1.key").startswith("past_key_values.1.key: ")
+    assert why(capfd, "llama", "onnx", "present.1.k").startswith("past_key_values.1.key: ")
 
 
 def test_an_unknown_name_gets_a_suggestion(capfd):
@@ -76,6 +77,7 @@ def test_an_unknown_name_gets_a_suggestion(capfd):
         ("onnx", "zzz", "graphpass inspect --all lists the caches"),
         ("onnx", "", "there is no cache called ''"),
         ("onnx", "past_key_values", "4 caches have names that begin with 'past_key_values'"),
+        ("onnx", "present.1", "\nhint: they are past_key_values.1.key, past_key_values.1.value\n"),
         ("onnx-nocache", "past_key_values.0.key", "the model has no caches"),
     ],
 )

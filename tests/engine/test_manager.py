@@ -173,7 +173,7 @@ def test_a_refusal_keeps_its_id_and_hint_and_gains_the_place(model):
     [
         (Promise(), PassFailedError, "GP402: pass promise: promised 'the moon', but it is out of reach"),
         (Need(), PreconditionError, "GP302: pass need: needs 'the moon', but it is out of reach\n  hint: jump"),
-        (OnnxOnly(), PreconditionError, "GP301: pass onnx-only: takes a model in onnx, but got one in openvino"),
+        (OnnxOnly(), PreconditionError, "GP301: pass onnx-only: expected ONNX, got OpenVINO IR"),
     ],
 )
 def test_conditions_are_checked(model, step, error_type, words):

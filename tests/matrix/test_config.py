@@ -140,7 +140,7 @@ def test_settings_against_the_schema_are_refused(project, text, line, words):
     [
         (MODEL, "GP231", 1, "neither targets nor pipelines"),
         (f"{MODEL}targets = [\n 'cpu',\n 'gpuu',\n]\n", "GP215", 5, "unknown target 'gpuu'"),
-        (f"{MODEL}targets = ['gpu{{cache=no}}']\n", "GP213", 3, "takes beam | reorder"),
+        (f"{MODEL}targets = ['gpu{{cache=no}}']\n", "GP213", 3, "expected beam | reorder"),
         (f"{MODEL}pipelines = [{{name = 'a', pipeline = 'fuse'}}]\n", "GP211", 3, "unknown pass 'fuse'"),
         (f"{MODEL}targets = ['cpu', 'cpu']\n", "GP233", 1, "two cells are called one:cpu"),
         (f"{MODEL}targets = [{{target = 'cpu', expect = 'GP35'}}]\n", "GP216", 3, "there is no error GP35"),

@@ -86,7 +86,7 @@ def test_a_missing_runtime_confirms_nothing(capfd, monkeypatch, target):
 def test_onnx_must_be_converted_for_the_target_first(capfd):
     done = in_process(capfd, "check", export("llama", "onnx"), "--target", "sample")
     assert done.code == 1
-    assert "sample takes OpenVINO IR: run graphpass convert first\n" in done.out
+    assert "sample runs OpenVINO IR: run graphpass convert first\n" in done.out
 
 
 def test_a_target_without_rules_converts_with_a_note(capfd, tmp_path, monkeypatch, target):

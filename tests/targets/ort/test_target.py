@@ -96,7 +96,7 @@ def test_a_model_of_the_builder_is_unchanged(capfd, tmp_path):
 
 @pytest.mark.parametrize("variant", ["ov-stateful", "ov-stateless"])
 def test_ir_is_refused(capfd, tmp_path, variant):
-    with pytest.raises(UnsupportedError, match="GP366: target ort writes ONNX, but the model is in openvino"):
+    with pytest.raises(UnsupportedError, match="GP366: target ort writes ONNX, but the model is OpenVINO IR"):
         ORT().pipeline(load(export("llama", variant)))
     done = in_process(capfd, "convert", export("llama", variant), "-o", tmp_path / "made", "--target", "ort")
     assert done.code == 4
