@@ -153,8 +153,8 @@ GP271 No node has this name or ends with it, or several do. `graphpass print MOD
 GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
 GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
 GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.
-GP275 The pipeline does not fail on the model in the way that --keeps names; the message has its end. Weights were
-  replaced by noise, so a failure that needs the model's own weights cannot be reduced.
+GP275 The pipeline does not fail on the model in the way that --keeps names: different, slow, or the id of an error. The
+  message has its end. Weights were replaced by noise, so a failure that needs the model's own weights is not found.
 GP276 A new pass or target needs a name in kebab-case that no other one has, and a folder that does not exist yet.
 GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.

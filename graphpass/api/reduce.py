@@ -37,7 +37,7 @@ def reduce(
 
     Raises:
         ReadError: The model cannot be read.
-        UsageError: GP275, the pipeline does not fail in this way.
+        UsageError: GP275, the pipeline does not fail in this way; GP216, there is no error of this id.
         UnsupportedError: GP388, the text form cannot hold the model.
 
     Examples:
@@ -66,6 +66,7 @@ def bundle(
 
     Raises:
         ReadError: The model cannot be read.
+        UsageError, UnsupportedError: As `reduce`.
         WriteError: GP501, the file system's error.
 
     Examples:
@@ -77,12 +78,13 @@ def bundle(
     """
     from graphpass.jobs.reduce.bundle import read_case, write_bundle
     from graphpass.jobs.reduce.failing import Failing
-    from graphpass.jobs.reduce.reduction import failing_case
+    from graphpass.jobs.reduce.oracle import Oracle
+    from graphpass.jobs.reduce.reduction import reproduce
 
     if isinstance(model, Failing):
         case = model
     elif passes:
-        case = failing_case(read_model(model, (), None), _parsed(passes), keeps)
+        case = reproduce(read_model(model, (), None), _parsed(passes), keeps, Oracle())
     else:
         case = read_case(Path(str(model)))
     write_bundle(case, Path(output))

@@ -11,6 +11,7 @@ import graphpass
 from graphpass.errors import PassFailedError, ReadError, UnsupportedError, UsageError
 from graphpass.io import save
 from graphpass.jobs.reduce.failing import Failing
+from graphpass.jobs.reduce.reduction import failing_case
 from graphpass.passes.attention import fuse_attention
 from graphpass.passes.devices import fuse_functions
 from graphpass.testing import assert_text, parse, tiny_model
@@ -115,6 +116,8 @@ def test_commands_reduce_and_bundle(capfd, tmp_path, monkeypatch):
         assert set(file.namelist()) == {"README.txt", "case.graph", "log.txt", "versions.json"}
         assert "com.microsoft.FastGelu(" in file.read("log.txt").decode()
     assert in_process(capfd, "bundle", "--replay", packed).out.startswith("fails: output gelu.out[0, 0]: ")
+    assert in_process(capfd, "bundle", "--replay", packed, "-p", "fuse-functions").code == 2
+    assert "a model needs the passes" in in_process(capfd, "bundle", tmp_path, "-o", packed).err
     monkeypatch.undo()
     assert in_process(capfd, "bundle", "--replay", packed) == (1, "does not fail\n", "")
 
@@ -141,6 +144,16 @@ def test_reduce_refuses_a_passing_model(tmp_path):
         graphpass.reduce(parse(GELU), "make-stateful", "GP312")
     with pytest.raises(UnsupportedError, match="GP388: the text form cannot hold the model: "):
         graphpass.reduce(export("qwen3_next", "ov-stateful"), "fuse-functions", "different")
+    with pytest.raises(UsageError, match="GP275: 'bogus' is not a failure"):
+        graphpass.reduce(parse(GELU), "fuse-functions", "bogus")
+    with pytest.raises(UsageError, match="GP216: there is no error GP31"):
+        graphpass.reduce(parse(GELU), "fuse-functions", "GP31")
+    with pytest.raises(UsageError, match="GP275: "):
+        graphpass.bundle(parse(GELU), tmp_path / "m.zip", "fuse-functions")
+    case = failing_case(parse(GELU), graphpass.parse("fuse-functions"), "different")
+    with pytest.raises(UsageError, match="GP275: fuse-functions does not fail with different: it ends without error"):
+        graphpass.bundle(case, tmp_path / "m.zip")
+    assert not (tmp_path / "m.zip").exists()
     (tmp_path / "no.zip").write_bytes(b"\xff\xfe")
     with pytest.raises(ReadError, match="GP120: "):
         graphpass.replay(tmp_path / "no.zip")

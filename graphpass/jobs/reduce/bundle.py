@@ -14,7 +14,7 @@ from graphpass.artifacts.manifest import versions
 from graphpass.engine.instrumentation import PrintChanged
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import format_passes
-from graphpass.errors import GraphpassError, ReadError
+from graphpass.errors import GraphpassError, ReadError, UsageError
 from graphpass.jobs.reduce.failing import Failing
 from graphpass.jobs.reduce.oracle import Oracle
 from graphpass.storage.documents import regular
@@ -23,13 +23,20 @@ from graphpass.storage.staging import staging
 #: The graph inside a bundle.
 CASE = "case.graph"
 
+_HINT = "name a file that graphpass reduce or bundle wrote; a model needs the passes that fail on it, -p"
+
 
 def write_bundle(case: Failing, output: Path) -> None:
     """Write a case, versions, command and log into a zip file.
 
     Raises:
+        UsageError: GP275, it does not fail.
         WriteError: GP501, the file system's error; an older file is untouched.
     """
+    oracle = Oracle()
+    if (failure := oracle.failure(case)) is None:
+        reason = f"{format_passes(case.passes)} does not fail with {case.keeps}: {oracle.seen}"
+        raise UsageError("GP275", reason, "a bundle is for a failure that occurs with these versions")
     system = {"python": platform.python_version(), "platform": platform.platform()}
     command = f"graphpass bundle --replay {shlex.quote(output.name)}"
     contents = {
@@ -37,7 +44,7 @@ def write_bundle(case: Failing, output: Path) -> None:
         "README.txt": f"{format_passes(case.passes)} fails with {case.keeps}. Weights are noise. Run it again by\n\n"
         f"    {command}\n",
         "versions.json": json.dumps(versions() | system, indent=2) + "\n",
-        "log.txt": _log(case),
+        "log.txt": _log(case, failure),
     }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
@@ -63,9 +70,9 @@ def read_case(path: Path) -> Failing:
         with zipfile.ZipFile(path) as file:
             return Failing.parse(file.read(CASE).decode())
     except OSError as error:
-        raise ReadError("GP101", f"cannot read {path}: {error.strerror}") from error
+        raise ReadError("GP101", f"cannot read {path}: {error.strerror}", _HINT) from error
     except (KeyError, UnicodeDecodeError, zipfile.BadZipFile) as error:
-        raise ReadError("GP120", f"{path} is neither a bundle nor a case", "graphpass bundle writes bundles") from error
+        raise ReadError("GP120", f"{path} is neither a bundle nor a case", _HINT) from error
 
 
 def replay_bundle(path: Path) -> str | None:
@@ -77,12 +84,12 @@ def replay_bundle(path: Path) -> str | None:
     return Oracle().failure(read_case(path))
 
 
-def _log(case: Failing) -> str:
+def _log(case: Failing, failure: str) -> str:
     lines: list[str] = []
     try:
         result = PassManager(case.passes, [PrintChanged(lines.append)]).run(case.model())
         lines += [f"{record.step.name}: {record.outcome}" for record in result.records]
     except GraphpassError:
         lines.append(traceback.format_exc())
-    lines.append(f"fails: {Oracle().failure(case)}")
+    lines.append(f"fails: {failure}")
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graphpass.engine.manager import PassManager
+from graphpass.error_catalog import explain_error, is_error_id
 from graphpass.errors import GraphpassError, UnsupportedError, UsageError
 from graphpass.ir.text.printer import statements_of
 from graphpass.jobs.reduce.failing import Failing
@@ -76,12 +77,11 @@ def reduce_model(
         note: Receives a line for each kind of cases that was tried.
 
     Raises:
-        UsageError: GP275, the pipeline does not fail in this way on the model, with noise in the place of weights.
-        UnsupportedError: GP388, the text form cannot hold the model.
+        UsageError, UnsupportedError: As `reproduce`.
     """
     oracle = Oracle()
     with stage("reproducing the failure"):
-        case = _reproduced(model, passes, keeps, oracle)
+        case = reproduce(model, passes, keeps, oracle)
     nodes = case.nodes
     with stage("reducing the pipeline"):
         case = _with_fewer_passes(case, oracle)
@@ -97,7 +97,14 @@ def reduce_model(
     return Reduction(case, failure, nodes, reducer.trials)
 
 
-def _reproduced(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: Oracle) -> Failing:
+def reproduce(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: Oracle) -> Failing:
+    """Return a model as a case that fails, with noise in the place of weights.
+
+    Raises:
+        UsageError: GP275, it does not fail in this way; GP216, there is no such error.
+        UnsupportedError: GP388, the text form cannot hold the model.
+    """
+    _check_failure(keeps)
     for inline in (8, _TABLES):
         case = failing_case(model, passes, keeps, inline)
         try:
@@ -109,6 +116,13 @@ def _reproduced(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle:
             return case
     hint = "weights were replaced by noise, which may hide the failure"
     raise UsageError("GP275", f"the pipeline does not fail with {keeps}: {oracle.seen}", hint)
+
+
+def _check_failure(keeps: str) -> None:
+    if keeps.startswith("GP"):
+        explain_error(keeps)
+    elif keeps not in {"different", "slow"} and not is_error_id(keeps):
+        raise UsageError("GP275", f"{keeps!r} is not a failure", "expected different, slow or the id of an error")
 
 
 def _with_fewer_passes(case: Failing, oracle: Oracle) -> Failing:
