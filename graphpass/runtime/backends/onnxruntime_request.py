@@ -83,6 +83,16 @@ def weights_in_place() -> Iterator[None]:
         _packs.reset(token)
 
 
+def _in_utf8(path: Path) -> str:
+    """Return a path as ONNX Runtime accepts it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        reason = f"ONNX Runtime opens no file whose path is not UTF-8: {path}"
+        raise UnsupportedError("GP321", reason, "rename the file or its folder") from error
+    return str(path)
+
+
 class OnnxRuntimeRequest:
     """Runs a model."""
 
@@ -114,7 +124,7 @@ class OnnxRuntimeRequest:
         is_mixed = exact and any(node.op_type == "QMoE" for graph in graphs(model.proto) for node in graph.node)
         with compiling("ONNX Runtime"), model.on_disk() as path, _exact_experts(is_mixed):
             self._session: Any = onnxruntime.InferenceSession(
-                str(path),
+                _in_utf8(path),
                 options,
                 providers=["CPUExecutionProvider"] if device == "CPU" else None,
                 disabled_optimizers=[] if _packs.get() else [_FOLDING],
