@@ -31,9 +31,12 @@ def command(console: Console, name: str, form: str) -> None:
         console.report(form, lambda: words, lambda: entry)
         return
 
-    from graphpass.engine.registry import get_pass
+    from graphpass.engine.registry import get_pass, pass_names, target_names
+    from graphpass.errors import UsageError
     from graphpass.reports.registered import pass_json
 
+    if name in target_names() and name not in pass_names():
+        raise UsageError("GP211", f"{name!r} is a target, not a pass", "graphpass targets describes it")
     pass_class = get_pass(name)
     console.report(form, lambda: _explain_pass(pass_class), lambda: {"pass": pass_json(pass_class), "error": None})
 

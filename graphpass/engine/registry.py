@@ -49,7 +49,8 @@ class _Kind(Generic[Class]):
 
     def __init__(self, word: str, unknown: str, base: Callable[[], type]) -> None:
         self.word = word
-        self.group = f"graphpass.{'passes' if word == 'pass' else word + 's'}"
+        self.plural = "passes" if word == "pass" else f"{word}s"
+        self.group = f"graphpass.{self.plural}"
         self.unknown = unknown
         self.base = base
         self.registered: dict[str, _Entry[Class]] = {}
@@ -83,7 +84,7 @@ class _Kind(Generic[Class]):
                 return self.load(entry)
         names = sorted({entry.name for entry in entries})
         near = difflib.get_close_matches(name.lower(), names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+        hint = f"did you mean {near[0]}?" if near else f"graphpass {self.plural} lists what there is"
         raise UsageError(self.unknown, f"unknown {self.word} {name!r}", hint)
 
     def load(self, entry: _Entry[Class]) -> Class:

@@ -182,7 +182,7 @@ class _Parser:
         return functools.partial(_with_caret, self._text, token.start, token.end)
 
     def _fail(self, token: _Token, message: str) -> NoReturn:
-        hint = "a pipeline reads: to-openvino,make-stateful{beam-index=true},insert-reorder"
+        hint = "for example to-openvino,make-stateful{beam-index=true}, or as a target gpu{cache=reorder}"
         raise UsageError("GP210", self._place(token)(message), hint)
 
 

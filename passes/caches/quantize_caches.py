@@ -184,7 +184,8 @@ def _prompts_in(file: Path) -> list[tuple[int, ...]]:
     try:
         lines = regular(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ReadError("GP111", f"{file}: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise ReadError("GP111", f"cannot read the prompts {file}: {reason}", _HINT) from error
     try:
         prompts = [tuple(int(word) for word in line.replace(",", " ").split()) for line in lines if line.strip()]
     except ValueError as error:

@@ -70,7 +70,7 @@ class ChangePrecision(Pass[Model]):
     def __post_init__(self) -> None:
         """Check that the options fit."""
         if self.cross and self.to == "f32":
-            raise ValueError("cross is an option of to=f16 and to=bf16")
+            raise ValueError("cross needs to=f16 or to=bf16")
 
     def run(self, model: Model) -> Done:
         if isinstance(model, OnnxModel):

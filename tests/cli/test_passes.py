@@ -89,6 +89,9 @@ def test_explain_suggests_a_known_name(capfd):
     done = in_process(capfd, "explain", "make-statefull")
     assert done.code == 2
     assert done.err.startswith("error: GP211: unknown pass 'make-statefull'\nhint: did you mean make-stateful?")
+    done = in_process(capfd, "explain", "cpu")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: GP211: 'cpu' is a target, not a pass\nhint: graphpass targets describes it\n"
 
 
 def test_targets_are_listed(capfd):

@@ -138,6 +138,9 @@ def test_unknown_names_get_a_suggestion():
         assert caught.value.hint == f"did you mean {meant}?"
     with pytest.raises(UsageError, match="GP215: unknown target 'tpu'"):
         graphpass.get_target("tpu")
+    with pytest.raises(UsageError) as caught:
+        graphpass.get_pass("zzz")
+    assert caught.value.hint == "graphpass passes lists what there is"
 
 
 def test_register_makes_a_pass_known():

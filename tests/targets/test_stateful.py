@@ -175,7 +175,7 @@ class TestOptions:
             ("gpux", "GP215: unknown target 'gpux' .column 1"),
             ("gpu{form=reorder}", "GP212: gpu has no option 'form' .column 5"),
             ("gpu{cache=paged}", "GP213"),
-            ("gpu{trim=begin-one}", "GP213.*trim is how cache=reorder cuts"),
+            ("gpu{trim=begin-one}", "GP213.*trim needs cache=reorder"),
             ("cpu,gpu", "GP210: one target is wanted, not 2"),
             ("", "GP210: one target is wanted, not 0"),
         ],

@@ -43,7 +43,7 @@ class GPU(StatefulTarget):
 
     def __post_init__(self) -> None:
         if self.trim != "installed" and self.cache != "reorder":
-            raise ValueError("trim is how cache=reorder cuts")
+            raise ValueError("trim needs cache=reorder")
 
     @property
     def insert_reorder(self) -> str:
