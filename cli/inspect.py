@@ -28,11 +28,12 @@ def command(
     why MODEL CACHE` explains one cache.
     """
     from graphpass.api.inspect import inspect
+    from graphpass.storage.staging import check_writable, write_whole
 
+    if page is not None:
+        check_writable(page)
     inspection = inspect(model, caches=declared, watch=console)
     if page is not None:
-        from graphpass.storage.staging import write_whole
-
         refuse_input(inspection.model, page)
         write_whole(page, inspection.to_html(str(model)))
     console.report(form, lambda: inspection.text(unfolded=unfolded), inspection.to_json)

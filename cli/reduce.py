@@ -25,13 +25,14 @@ def command(console: Console, model: Path, text: str, keeps: str, seconds: float
     graph as text, with the passes that are left; graphpass bundle makes one file of it for a report.
     """
     from graphpass.api.reduce import reduce
+    from graphpass.storage.staging import check_writable, write_whole
 
+    if output is not None:
+        check_writable(output)
     reduction = reduce(model, read_passes(text), keeps, seconds=seconds, watch=console)
     if output is None:
         console.result(str(reduction.case).rstrip())
         console.note(str(reduction))
         return
-    from graphpass.storage.staging import write_whole
-
     write_whole(output, str(reduction.case))
     console.result(f"{reduction}\n{output}")

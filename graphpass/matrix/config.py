@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import json
@@ -122,21 +123,32 @@ def find_config(path: Path | None) -> Path:
 
     Raises:
         UsageError: GP232, there is none.
-        ReadError: GP114, the given file does not exist.
+        ReadError: GP114, the given file does not exist, or cannot be read.
     """
-    if path is not None and not path.is_dir():
-        if not path.exists():
-            raise ReadError("GP114", f"the configuration {path} does not exist", "name a TOML file")
-        return path
-    here = Path.cwd() if path is None else path
-    for folder in (here, *(here.parents if path is None else ())):
-        if (folder / _FILE).is_file():
-            return _shortened(folder / _FILE)
-        project = folder / _PROJECT
-        if project.is_file() and "[tool.graphpass" in _text(project):
-            return _shortened(project)
     hint = f"write {_FILE}, or [tool.graphpass] in {_PROJECT}; docs/ci.md has an example"
-    raise UsageError("GP232", f"no configuration in {here}" + (" or above" if path is None else ""), hint)
+    if path is None:
+        for folder in (Path.cwd(), *Path.cwd().parents):
+            with contextlib.suppress(PermissionError):  # folders above may be those of others
+                if (found := _config_in(folder)) is not None:
+                    return found
+        raise UsageError("GP232", f"no configuration in {Path.cwd()} or above", hint)
+    try:
+        config = _config_in(path) if path.is_dir() else path
+        if config == path and not path.exists():
+            raise ReadError("GP114", f"the configuration {path} does not exist", "name a TOML file")
+    except PermissionError as error:
+        remedy = "let this user read it, and the folders in which it lies"
+        raise ReadError("GP114", f"cannot read the configuration {path}: {error.strerror}", remedy) from error
+    if config is None:
+        raise UsageError("GP232", f"no configuration in {path}", hint)
+    return config
+
+
+def _config_in(folder: Path) -> Path | None:
+    if (folder / _FILE).is_file():
+        return _shortened(folder / _FILE)
+    project = folder / _PROJECT
+    return _shortened(project) if project.is_file() and "[tool.graphpass" in _text(project) else None
 
 
 def load_config(file: Path) -> Config:

@@ -100,7 +100,10 @@ def test_commands_reduce_and_bundle(capfd, tmp_path, monkeypatch):
     plant_gelu(monkeypatch)
     save(parse(GELU), tmp_path / "m.onnx")
     case, packed = tmp_path / "m.graph", tmp_path / "m.zip"
-    done = in_process(capfd, "reduce", tmp_path / "m.onnx", "-p", "inline-functions,fuse-functions", "-o", case)
+    reduced = ("reduce", tmp_path / "m.onnx", "-p", "inline-functions,fuse-functions", "-o")
+    refused = in_process(capfd, *reduced, tmp_path / "m.onnx" / "case")
+    assert (refused.code, refused.err[:13], "passes: " in refused.err) == (6, "error: GP501:", False)
+    done = in_process(capfd, *reduced, case)
     assert done.code == 0
     assert done.out.startswith("10 -> 8 nodes, 1 passes left after ")
     assert "fails: output gelu.out[0, 0]: reference " in done.out

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from graphpass.errors import GraphpassError, UsageError
+from graphpass.errors import GraphpassError, ReadError, UsageError
 from graphpass.matrix.cells import Budgets, Settings
 from graphpass.matrix.config import find_config, load_config, schema, size_of
 from graphpass.matrix.plan import cells_of
@@ -95,6 +95,17 @@ def test_a_missing_configuration(tmp_path):
     with pytest.raises(GraphpassError) as raised:
         find_config(tmp_path / "no.toml")
     assert raised.value.id == "GP114"
+
+
+def test_one_that_may_not_be_read(project, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    with pytest.raises(ReadError, match=r"GP114: cannot read the configuration exports: Permission denied"):
+        find_config(Path("exports"))
+    with pytest.raises(UsageError, match=r"GP232: no configuration in .* or above"):
+        find_config(None)
 
 
 MODEL = "[[models]]\npath = 'one'\n"
