@@ -112,6 +112,10 @@ def command(
             console.note(f"{left} is left alone: {len(project.cells)} of {len(project.every)} cells run")
         return file
 
+    if baseline is not None and not update_baseline and not baseline.exists():
+        from graphpass.errors import ReadError
+
+        raise ReadError("GP114", f"the baseline {baseline} does not exist", "--update-baseline writes it")
     files = report_files(reports, configured)
     known = project.baseline(baseline)
     local = executor == "local"

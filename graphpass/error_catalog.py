@@ -30,7 +30,7 @@ GP111 A file that belongs to the model cannot be read; the message has the file 
 GP112 A tensor in the ONNX file has no type, or a shape that does not match its data. The file is damaged or forged.
 GP113 A file that belongs to the model, such as a .bin file, a configuration or a tokenizer, is a link that leaves its
   folder. An untrusted model could copy any file of this machine into a result that way, so the link is not followed.
-GP114 The configuration of a matrix does not exist, or cannot be read as UTF-8 text.
+GP114 The configuration of a matrix, a report or the file of --baseline does not exist, or cannot be read.
 GP115 A model or a result with an address (s3://, gs://) cannot be read; the message has the storage's error. Check the
   address, the credentials that its package reads, and the network.
 GP116 A configuration beside the model is not a JSON object. Copy it again from the model's origin.

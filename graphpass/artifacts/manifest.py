@@ -204,7 +204,7 @@ def _first_change(before: Any, after: Any) -> str | None:
         elif name.startswith("input "):
             return f"{name} changed"
         else:
-            return f"{name} was {before!r} and is {after!r}"
+            return f"{name} was {json.dumps(before)} and is {json.dumps(after)}"
     return None
 
 

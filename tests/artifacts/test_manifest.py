@@ -134,7 +134,7 @@ def other_version(source, out):
         (drop_manifest, "there is no earlier result"),
         (damage_manifest, "graphpass.json is damaged, or another program's"),
         (lead_elsewhere, "graphpass.json is damaged, or another program's"),
-        (other_version, "versions openvino was '1926"),
+        (other_version, 'versions openvino was "1926'),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -150,9 +150,9 @@ def test_other_work_is_done(capfd, tmp_path, source, made, change, reason):
 def test_other_options_are_other_work(capfd, tmp_path, source, made):
     out = shutil.copytree(made, tmp_path / "out")
     done = convert(capfd, source, out, "--target", "cpu{cache=reorder}")
-    assert done.err.startswith("not up to date: options target was 'cpu' and is 'cpu{cache=reorder}'\n")
+    assert done.err.startswith('not up to date: options target was "cpu" and is "cpu{cache=reorder}"\n')
     done = convert(capfd, source, out)
-    assert done.err.startswith("not up to date: options target was 'cpu{cache=reorder}' and is 'cpu'\n")
+    assert done.err.startswith('not up to date: options target was "cpu{cache=reorder}" and is "cpu"\n')
 
 
 def test_a_plain_conversion_is_found_up_to_date(capfd, tmp_path, source, monkeypatch):

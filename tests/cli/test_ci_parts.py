@@ -134,6 +134,14 @@ def test_unused_entries_of_a_baseline(capfd, project):
     assert json.loads(Path("graphpass-baseline.json").read_text())["findings"] == []
 
 
+def test_a_baseline_that_is_named_exists(capfd, project):
+    done = in_process(capfd, "ci", "--baseline", "known.json")
+    assert (done.code, done.out) == (3, "")
+    assert done.err == "error: GP114: the baseline known.json does not exist\nhint: --update-baseline writes it\n"
+    assert run(capfd, "--baseline", "known.json", "--update-baseline")[0] == 0
+    assert run(capfd, "--baseline", "known.json")[0] == 0
+
+
 def test_a_damaged_baseline_is_not_overwritten(capfd, project):
     Path("graphpass-baseline.json").write_text('{"baseline": 1, "find')
     done = in_process(capfd, "ci", "--update-baseline")
