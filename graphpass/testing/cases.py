@@ -165,9 +165,12 @@ def update(file: Path) -> None:
     """Write results of passes into the cases of a file.
 
     Raises:
+        UsageError: GP270, it has no case.
         GraphpassError: A pipeline failed that is not to.
     """
     head, *parts = _CASE.split(file.read_text("utf-8"))
+    if not parts:
+        raise UsageError("GP270", "the file has no case", "a case begins with // ----- TITLE")
     cases = (_updated(file, head, *each) for each in zip(parts[::2], parts[1::2], strict=True))
     file.write_text("\n".join([f"{head.strip()}\n", *cases]), "utf-8")
 

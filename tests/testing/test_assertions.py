@@ -1,5 +1,8 @@
 """`graphpass.testing`: tiny models, and assertions that fail with reasons."""
 
+import subprocess
+import sys
+
 import pytest
 
 import graphpass
@@ -118,3 +121,18 @@ def test_a_case_is_updated(tmp_path):
     assert [case.title for case in read_cases(file)] == ["one", "two"]
     for case in read_cases(file):
         case.check()
+
+
+def test_a_file_without_cases_is_left_alone(tmp_path):
+    file = tmp_path / "notes.md"
+    file.write_text("notes  \n\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "graphpass.testing", file], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"Error: {file}: GP270: the file has no case")
+    assert file.read_text() == "notes  \n\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "graphpass.testing", tmp_path / "none"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.startswith("Usage: python -m graphpass.testing ")) == (2, True)
