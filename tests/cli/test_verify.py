@@ -107,6 +107,9 @@ def test_a_certificate_is_valid_while_its_files_are_unchanged(capfd, tmp_path):
     assert found["reach"]["masks"] == 2
     assert found["versions"]["graphpass"]
     assert "model.onnx" in found["files"]
+    noted = json.loads((result / "graphpass.json").read_text())
+    added = {"schema_version", "graphpass", "time"}
+    assert {key: found[key] for key in found.keys() - added} == noted["certificate"] | {"versions": noted["versions"]}
     content = bytearray((result / "model.onnx").read_bytes())
     content[-100] ^= 1
     (result / "model.onnx").write_bytes(content)
