@@ -39,14 +39,12 @@ _GATE, _GATE_RANK = 5, 3
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model``, an OpenVINO IR, by SDPAToPagedAttention."""
-    lacks = None
     if not inventory.stateful:
-        lacks = "it holds no variables: run make-stateful"
-    elif not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
-        lacks = "it holds no ScaledDotProductAttention"
-    if lacks is not None:
-        return (Finding.of_model(model, "refused", lacks, _TRANSFORMATION),)
+        return (Finding.of_model(model, "refused", "it holds no variables: run make-stateful", _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
+    if not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
+        lacks = Finding.of_model(model, "refused", "it holds no ScaledDotProductAttention", _TRANSFORMATION)
+        return tuple(finding for finding in attention if not finding.holds) or (lacks,)
     verdicts = {finding.name: finding for finding in attention}
     rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
     # Masks of hybrids' tokens are found by matchers of their own.

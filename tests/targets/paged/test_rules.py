@@ -8,6 +8,7 @@ from support.models import exporters, hybrids
 from targets import state_mutants
 
 import graphpass
+import graphpass.testing
 from graphpass.targets import check_model
 
 
@@ -40,6 +41,13 @@ def test_other_forms_are_refused(mutate):
 def test_variables_without_initial_value_are_refused():
     found = failing(state_mutants.without_initializer(openvino_model("llama", "ov-stateless")))
     assert "refused" in {finding.verdict for finding in found}
+
+
+def test_decomposed_attention_is_named_with_the_cause():
+    model = graphpass.testing.tiny_model("gemma2", "stateful", layers=1)
+    (found,) = failing(model)
+    assert (found.subject, found.verdict) == ("attention", "refused")
+    assert "soft-capped" in found.reason
 
 
 def test_a_rolled_window_is_not_found():
