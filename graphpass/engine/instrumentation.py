@@ -34,7 +34,7 @@ class Instrumentation:
         """Observe the model when the pass's requirements hold, before it runs."""
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
-        """Observe the resulting model when the pass's promises hold."""
+        """Observe the resulting model when the conditions that the pass ensures hold."""
 
     def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:
         """Observe the model as the pass left it; the manager raises afterwards."""

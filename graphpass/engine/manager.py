@@ -111,7 +111,8 @@ class PassManager:
 
         Raises:
             PreconditionError: A pass's requirement does not hold (GP301, GP302), or the pass itself refuses the model.
-            PassFailedError: GP401 a pass raised; GP402 a promise was not kept. It names the pass and those before it.
+            PassFailedError: GP401 a pass raised; GP402 a condition that it ensures does not hold. It names the
+                pass and those before it.
             MemoryError: A pass ran out of memory.
         """
         working = model.clone()
@@ -153,7 +154,7 @@ class PassManager:
             result = Done(result.statistics if changed else {}, result.notes, changed=changed)
             for condition in step.ensures:
                 if missing := condition.missing(after):
-                    raise PassFailedError("GP402", f"promised {condition.name!r}, but {missing}")
+                    raise PassFailedError("GP402", f"does not ensure {condition.name!r}: {missing}")
         for observer in reversed(self.instrumentation):
             observer.after_pass(step, after, result)
         return after, PassRecord(step, result, seconds)
@@ -189,7 +190,7 @@ def _check_requirements(step: Pass[Model], model: Model) -> None:
         raise PreconditionError("GP301", f"expected {FORMATS[step.dialect]}, got {FORMATS[model.dialect]}", hint)
     for condition in step.requires:
         if missing := condition.missing(model):
-            raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+            raise PreconditionError("GP302", f"requires {condition.name!r}, but {missing}", condition.hint)
 
 
 def _inapplicable(step: Pass[Model], model: Model) -> Skipped | None:

@@ -206,4 +206,5 @@ def require(contract: Iterable[Condition], model: Model, target: str) -> None:
     """
     for condition in contract:
         if missing := condition.missing(model):
-            raise PassFailedError("GP405", f"target {target} needs {condition.name!r}, but {missing}", condition.hint)
+            reason = f"target {target} requires {condition.name!r}, but {missing}"
+            raise PassFailedError("GP405", reason, condition.hint)

@@ -251,7 +251,7 @@ def _convert(
         encoder = others[0] if others else None
         dialect = OPENVINO if target.dialect == "openvino" else ONNX
         if encoder is not None and (missing := dialect.missing(encoder)):
-            raise PassFailedError("GP405", f"target {target.name} needs {dialect.name!r}, but {missing}")
+            raise PassFailedError("GP405", f"target {target.name} requires {dialect.name!r}, but {missing}")
         with stage("checking"):
             allowed = allow_unfused or target.gives_up_fusion
             contract = hold_to_contract(main, target, confirm=job.verify, allowed=allowed, encoder=encoder)

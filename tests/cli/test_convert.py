@@ -144,7 +144,7 @@ def test_a_result_breaking_the_contract_is_not_written(capfd, tmp_path, monkeypa
     monkeypatch.setattr(Sample, "pipeline", lambda self, model: ())
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "sample")
     assert done.code == 5
-    assert done.err.startswith("error: GP405: target sample needs 'OpenVINO IR'")
+    assert done.err.startswith("error: GP405: target sample requires 'OpenVINO IR'")
     assert not (tmp_path / "out").exists()
 
 

@@ -171,8 +171,8 @@ def test_a_refusal_keeps_its_id_and_hint_and_gains_the_place(model):
 @pytest.mark.parametrize(
     ("step", "error_type", "words"),
     [
-        (Promise(), PassFailedError, "GP402: pass promise: promised 'the moon', but it is out of reach"),
-        (Need(), PreconditionError, "GP302: pass need: needs 'the moon', but it is out of reach\n  hint: jump"),
+        (Promise(), PassFailedError, "GP402: pass promise: does not ensure 'the moon': it is out of reach"),
+        (Need(), PreconditionError, "GP302: pass need: requires 'the moon', but it is out of reach\n  hint: jump"),
         (OnnxOnly(), PreconditionError, "GP301: pass onnx-only: expected ONNX, got OpenVINO IR"),
     ],
 )

@@ -76,7 +76,7 @@ def test_the_result_keeps_the_contract(variant):
 
 @pytest.mark.parametrize(("variant", "word"), [("onnx", "OpenVINO IR"), ("ov-stateless", "stateful")])
 def test_a_broken_contract_is_reported(variant, word):
-    with pytest.raises(PassFailedError, match=f"GP405: target cpu needs {word!r}"):
+    with pytest.raises(PassFailedError, match=f"GP405: target cpu requires {word!r}"):
         CPU().require_contract(load(export("llama", variant)))
 
 
