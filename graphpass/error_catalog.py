@@ -156,7 +156,7 @@ GP274 graphpass.testing has no tiny model of this family; the hint lists those t
 GP275 The pipeline does not fail on the model in the way that --keeps names: different, slow, or the id of an error. The
   message has its end. Weights were replaced by noise, so a failure that needs the model's own weights is not found.
 GP276 A new pass or target needs a name in kebab-case that no other one has, and a folder that does not exist yet.
-GP301 The pass takes models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
+GP301 The pass accepts models of the other format. Passes on OpenVINO IR come after to-openvino, passes on ONNX before
   it.
 GP302 A precondition of the pass does not hold, for example make-stateful requires a stateless model. `graphpass explain
   PASS` lists the preconditions.
@@ -215,8 +215,8 @@ GP348 openvino-tokenizers or transformers cannot read or convert the tokenizer t
   --no-tokenizer the model is converted without it.
 GP349 fix-input replaces an input by a constant: the model has no input of that name, or a dimension of it varies.
 GP350 `graphpass convert` made a model that breaks the target's contract, mostly by attention that the runtime does not
-  fuse with the cache. --allow-unfused writes it; `graphpass check` then reports each place, the first node that
-  prevents fusion, and the rule.
+  fuse with the cache. --allow-unfused writes it; `graphpass check` then reports each finding, the first node
+  that prevents fusion, and the rule.
 GP360 The model has an input called tree_mask already, which add-tree-mask would add.
 GP361 add-tree-mask and window-from-positions need the input position_ids, which has each draft token's depth, and the
   positions of tokens after masked ones. expose-position-ids adds it to an IR.
@@ -229,8 +229,8 @@ GP364 window-from-positions cannot let a sliding window count positions of token
   keeps no more than the window.
 GP365 Positions of a KV cache cannot be moved or cut inside the graph: it has a fixed capacity, stores no more than a
   window, or its sequence axis is unknown.
-GP366 Target ort writes ONNX, and no pass converts OpenVINO IR to ONNX. Export the model to ONNX, or choose a target
-  that runs IR.
+GP366 Targets ort, ort-genai, web and qnn write ONNX, and no pass converts OpenVINO IR to ONNX. Export the model to
+  ONNX, or choose a target that runs IR.
 GP367 The model's caches are cut in the form that OpenVINO 2026.4.1's GPU plugin fuses by a bug of its matcher. Other
   devices and versions drop the first position there, so only that plugin may run it. Convert without trim=begin-one for
   others.
@@ -309,7 +309,8 @@ GP406 The process of a cell or a command ended without a result: it was killed f
   crashed. Other cells are not affected. --jobs 1 gives a cell all memory; `graphpass convert` shows its output.
 GP407 A cell or a command exceeded its timeout and was stopped. Nothing was written.
 GP408 A cell failed by a bug of graphpass. `graphpass convert --verbose` with the same model and target shows where.
-GP501 The file system refuses to write: no permission, no space, or a file in place of a folder. Nothing was changed.
+GP501 The file system refuses to write: no permission, no space, a file in place of a folder, or a device in place of a
+  file. Nothing was changed.
 GP502 A written file does not read back correctly, so it was discarded. Nothing was changed. OpenVINO writes some
   operators of ONNX Runtime that it cannot read: then the hint names the pass that lowers them. Otherwise it is a bug of
   graphpass or of the library that wrote it.
