@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -11,16 +11,17 @@ import numpy as np
 from graphpass.analysis.attention.mask import PAST, unpadded
 from graphpass.analysis.equations.angles import Angles
 from graphpass.analysis.equations.rotation import POSITION, QUERY, at_position, restarts
+from graphpass.analysis.equations.sampled_step import SampledStep
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import example_of
 from graphpass.verify.structure.angles import ROUNDING
+from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
 if TYPE_CHECKING:
     from graphpass.verify.difference import Tolerance
-    from graphpass.verify.masks import Inputs
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -34,87 +35,42 @@ _PAIRED = 2**22
 _MOST_COLUMNS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class EqualAngles:
-    """Angles are equal at every position that both models have.
-
-    Attributes:
-        inputs: The inputs for which they are.
-        rows: Number of rows of the shortest table, beyond which positions have none; 0 without tables.
-    """
-
-    inputs: Inputs
-    rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class UnlikeAngles:
-    """Angles differ at some of a few positions.
-
-    Attributes:
-        first: The first position.
-        count: Number of positions.
-        reason: The difference there.
-    """
-
-    first: int
-    count: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAngles:
-    """Angles are not decided for every position.
-
-    Attributes:
-        reason: The part that is not known, with its node.
-        rows: Number of positions, from 0 on, at which they are equal.
-    """
-
-    reason: str
-    rows: int = 0
-
-
-def compare_angles(
-    reference: Angles, candidate: Angles, tolerance: Tolerance
-) -> EqualAngles | UnlikeAngles | OpenAngles | None:
+def compare_angles(reference: Angles, candidate: Angles, tolerance: Tolerance) -> Verdict | None:
     """Compare the numbers that positions give, as sets: halves may be written twice or negated.
 
     Returns:
         The verdict; ``None`` if neither model has any.
     """
     result = _compared(reference, candidate, tolerance)
-    if not isinstance(result, EqualAngles):
+    if not isinstance(result, Equal):
         return result
     ends = [angles.rows for angles in (reference, candidate)]
     return replace(result, rows=min((rows for rows in ends if rows is not None), default=0))
 
 
-def _compared(
-    reference: Angles, candidate: Angles, tolerance: Tolerance
-) -> EqualAngles | UnlikeAngles | OpenAngles | None:
+def _compared(reference: Angles, candidate: Angles, tolerance: Tolerance) -> Verdict | None:
     sides = ("reference", reference), ("candidate", candidate)
     for name, angles in sides:
         if angles.misses:
-            return OpenAngles(f"the {name}'s angles: {angles.misses[0]}")
+            return Open(f"the {name}'s angles: {angles.misses[0]}")
     if not reference.forms and not candidate.forms:
         return None
     if _positive(reference.forms) == _positive(candidate.forms):
-        return EqualAngles("any")
+        return Equal("any")
     # Some angles of a model may count from the first token of each step, and others not.
     if len({restarts(form) for _, angles in sides for form in angles.forms if _counts(form)}) > 1:
-        return OpenAngles("some positions count from the first token of each step")
+        return Open("some positions count from the first token of each step")
     channels = [angles.channels() for _, angles in sides]
     if _positive(channels[0]) == _positive(channels[1]):
-        return EqualAngles("any")
+        return Equal("any")
     turned = [_positive(_turning(expr)) for expr in channels]
     if turned[0] == turned[1]:
-        return EqualAngles("unpadded")
+        return Equal("unpadded")
     if any(any(not _follows(expr) for expr in side) for side in turned):
-        return OpenAngles("angles are written differently, and follow from more than positions")
+        return Open("angles are written differently, and follow from more than positions")
     for (name, _), side in zip(sides, turned, strict=True):
         if not side:
-            return OpenAngles(f"only those of the {'candidate' if name == 'reference' else 'reference'} are found")
+            return Open(f"only those of the {'candidate' if name == 'reference' else 'reference'} are found")
     ends = [angles.rows or 0 for _, angles in sides]
     most = max(_MOST_SWEPT, max(ends) + 1)
     return _positions(turned) or _swept([_turning(angles.forms) for _, angles in sides], most, tolerance)
@@ -153,7 +109,7 @@ def _follows(expr: Expr) -> bool:
     )
 
 
-def _positions(sides: list[frozenset[Expr]]) -> EqualAngles | UnlikeAngles | None:
+def _positions(sides: list[frozenset[Expr]]) -> Verdict | None:
     """Compare the positions of equal functions; ``None`` if this is not decided."""
     factored = [_factored(side) for side in sides]
     if factored[0] is None or factored[1] is None or factored[0][1] != factored[1][1]:
@@ -161,11 +117,11 @@ def _positions(sides: list[frozenset[Expr]]) -> EqualAngles | UnlikeAngles | Non
     places = factored[0][0], factored[1][0]
     answer = example_of(ex.negate(ex.equal(*places)))
     if isinstance(answer, str):
-        return EqualAngles("unpadded") if answer == "never" else None
+        return Equal("unpadded") if answer == "never" else None
     position = answer.values.get(POSITION, 0)
     numbers = [int(arrays_at(place, {POSITION: np.array(position)})) for place in places]
     words = f"position {position} has the angles of {numbers[0]}, the candidate's those of {numbers[1]}"
-    return UnlikeAngles(position, 1, words)
+    return Unlike(SampledStep(1, position, 1), words)
 
 
 def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
@@ -189,7 +145,7 @@ def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
     return place, frozenset(ex.substitute(expr, {place: POSITION}) for expr in side)
 
 
-def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> EqualAngles | UnlikeAngles | OpenAngles:
+def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> Verdict:
     """Compare numbers at each of ``most`` positions, or up to the end of a table."""
     for past in range(0, most, _SWEPT):
         columns = [_columns(side, np.arange(past, min(past + _SWEPT, most))) for side in sides]
@@ -200,11 +156,11 @@ def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> EqualAng
             return unlike
         if size < len(ends):
             rows = past + size
-            return EqualAngles("unpadded") if rows else OpenAngles("tables have no row for position 0")
-    return OpenAngles(f"formulas are written differently, and agree at the first {most} positions", most)
+            return Equal("unpadded") if rows else Open("tables have no row for position 0")
+    return Open(f"formulas are written differently, and agree at the first {most} positions", most)
 
 
-def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> UnlikeAngles | None:
+def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> Unlike | None:
     """Return the least number of positions from ``first`` on that have other numbers."""
     words = unlike_columns(reference, candidate, first, tolerance)
     if words is None:
@@ -216,7 +172,7 @@ def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tol
             alike = middle
         else:
             unlike = middle
-    return UnlikeAngles(first, unlike, f"{words}, up to {first + unlike - 1}")
+    return Unlike(SampledStep(1, first, unlike), f"{words}, up to {first + unlike - 1}")
 
 
 def _columns(forms: list[Expr], places: Array) -> np.ma.MaskedArray[Any, Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from graphpass.dialects.rounding import MOVES_BY
 from graphpass.ir.bodies import inlined
 from graphpass.ir.miss import MissError
 from graphpass.progress import advance, expect
-from graphpass.verify.angles import EqualAngles, OpenAngles, UnlikeAngles, compare_angles, unlike_columns
+from graphpass.verify.angles import compare_angles, unlike_columns
 from graphpass.verify.comparison import LengthProof, Reach, Subject
-from graphpass.verify.masks import EqualMasks, OpenMasks, UnlikeMasks, compare_masks, reads_padding
+from graphpass.verify.masks import compare_masks, reads_padding
 from graphpass.verify.numbers import unlike_numbers
+from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
 if TYPE_CHECKING:
     from graphpass.analysis.equations.evaluation import Evaluation
@@ -46,7 +48,7 @@ _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 #: Scores of the largest step that an example is computed at.
 _MOST_SCORES = 1 << 24
 
-_OF_PROMPTS = OpenMasks("the keys' sizes are those of prompts without a past")
+_OF_PROMPTS = Open("the keys' sizes are those of prompts without a past")
 
 _BEYOND = "beyond the lengths of whole models"
 
@@ -73,37 +75,39 @@ def compare_cut_outs(
     models = inlined(reference), inlined(candidate)
     if (unlike := unlike_numbers(*models, tolerance)) is not None:
         return comparison.diverging(*unlike)
-    pairs, skipped = _pairs(*models, tolerance)
-    padding = next((pair for pair in pairs if isinstance(pair.seen, UnlikeMasks) and pair.seen.needs_padding), None)
-    if padding is not None:
-        assert isinstance(padding.seen, UnlikeMasks)
-        return comparison.diverging(_place(padding.seen.step, padding.called), padding.seen.reason)
     pasts = [bool(analyze_caches(model).of_kind("kv")) for model in (reference, candidate)]
-    for pair in pairs:
-        for step in pair.examples():
-            sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
-            if words := pair.confirm(sides[0], sides[1], step, tolerance):
-                return comparison.diverging(_place(step, pair.called), words)
+
+    def sides(step: SampledStep) -> tuple[_Side, _Side]:
+        first, second = (_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True))
+        return first, second
+
+    attended, learned, skipped = _pairs(*models, tolerance)
+    pairs = [*attended, *learned]
+    examples = [(pair, pair.verdict) for pair in pairs if isinstance(pair.verdict, Unlike)]
+    for pair, verdict in examples:
+        if verdict.needs_padding:
+            return comparison.diverging(_place(verdict.step, pair.called), verdict.reason)
+    for pair, verdict in examples:
+        if words := pair.confirmed(verdict, sides(verdict.step), tolerance):
+            return comparison.diverging(_place(verdict.step, pair.called), words)
     # A model without caches computes the whole square of each length.
     longest = None if all(pasts) else _LONGEST_PROMPT
     open_pairs = [pair for pair in pairs if pair.is_open]
     steps = _steps(thresholds, len(comparison.sequences[0].prompt_ids), longest) if open_pairs else []
     expect(len(steps), "lengths")
     for step in steps:
-        sides = [_Side(model, step, has_past=past) for model, past in zip(models, pasts, strict=True)]
+        both = sides(step)
         for pair in open_pairs:
-            words = pair.compare(sides[0], sides[1], step, tolerance)
-            if words is not None:
+            if words := pair.difference(both, step, tolerance):
                 return comparison.diverging(_place(step, pair.called), words)
         advance()
-    skipped += [words for pair in pairs for words in pair.skipped()]
-    turned = [pair.turned for pair in pairs if isinstance(pair.turned, EqualAngles | OpenAngles)]
+    skipped += [f"{pair.subject} of {pair.listed} {_BEYOND}, {pair.miss}" for pair in pairs if pair.miss is not None]
     reach = Reach(
         tuple(sorted({threshold.length for threshold in thresholds})),
         tuple((step.past, step.length) for step in steps),
-        sum(pair.count for pair in pairs if pair.seen is not None and pair.mask_miss is None),
-        sum(pair.count for pair in pairs if pair.seen is not None and pair.has_angles),
-        min((verdict.rows for verdict in turned if verdict.rows), default=0),
+        sum(pair.count for pair in attended if pair.subject == "masks" and pair.miss is None),
+        sum(pair.count for pair in attended if pair.subject == "angles" and pair.miss is None),
+        min((rows for pair in pairs if (rows := getattr(pair.verdict, "rows", 0))), default=0),
         (_proof("masks", pairs), _proof("angles", pairs)),
     )
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
@@ -113,8 +117,8 @@ def _place(step: SampledStep, called: str) -> str:
     return f"{step.length} new positions after {step.past}, {called}"
 
 
-def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[list[_Pair], list[str]]:
-    """Return attention and sums of learned positions of both models in pairs, equal ones once."""
+def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[list[_Pair], list[_Pair], list[str]]:
+    """Return attention, and sums of learned positions, of both models in pairs; and what has none."""
     views = [_views(model) for model in (reference, candidate)]
     learned = [model.analysis(find_learned_positions) for model in (reference, candidate)]
     skipped = [
@@ -122,54 +126,50 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
         for name, (left, right) in (("masks of attention", views), ("tables of positions", learned))
         if len(left) != len(right)
     ]
-    padded = all(any(reads_padding(view.mask) for view in side) for side in views)
+    padded = all(any(reads_padding(mask) for _, mask, _ in side) for side in views)
     grows = any(cache.kind == "kv" for cache in reference.analysis(analyze_caches).caches)
-    alike: dict[object, _Pair] = {}
+    alike: dict[object, list[_Pair]] = {}
     for left, right in zip(*views, strict=True) if len(views[0]) == len(views[1]) else ():
-        key = left.key, right.key
+        key = _key(left), _key(right)
         if key not in alike:
-            of_prompts = grows and any(view.mask.scope.key.args[1] is LENGTH for view in (left, right))
-            seen = _OF_PROMPTS if of_prompts else compare_masks(left.mask, right.mask, padded=padded)
-            turned = compare_angles(left.angles, right.angles, tolerance)
-            alike[key] = _Pair(left.angles, right.angles, turned, (left.mask_operands, right.mask_operands), seen)
-        alike[key].count += 1
-    pairs = list(alike.values())
-    for first, second in zip(*learned, strict=True) if len(learned[0]) == len(learned[1]) else ():
-        pairs.append(_Pair(first, second, compare_angles(first, second, tolerance), count=1))
-    return pairs, skipped
+            operands, masks, angles = zip(left, right, strict=True)
+            of_prompts = grows and any(mask.scope.key.args[1] is LENGTH for mask in masks)
+            seen = _OF_PROMPTS if of_prompts else compare_masks(*masks, padded=padded)
+            called = f"attention {angles[0].node.name}"
+            alike[key] = [_masks_of(called, operands, seen), *_angles_of(called, angles, tolerance)]
+        for pair in alike[key]:
+            pair.count += 1
+    sums = [
+        replace(pair, count=1)
+        for both in (zip(*learned, strict=True) if len(learned[0]) == len(learned[1]) else ())
+        for pair in _angles_of(f"sum {both[0].node.name}", both, tolerance)
+    ]
+    return [pair for pairs in alike.values() for pair in pairs], sums, skipped
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
-    """One attention of a model."""
-
-    mask_operands: MaskOperands
-    mask: AttentionMask
-    angles: Angles
-
-    @property
-    def key(self) -> object:
-        mask, angles = self.mask, self.angles
-        return mask.visible, mask.bias, mask.scope, mask.misses, angles.forms, angles.misses
+_View: TypeAlias = "tuple[MaskOperands, AttentionMask, Angles]"
+"""One attention of a model."""
 
 
 def _views(model: Model) -> list[_View]:
-    analyses = (model.analysis(find) for find in (find_mask_operands, find_masks, find_angles))
-    return [_View(*parts) for parts in zip(*analyses, strict=True)]
+    return list(zip(*map(model.analysis, (find_mask_operands, find_masks, find_angles)), strict=True))
+
+
+def _key(view: _View) -> object:
+    _, mask, angles = view
+    return mask.visible, mask.bias, mask.scope, mask.misses, angles.forms, angles.misses
 
 
 def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
     """Count the pairs that are equal for every batch, past and length."""
     counts: Counter[str] = Counter()
     sampled: list[str] = []
-    for pair in pairs:
-        verdict = pair.seen if subject == "masks" else pair.turned
-        if isinstance(verdict, EqualMasks | EqualAngles):
-            counts[verdict.inputs] += pair.count
-        elif verdict is not None:
-            more = f" and {pair.count - 1} more" if pair.count > 1 else ""
-            unconfirmed = "numbers do not confirm that " if isinstance(verdict, UnlikeMasks | UnlikeAngles) else ""
-            sampled.append(f"{pair.called}{more}: {unconfirmed}{verdict.reason}")
+    for pair in (pair for pair in pairs if pair.subject == subject):
+        if isinstance(pair.verdict, Equal):
+            counts[pair.verdict.inputs] += pair.count
+        else:
+            unconfirmed = "numbers do not confirm that " if isinstance(pair.verdict, Unlike) else ""
+            sampled.append(f"{pair.listed}: {unconfirmed}{pair.verdict.reason}")
     return LengthProof(subject, counts["any"], counts["unpadded"], tuple(sampled))
 
 
@@ -183,97 +183,65 @@ class _Side:
 
 @dataclass(slots=True)
 class _Pair:
-    """Attention, or sums of learned positions, of both models."""
+    """Masks or angles of attention in both models, or numbers of learned positions."""
 
-    reference: Angles
-    candidate: Angles
-    turned: EqualAngles | UnlikeAngles | OpenAngles | None
-    mask_operands: tuple[MaskOperands, MaskOperands] | None = None
-    seen: EqualMasks | UnlikeMasks | OpenMasks | None = None
+    subject: Subject
+    called: str
+    operands: tuple[Any, Any]
+    verdict: Verdict
+    at: Callable[[Any, SampledStep, Evaluation], Array]
+    unlike: Callable[[Array, Array, SampledStep, Tolerance], str | None]
     count: int = 0
-    mask_miss: str | None = None
-    angle_miss: str | None = None
+    miss: str | None = None
 
     @property
-    def called(self) -> str:
-        return f"{'attention' if self.mask_operands else 'sum'} {self.reference.node.name}"
-
-    @property
-    def has_angles(self) -> bool:
-        return self.turned is not None and self.angle_miss is None
+    def listed(self) -> str:
+        return f"{self.called} and {self.count - 1} more" if self.count > 1 else self.called
 
     @property
     def is_open(self) -> bool:
-        return self._sees_open or self._turns_open
+        return not isinstance(self.verdict, Equal) and self.miss is None
 
-    @property
-    def _sees_open(self) -> bool:
-        return isinstance(self.seen, OpenMasks | UnlikeMasks) and self.mask_miss is None
+    def confirmed(self, verdict: Unlike, sides: Iterable[_Side], tolerance: Tolerance) -> str | None:
+        """Return the difference at an example, by expressions if numbers are too many."""
+        step = verdict.step
+        if self.subject == "masks" and step.batch * step.length * step.total > _MOST_SCORES:
+            return verdict.reason
+        words = self.difference(sides, step, tolerance)
+        return verdict.reason if words and self.subject == "angles" else words
 
-    @property
-    def _turns_open(self) -> bool:
-        return isinstance(self.turned, OpenAngles | UnlikeAngles) and self.angle_miss is None
-
-    def examples(self) -> Iterator[SampledStep]:
-        """Yield steps at which expressions differ."""
-        if isinstance(self.seen, UnlikeMasks):
-            yield self.seen.step
-        if isinstance(self.turned, UnlikeAngles):
-            yield SampledStep(1, self.turned.first, self.turned.count)
-
-    def confirm(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
-        """Return how the two differ at an example, by expressions if numbers are too many."""
-        if isinstance(self.seen, UnlikeMasks) and step == self.seen.step:
-            if step.batch * step.length * step.total > _MOST_SCORES:
-                return self.seen.reason
-            return self._compare_masks(left, right, step, tolerance)
-        assert isinstance(self.turned, UnlikeAngles)
-        return self.turned.reason if self._compare_angles(left, right, step, tolerance) is not None else None
-
-    def compare(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
-        """Return the difference at one step, if expressions do not decide it."""
-        words = self._compare_masks(left, right, step, tolerance) if self._sees_open else None
-        return words or (self._compare_angles(left, right, step, tolerance) if self._turns_open else None)
-
-    def _compare_masks(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
-        assert self.mask_operands is not None
-        sides = zip(self.mask_operands, (left, right), strict=True)
-        try:
-            seen = [
-                visible_at(mask_operands, side.step, side.evaluation)[..., -step.length :, :]
-                for mask_operands, side in sides
-            ]
-        except MissError as error:
-            self.mask_miss = f"{_at(step)}: {error.miss}"
+    def difference(self, sides: Iterable[_Side], step: SampledStep, tolerance: Tolerance) -> str | None:
+        """Return the difference at one step; note why there are no numbers to compare."""
+        if not self.is_open:
             return None
-        kinds = {mask.value.element_type for mask_operands in self.mask_operands for mask in mask_operands.masks}
-        rounding = max((2.0**exponent for kind, exponent in MOVES_BY.items() if kind in kinds), default=0.0)
-        return _unlike_masks(seen[0], seen[1], step, tolerance, rounding)
-
-    def _compare_angles(self, left: _Side, right: _Side, step: SampledStep, tolerance: Tolerance) -> str | None:
-        sides = ((self.reference, left), (self.candidate, right))
         try:
-            columns = [columns_at(angles, side.step, side.evaluation)[-step.length :] for angles, side in sides]
+            first, second = (
+                self.at(own, side.step, side.evaluation)[..., -step.length :, :]
+                for own, side in zip(self.operands, sides, strict=True)
+            )
         except MissError as error:
-            self.angle_miss = f"{_at(step)}: {error.miss}"
+            self.miss = f"from {step.total} positions on: {error.miss}"
             return None
-        if all(column.shape[1] for column in columns):
-            return unlike_columns(columns[0], columns[1], step.past, tolerance)
-        if any(column.shape[1] for column in columns):
-            name = "reference" if columns[0].shape[1] else "candidate"
-            self.angle_miss = f"only those of the {name} are found"
-        return None
-
-    def skipped(self) -> Iterator[str]:
-        more = f" and {self.count - 1} more" if self.count > 1 else ""
-        if self.mask_miss is not None:
-            yield f"masks of {self.called}{more} {_BEYOND}, {self.mask_miss}"
-        if self.angle_miss is not None:
-            yield f"angles of {self.called}{more} {_BEYOND}, {self.angle_miss}"
+        found = [name for name, array in (("reference", first), ("candidate", second)) if array.shape[-1]]
+        if len(found) == 1:
+            self.miss = f"only those of the {found[0]} are found"
+        return self.unlike(first, second, step, tolerance) if len(found) == 2 else None
 
 
-def _at(step: SampledStep) -> str:
-    return f"from {step.total} positions on"
+def _masks_of(called: str, operands: tuple[MaskOperands, MaskOperands], seen: Verdict) -> _Pair:
+    kinds = {mask.value.element_type for own in operands for mask in own.masks}
+    rounding = max((2.0**exponent for kind, exponent in MOVES_BY.items() if kind in kinds), default=0.0)
+    return _Pair("masks", called, operands, seen, visible_at, partial(_unlike_masks, rounding))
+
+
+def _angles_of(called: str, angles: tuple[Angles, Angles], tolerance: Tolerance) -> list[_Pair]:
+    """Return the angles of both models, if any has some."""
+    turned = compare_angles(*angles, tolerance)
+    return [] if turned is None else [_Pair("angles", called, angles, turned, columns_at, _unlike_angles)]
+
+
+def _unlike_angles(reference: Array, candidate: Array, step: SampledStep, tolerance: Tolerance) -> str | None:
+    return unlike_columns(reference, candidate, step.past, tolerance)
 
 
 def _steps(thresholds: list[Threshold], batch: int, longest: int | None) -> list[SampledStep]:
@@ -291,7 +259,7 @@ def _steps(thresholds: list[Threshold], batch: int, longest: int | None) -> list
 
 
 def _unlike_masks(
-    reference: Array, candidate: Array, step: SampledStep, tolerance: Tolerance, rounding: float
+    rounding: float, reference: Array, candidate: Array, step: SampledStep, tolerance: Tolerance
 ) -> str | None:
     """Return the first query that sees other positions; their type rounds by ``rounding``."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import isclose
 from typing import Literal, TypeAlias
@@ -13,56 +12,13 @@ from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of, never
+from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
 #: Slopes of ALiBi are kept in f32, and products of two factors rounded.
 _ROUNDING = 1e-5
 
-Inputs: TypeAlias = Literal["any", "unpadded"]
-"""The inputs that masks are equal for: any, or those without padding."""
 
-
-@dataclass(frozen=True, slots=True)
-class EqualMasks:
-    """Two masks are equal for every batch, past and length.
-
-    Attributes:
-        inputs: The inputs for which they are.
-    """
-
-    inputs: Inputs
-
-
-@dataclass(frozen=True, slots=True)
-class UnlikeMasks:
-    """Two masks differ at an example.
-
-    Attributes:
-        attention: Name of the reference's attention.
-        step: Lengths of the example.
-        reason: The difference there.
-        needs_padding: Whether they differ for padded rows alone.
-    """
-
-    attention: str
-    step: SampledStep
-    reason: str
-    needs_padding: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OpenMasks:
-    """Two masks are not decided.
-
-    Attributes:
-        reason: The part that is not known, with its node.
-    """
-
-    reason: str
-
-
-def compare_masks(
-    reference: AttentionMask, candidate: AttentionMask, *, padded: bool = True
-) -> EqualMasks | UnlikeMasks | OpenMasks:
+def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded: bool = True) -> Verdict:
     """Compare two masks as conditions and numbers of their indices.
 
     Queries that see no key are padding and are left out. A number added to all keys of a query changes nothing.
@@ -74,24 +30,41 @@ def compare_masks(
     """
     for name, mask in (("reference", reference), ("candidate", candidate)):
         if mask.misses:
-            return OpenMasks(f"the {name}'s mask: {mask.misses[0]}")
+            return Open(f"the {name}'s mask: {mask.misses[0]}")
     left, right = reference.scope, candidate.scope
     own = {right.row: left.row, right.head: left.head, right.query: left.query, right.key: left.key}
     if (right.query.args[1], right.key.args[1]) != (left.query.args[1], left.key.args[1]):
-        return OpenMasks("the models differ in the number of keys or queries of one step")
+        return Open("the models differ in the number of keys or queries of one step")
     visible = reference.visible, ex.substitute(candidate.visible, own)
     bias = reference.bias, ex.substitute(candidate.bias, own)
     result = _compared(visible, bias, left)
     if result is None:
-        return EqualMasks("any")
+        return Equal("any")
     plain = _compared(tuple(map(unpadded, visible)), tuple(map(unpadded, bias)), left)  # type: ignore[arg-type]
     if isinstance(plain, Example):
-        return _unlike(reference, plain, needs_padding=False)
+        return _unlike(left, plain, needs_padding=False)
     reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
     if isinstance(result, Example) and reads_as_is and padded and not _hides_padding(reference, visible[1]):
-        return _unlike(reference, result, needs_padding=True)
+        return _unlike(left, result, needs_padding=True)
     # Row lengths and positions read padding as a slot mask does for rows that are padded at one end alone.
-    return EqualMasks("unpadded") if plain is None else OpenMasks(plain)
+    return Equal("unpadded") if plain is None else Open(plain)
+
+
+def unlike_visible(left: Expr, right: Expr, key: Expr) -> Example | Literal["never", "unknown"]:
+    """Return an example of a key that one of two conditions alone shows.
+
+    Queries that see no key in ``left`` are padding and are left out.
+
+    Args:
+        left: A condition.
+        right: Another one.
+        key: The index of the key in both.
+    """
+    differs = ex.negate(ex.equal(left, right))
+    if any(part.op in {"opaque", "times", "raise"} for part in ex.walk(differs)):
+        return "unknown"
+    seen = ex.substitute(left, {key: ex.index("other key", key.args[1])})
+    return example_of(ex.conjunction(differs, seen))
 
 
 def reads_padding(mask: AttentionMask) -> bool:
@@ -116,14 +89,9 @@ def _reads_positions(expr: Expr) -> bool:
 
 def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope) -> Example | str | None:
     """Return an example at which two masks differ, or why none is known."""
-    key = scope.key
-    differs = ex.negate(ex.equal(*visible))
-    if differs is not ex.FALSE:
-        other = ex.index("other key", key.args[1])
-        seen = ex.substitute(visible[0], {key: other})
-        answer = example_of(ex.conjunction(differs, seen))
-        if answer != "never":
-            return "no decision in time" if isinstance(answer, str) else answer
+    key, answer = scope.key, unlike_visible(*visible, scope.key)
+    if answer != "never":
+        return "no decision in time" if isinstance(answer, str) else answer
     if key not in set(ex.walk(ex.subtract(*bias))):
         return None
     lines = [_line(number, scope) for number in bias]
@@ -147,9 +115,8 @@ def _are_alike(left: _Line, right: _Line) -> bool:
     return left[0] == right[0] and all(map(partial(isclose, rel_tol=_ROUNDING), left[1], right[1]))
 
 
-def _unlike(reference: AttentionMask, example: Example, *, needs_padding: bool) -> UnlikeMasks:
+def _unlike(scope: Scope, example: Example, *, needs_padding: bool) -> Unlike:
     values = {BATCH: 1, PAST: 0, LENGTH: 1} | dict(example.values)
-    scope = reference.scope
     step = SampledStep(values[BATCH], values[PAST], values[LENGTH])
     query = values.get(scope.query, 0) + step.past
     words = f"the query at position {query} sees the key at {values.get(scope.key, 0)} in one model alone"
@@ -158,4 +125,4 @@ def _unlike(reference: AttentionMask, example: Example, *, needs_padding: bool) 
     hidden = [places[-1] for (_, places), bit in sorted(example.inputs.items()) if bit is False]
     if needs_padding and hidden:
         words += f", if {len(hidden)} positions from {hidden[0]} to {hidden[-1]} are padding"
-    return UnlikeMasks(reference.node.name, step, words, needs_padding)
+    return Unlike(step, words, needs_padding)

@@ -10,8 +10,9 @@ from support.loaded import converted, exported
 from graphpass.analysis.equations.angles import find_angles, find_learned_positions
 from graphpass.ir.bodies import inlined
 from graphpass.verify import angles, compare
-from graphpass.verify.angles import EqualAngles, OpenAngles, UnlikeAngles, compare_angles
+from graphpass.verify.angles import compare_angles
 from graphpass.verify.difference import Tolerance
+from graphpass.verify.verdicts import Equal, Open, Unlike
 
 TOLERANCE = Tolerance(1e-3, 1e-3)
 
@@ -27,13 +28,13 @@ def test_results_are_equal_at_every_position(name, target):
     reference = exported(f"{name}/onnx")
     found = verdicts(reference, converted(reference, target).model)
     assert len(found) >= 2
-    assert all(isinstance(one, EqualAngles) for one in found), found
+    assert all(isinstance(one, Equal) for one in found), found
 
 
 @pytest.mark.parametrize(("name", "rows"), [("gpt2", 256), ("opt", 130), ("gpt_neo", 128)])
 def test_learned_positions_are_equal_up_to_the_end_of_their_table(name, rows):
     reference = exported(f"{name}/onnx")
-    assert verdicts(reference, converted(reference).model, find_learned_positions) == [EqualAngles("any", rows)]
+    assert verdicts(reference, converted(reference).model, find_learned_positions) == [Equal("any", rows)]
 
 
 def faulty(model, kind):
@@ -54,9 +55,9 @@ def faulty(model, kind):
 def test_other_positions_are_found_with_an_example(form, kind, positions):
     model = exported(f"llama/{form}")
     for verdict in verdicts(model, faulty(model, kind)):
-        assert isinstance(verdict, UnlikeAngles)
+        assert isinstance(verdict, Unlike)
         told = re.search(r"position (\d+) has the angles of (\d+), the candidate's those of (\d+)", verdict.reason)
-        last = verdict.first + verdict.count - 1
+        last = verdict.step.total - 1
         assert last in positions, verdict
         assert told is None or (int(told[1]) == int(told[2]) != int(told[3]))
 
@@ -71,11 +72,11 @@ def test_angles_of_one_layer(kind):
 def test_a_row_of_a_table():
     model = exported("llama/onnx")
     result = faulty(converted(model, "ort").model, "rows 300 to 329 of a table of positions negated")
-    (found,) = [one for one in verdicts(model, result) if not isinstance(one, EqualAngles)]
-    assert isinstance(found, UnlikeAngles)
-    assert found.first + found.count - 1 == 300
+    (found,) = [one for one in verdicts(model, result) if not isinstance(one, Equal)]
+    assert isinstance(found, Unlike)
+    assert found.step.total == 301
 
 
 def test_tables_without_rows_prove_nothing():
     """A sweep over zero positions is undecided."""
-    assert isinstance(angles._swept([[], []], 0, TOLERANCE), OpenAngles)
+    assert isinstance(angles._swept([[], []], 0, TOLERANCE), Open)

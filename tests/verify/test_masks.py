@@ -11,7 +11,8 @@ from support.loaded import converted, exported, openvino_model
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.ir.bodies import inlined
 from graphpass.verify import compare
-from graphpass.verify.masks import EqualMasks, UnlikeMasks, compare_masks
+from graphpass.verify.masks import compare_masks
+from graphpass.verify.verdicts import Equal, Unlike
 
 
 def verdicts(reference, candidate):
@@ -23,13 +24,13 @@ def verdicts(reference, candidate):
 @pytest.mark.parametrize("model", ["llama", "gpt2", "falcon", "phi3", "opt", "bloom"])
 def test_results_are_equal_for_any_input(model, target):
     reference = exported(f"{model}/onnx")
-    assert set(verdicts(reference, converted(reference, target).model)) == {EqualMasks("any")}
+    assert set(verdicts(reference, converted(reference, target).model)) == {Equal("any")}
 
 
 @pytest.mark.parametrize("model", ["mistral_sw8", "gemma3_text", "gpt_neo", "gpt_oss"])
 def test_windows_by_positions_are_equal_without_padding(model):
     reference = exported(f"{model}/onnx")
-    assert set(verdicts(reference, converted(reference).model)) <= {EqualMasks("any"), EqualMasks("unpadded")}
+    assert set(verdicts(reference, converted(reference).model)) <= {Equal("any"), Equal("unpadded")}
 
 
 def number(value):
@@ -76,9 +77,9 @@ FAULTS = {
 def test_faults_from_a_length_on_have_a_counterexample(fault):
     reference = exported("llama/ov-stateful")
     found = verdicts(reference, hidden_if(FAULTS[fault]))
-    assert isinstance(found[0], UnlikeMasks)
+    assert isinstance(found[0], Unlike)
     assert found[0].needs_padding == (fault == "pads")
-    assert found[1] == EqualMasks("any")
+    assert found[1] == Equal("any")
 
 
 def test_verify_reports_the_example_and_the_proof():
