@@ -295,7 +295,7 @@ def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | No
         return None
     if other is None or node.op not in ARITHMETIC:
         return PathStep("arithmetic", node)
-    integers, others = _holds_integers(graph, own), _holds_integers(graph, other)
+    integers, others = holds_integers(graph, own), holds_integers(graph, other)
     if integers and others:
         return PathStep("zero_point" if node.op == "Subtract" and port == 1 else "dequantized", node)
     if others:
@@ -303,7 +303,7 @@ def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | No
     return PathStep("dequantized" if integers else "arithmetic", node)
 
 
-def _holds_integers(graph: Graph, value: Value) -> bool:
+def holds_integers(graph: Graph, value: Value) -> bool:
     """Return whether ``value`` holds small integers, converted and perhaps shifted but not scaled."""
 
     def shifts(node: Node) -> bool:

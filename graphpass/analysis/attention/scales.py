@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from graphpass.analysis.attention.axis_trace import holds_integers
 from graphpass.analysis.attention.bare_operands import scale_of
 from graphpass.analysis.attention.find import Scores
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, LAYOUT
-from graphpass.ir.values import INTEGERS, is_activation, is_value_preserving
+from graphpass.ir.values import is_activation, is_value_preserving
 
 
 class Scaling(NamedTuple):
@@ -60,7 +61,7 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
         node = graph.producer(value)
         if node.op in {"Multiply", "Divide"}:
             scaled = scale_of(graph, node)
-            if scaled is None or _holds_integers(graph, scaled[0]):
+            if scaled is None or holds_integers(graph, scaled[0]):
                 break
             factor = scaled[1].factor(graph)
             if factor is None and is_laid_out:
@@ -78,13 +79,6 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
         else:
             break
     return factors
-
-
-def _holds_integers(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` holds integers that a scale dequantizes."""
-    node = graph.producer(value)
-    source = node.inputs[0] if node.op == "Convert" else None
-    return source is not None and source.element_type in INTEGERS
 
 
 def _rounded(number: float) -> float:

@@ -214,6 +214,22 @@ def test_a_scale_before_heads_are_split_and_before_a_bias():
     assert found.mask == ("input",)
 
 
+@pytest.mark.parametrize("zero_point", [None, 128.0])
+def test_the_scale_of_keys_in_integers_is_no_factor_of_scores(zero_point):
+    import openvino
+
+    query, mask = ops.parameter([-1, 4, -1, 8], numpy.float32), ops.parameter([-1, 1, -1, -1], numpy.float32)
+    stored = [ops.parameter([-1, 4, -1, 8], numpy.uint8) for _ in range(2)]
+    keys, values = (ops.convert(value, "f32") for value in stored)
+    if zero_point is not None:
+        keys, values = (ops.subtract(value, number(zero_point)) for value in (keys, values))
+    keys, values = (ops.multiply(value, number(0.02)) for value in (keys, values))
+    attended = ops.scaled_dot_product_attention(query, keys, values, mask, number(0.5))
+    model = OpenVINOModel(openvino.Model([ops.result(attended)], [query, mask, *stored]))
+    (found,) = attention_details(model, elements_of(model, ()))
+    assert (found.scale, found.factors) == (0.5, ())
+
+
 def positions(count, axis):
     return ops.unsqueeze(ops.range(ops.constant(0), ops.constant(count), ops.constant(1), "i64"), ops.constant(axis))
 
