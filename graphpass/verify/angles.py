@@ -10,8 +10,8 @@ import numpy as np
 
 from graphpass.analysis.attention.mask import PAST, unpadded
 from graphpass.analysis.equations.angles import Angles
+from graphpass.analysis.equations.evaluation import SampledStep
 from graphpass.analysis.equations.rotation import POSITION, QUERY, at_position, restarts
-from graphpass.analysis.equations.sampled_step import SampledStep
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.evaluate import arrays_at

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from graphpass.analysis.attention.find import find_score_masks
 from graphpass.analysis.attention.mask import LENGTH, AttentionMask
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.equations.angles import Angles, find_angles, find_learned_positions
 from graphpass.analysis.equations.evaluation import SampledStep
-from graphpass.analysis.equations.mask_operands import MaskOperands, find_mask_operands
 from graphpass.analysis.equations.sampled import columns_at, step_at, visible_at
 from graphpass.dialects.rounding import MOVES_BY
 from graphpass.ir.bodies import inlined
-from graphpass.ir.miss import MissError
+from graphpass.ir.miss import Miss, MissError
 from graphpass.progress import advance, expect
 from graphpass.verify.angles import compare_angles, unlike_columns
 from graphpass.verify.comparison import LengthProof, Reach, Subject
@@ -28,6 +28,7 @@ from graphpass.verify.numbers import unlike_numbers
 from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
 if TYPE_CHECKING:
+    from graphpass.analysis.attention.types import Mask
     from graphpass.analysis.equations.evaluation import Evaluation
     from graphpass.analysis.lengths.thresholds import Threshold
     from graphpass.analysis.symbolic.rounding import Array
@@ -118,7 +119,7 @@ def _place(step: SampledStep, called: str) -> str:
 
 
 def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[list[_Pair], list[_Pair], list[str]]:
-    """Return attention, and sums of learned positions, of both models in pairs; and what has none."""
+    """Pair attention and sums of learned positions; return what has no pair, too."""
     views = [_views(model) for model in (reference, candidate)]
     learned = [model.analysis(find_learned_positions) for model in (reference, candidate)]
     skipped = [
@@ -132,11 +133,11 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
     for left, right in zip(*views, strict=True) if len(views[0]) == len(views[1]) else ():
         key = _key(left), _key(right)
         if key not in alike:
-            operands, masks, angles = zip(left, right, strict=True)
+            _, masks, angles = zip(left, right, strict=True)
             of_prompts = grows and any(mask.scope.key.args[1] is LENGTH for mask in masks)
             seen = _OF_PROMPTS if of_prompts else compare_masks(*masks, padded=padded)
             called = f"attention {angles[0].node.name}"
-            alike[key] = [_masks_of(called, operands, seen), *_angles_of(called, angles, tolerance)]
+            alike[key] = [_masks_of(called, (left, right), seen), *_angles_of(called, angles, tolerance)]
         for pair in alike[key]:
             pair.count += 1
     sums = [
@@ -147,12 +148,12 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
     return [pair for pairs in alike.values() for pair in pairs], sums, skipped
 
 
-_View: TypeAlias = "tuple[MaskOperands, AttentionMask, Angles]"
+_View: TypeAlias = "tuple[tuple[Mask, ...] | Miss, AttentionMask, Angles]"
 """One attention of a model."""
 
 
 def _views(model: Model) -> list[_View]:
-    return list(zip(*map(model.analysis, (find_mask_operands, find_masks, find_angles)), strict=True))
+    return list(zip(*map(model.analysis, (find_score_masks, find_masks, find_angles)), strict=True))
 
 
 def _key(view: _View) -> object:
@@ -228,10 +229,14 @@ class _Pair:
         return self.unlike(first, second, step, tolerance) if len(found) == 2 else None
 
 
-def _masks_of(called: str, operands: tuple[MaskOperands, MaskOperands], seen: Verdict) -> _Pair:
-    kinds = {mask.value.element_type for own in operands for mask in own.masks}
+def _masks_of(called: str, views: tuple[_View, _View], seen: Verdict) -> _Pair:
+    kinds = {mask.value.element_type for masks, *_ in views if not isinstance(masks, Miss) for mask in masks}
     rounding = max((2.0**exponent for kind, exponent in MOVES_BY.items() if kind in kinds), default=0.0)
-    return _Pair("masks", called, operands, seen, visible_at, partial(_unlike_masks, rounding))
+    return _Pair("masks", called, views, seen, _visible_at, partial(_unlike_masks, rounding))
+
+
+def _visible_at(view: _View, step: SampledStep, evaluation: Evaluation) -> Array:
+    return visible_at(view[1].node, view[0], step, evaluation)
 
 
 def _angles_of(called: str, angles: tuple[Angles, Angles], tolerance: Tolerance) -> list[_Pair]:

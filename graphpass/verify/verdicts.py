@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from graphpass.analysis.equations.sampled_step import SampledStep
+from graphpass.analysis.equations.evaluation import SampledStep
 
 Inputs: TypeAlias = Literal["any", "unpadded"]
 """The inputs that masks or angles are equal for: any, or those without padding."""

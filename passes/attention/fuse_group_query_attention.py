@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from graphpass.analysis.attention.mask import AttentionMask
+from graphpass.analysis.caches.masks import find_step_lengths
 from graphpass.analysis.caches.step_lengths import POSITIONS
 from graphpass.analysis.equations.evaluation import find_step_lengths
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries

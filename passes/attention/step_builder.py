@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 
 from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.analysis.caches.masks import find_step_lengths
 from graphpass.analysis.caches.step_lengths import MASK, Length
-from graphpass.analysis.equations.evaluation import find_step_lengths
 from graphpass.analysis.symbolic.equal_sizes import dimensions, offset
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.errors import UnsupportedError

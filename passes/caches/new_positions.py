@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphpass.analysis.caches.masks import find_step_lengths
 from graphpass.analysis.caches.step_lengths import Length
-from graphpass.analysis.equations.evaluation import find_step_lengths
 from graphpass.analysis.symbolic.equal_sizes import Vector, dimensions
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, substitute
 from graphpass.analysis.symbolic.sizes import infer_sizes

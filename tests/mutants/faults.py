@@ -14,19 +14,19 @@ from typing import Any, TypeAlias
 import numpy
 
 import graphpass
-from graphpass.analysis.attention.find import Scores, find_attention, read_scores
+from graphpass.analysis.attention.find import Scores, find_attention, find_score_masks, read_scores
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.softmax import weighing_product
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.equations.activations import find_activations
+from graphpass.analysis.equations.activations import find_activations, mask_values
 from graphpass.analysis.equations.angles import find_angles
-from graphpass.analysis.equations.mask_operands import find_mask_operands
 from graphpass.analysis.lengths.thresholds import find_thresholds
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.analysis.symbolic.folding import fold, fold_scalar
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import token_input
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPARISONS, LAYOUT, SHAPE_READERS
 from graphpass.ir.rewriter import Rewriter, Writer
@@ -193,11 +193,11 @@ def _(model: Model) -> Found:
 def _mask_readers(model: Model) -> Iterator[tuple[str, Node, int, Value]]:
     """Yield readers of each attention's masks."""
     graph = model.graph
-    for operands in model.analysis(find_mask_operands):
-        for mask in operands.masks:
+    for attention, masks in zip(model.analysis(find_attention), model.analysis(find_score_masks), strict=True):
+        for mask in () if isinstance(masks, Miss) else masks:
             for use in graph.uses(mask.value):
-                if use.node is operands.node or _leads_to(graph, use.node, operands.node):
-                    yield operands.node.name, use.node, use.port, mask.value
+                if use.node is attention.node or _leads_to(graph, use.node, attention.node):
+                    yield attention.node.name, use.node, use.port, mask.value
                     break
 
 
@@ -242,8 +242,7 @@ def _(model: Model) -> Found:
 
 def _compared(model: Model) -> Iterator[Node]:
     graph = model.graph
-    masks = [mask.value for operands in model.analysis(find_mask_operands) for mask in operands.masks]
-    for node in graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs):
+    for node in graph.backward(mask_values(model), lambda node: () if node.op in SHAPE_READERS else node.inputs):
         counts = all(value is not None and value.element_type not in REALS for value in node.inputs)
         if node.op in COMPARISONS and counts and node.index not in model.analysis(find_activations):
             yield node
@@ -687,8 +686,8 @@ def _(model: Model) -> Found:
 @fault("a soft cap by 10 %")
 def _(model: Model) -> Found:
     graph = model.graph
-    for operands in model.analysis(find_mask_operands):
-        scores = read_scores(graph, operands.node) if operands.node.op == "Softmax" else None
+    for attention in model.analysis(find_attention):
+        scores = read_scores(graph, attention.node) if attention.node.op == "Softmax" else None
         if isinstance(scores, Scores) and scores.cap is not None:
             yield scores.cap.name, _changed((scores.cap, 0), _times(1.1))
 

@@ -22,7 +22,7 @@ from graphpass.analysis.attention.softmax import (
     sink_of,
     subtracts_row_maximum,
 )
-from graphpass.analysis.attention.types import OPERATORS, Attention, Mask, Scale
+from graphpass.analysis.attention.types import OPERATORS, UNAMBIGUOUS, Attention, Mask, Scale
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.folding import copies_elements, fold_elements, is_zero
 from graphpass.ir.graph import Graph, Node, Use, Value
@@ -60,6 +60,23 @@ def find_sink_gates(model: Model) -> SinkGates:
             if gate is not None:
                 by_softmax[softmax.index] = gate
     return SinkGates(by_softmax, {gate.node.index: gate for gate in by_softmax.values()})
+def find_score_masks(model: Model) -> tuple[tuple[Mask, ...] | Miss, ...]:
+    """Return the masks of each attention that `find_attention` finds, in order, for `Model.analysis`."""
+    return tuple(_score_masks(model.graph, attention) for attention in model.analysis(find_attention))
+
+
+@or_miss
+def _score_masks(graph: Graph, attention: Attention) -> tuple[Mask, ...]:
+    node = attention.node
+    if not attention.is_fused:
+        return tuple(_scores(graph, node).masks)
+    if node.op not in UNAMBIGUOUS:
+        raise MissError(node, f"the positions that {node.op} sees are not computed ahead")
+    masks = node.present(OPERATORS[node.op].masks)
+    for value in masks:
+        if value.rank is None or value.rank < 2:
+            raise MissError(node, f"its mask {value.name} is not a mask of positions")
+    return tuple(map(Mask.of_operator, masks))
 
 
 #: Lie between scores and what is computed of each row of them, and the Softmax.

@@ -1,12 +1,13 @@
-"""Find the effective mask of each attention, in the lengths of the model's step."""
+"""Find the lengths of a model's step, and elements and masks in these lengths."""
 
 from __future__ import annotations
 
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.mask import AttentionMask, attention_mask
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import elements_of
+from graphpass.analysis.caches.step_lengths import Length, elements_of, step_lengths
 from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.model import Model
 
 
@@ -19,3 +20,8 @@ def find_masks(model: Model) -> tuple[AttentionMask, ...]:
     """Return the mask of each attention that `find_attention` finds, in order, for `Model.analysis`."""
     elements = model.analysis(find_elements)
     return tuple(attention_mask(elements, attention) for attention in model.analysis(find_attention))
+
+
+def find_step_lengths(model: Model) -> dict[Expr, Length]:
+    """Return the lengths that free dimensions of inputs are, for `Model.analysis`."""
+    return step_lengths(model, analyze_caches(model).caches)

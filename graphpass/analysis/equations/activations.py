@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from graphpass.analysis.attention.find import find_score_masks
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.analysis.equations.mask_operands import find_mask_operands
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import GATHERS, LAYOUT, SHAPE_READERS
 from graphpass.ir.values import REALS
@@ -31,7 +32,7 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
     Rows of constant tables and masks are none of them.
     """
     graph, activations = model.graph, model.analysis(find_activations)
-    masks = {mask.value for operands in model.analysis(find_mask_operands) for mask in operands.masks}
+    masks = mask_values(model)
     positions = graph.parameters.get(POSITIONS)
     computed = set() if positions is None else {positions}
     read: dict[Value, None] = {}
@@ -44,6 +45,12 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
         else:
             computed.update(node.outputs)
     return tuple(read)
+
+
+def mask_values(model: Model) -> dict[Value, None]:
+    """Return the tensors that hide keys, or are added to scores, in order."""
+    found = model.analysis(find_score_masks)
+    return dict.fromkeys(mask.value for masks in found if not isinstance(masks, Miss) for mask in masks)
 
 
 def _looks_up(graph: Graph, node: Node) -> bool:

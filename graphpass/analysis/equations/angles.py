@@ -12,8 +12,7 @@ from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.attention.operands import scores_product
 from graphpass.analysis.attention.types import OPERATORS, Attention
 from graphpass.analysis.caches.masks import find_elements
-from graphpass.analysis.equations.activations import find_activations
-from graphpass.analysis.equations.mask_operands import find_mask_operands
+from graphpass.analysis.equations.activations import find_activations, mask_values
 from graphpass.analysis.equations.rotation import QUERY, ROW
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.constants import Table
@@ -98,7 +97,7 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
     """Return the numbers that are added to hidden states by position, in order, for `Model.analysis`."""
     graph, data = model.graph, model.analysis(find_activations)
     elements = model.analysis(find_elements)
-    masks = {mask.value for operands in model.analysis(find_mask_operands) for mask in operands.masks}
+    masks = mask_values(model)
     learned = []
     for node in graph.of_op("Add"):
         for value in node.inputs if node.index in data else ():

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import Length, step_lengths
+from graphpass.analysis.caches.masks import find_step_lengths
 from graphpass.analysis.symbolic.arrays import computed, is_known
 from graphpass.analysis.symbolic.constants import LARGEST_MASK
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, size_at
@@ -34,6 +33,20 @@ def f32_shape(sizes: Sizes, producer: Node, value: Value, number: Callable[[Expr
     if shape is None or value.element_type != "f32" or not all(map(is_linear, shape)):
         raise MissError(producer, f"type or shape of {value.name} is not known as f32")
     return [size_at(size, number) for size in shape]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledStep:
+    """Lengths of one step: ``length`` new tokens of ``batch`` sequences after ``past`` positions."""
+
+    batch: int
+    past: int
+    length: int
+
+    @property
+    def total(self) -> int:
+        """Return the number of positions after the step."""
+        return self.past + self.length
 
 
 class Evaluation:
@@ -150,25 +163,6 @@ class Evaluation:
         except FileNotFoundError as error:
             raise MissError(self.graph.producer(value), f"its weights are missing: {error}") from error
         return None if constant is None else constant.astype(DTYPES[value.element_type], copy=False)
-
-
-@dataclass(frozen=True, slots=True)
-class SampledStep:
-    """Lengths of one step: ``length`` new tokens of ``batch`` sequences after ``past`` positions."""
-
-    batch: int
-    past: int
-    length: int
-
-    @property
-    def total(self) -> int:
-        """Return the number of positions after the step."""
-        return self.past + self.length
-
-
-def find_step_lengths(model: Model) -> dict[Expr, Length]:
-    """Return the lengths that free dimensions of inputs are, for `Model.analysis`."""
-    return step_lengths(model, analyze_caches(model).caches)
 
 
 def evaluation_at(model: Model, step: SampledStep, known: Mapping[Value, Array]) -> Evaluation:

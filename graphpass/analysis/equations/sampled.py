@@ -12,7 +12,6 @@ from graphpass.analysis.attention.types import OPERATORS, Mask
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
 from graphpass.analysis.equations.angles import Angles, PositionTable
 from graphpass.analysis.equations.evaluation import Evaluation, SampledStep, evaluation_at
-from graphpass.analysis.equations.mask_operands import MaskOperands
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at
@@ -20,7 +19,7 @@ from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.rounding import DTYPES, Array
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.inputs import PAST_LENGTH
-from graphpass.ir.miss import MissError
+from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
 from graphpass.ir.values import MASKED_BELOW
 
@@ -45,11 +44,12 @@ def step_at(model: Model, step: SampledStep) -> Evaluation:
     return evaluation_at(model, step, known)
 
 
-def visible_at(operands: MaskOperands, step: SampledStep, evaluation: Evaluation) -> Array:
+def visible_at(node: Node, masks: tuple[Mask, ...] | Miss, step: SampledStep, evaluation: Evaluation) -> Array:
     """Compute the effective mask as numbers added to scores, -inf for masked keys.
 
     Args:
-        operands: The attention.
+        node: The attention, or its Softmax.
+        masks: Its masks, as `find_score_masks` returns them.
         step: The lengths of ``evaluation``.
         evaluation: Computes tensors of the step.
 
@@ -59,17 +59,15 @@ def visible_at(operands: MaskOperands, step: SampledStep, evaluation: Evaluation
     Raises:
         MissError: A mask cannot be computed, or its shape does not fit the lengths of the step.
     """
-    if operands.miss is not None:
-        raise MissError(operands.miss.node, operands.miss.reason)
-    added = _by_attributes(operands.node, step, evaluation)
-    for mask in operands.masks:
+    if isinstance(masks, Miss):
+        raise MissError(masks.node, masks.reason)
+    added = _by_attributes(node, step, evaluation)
+    for mask in masks:
         term = _added(mask, step, evaluation)
         if term.ndim > 4 or any(
             size not in {1, full} for size, full in zip(term.shape[::-1], (step.total, step.length), strict=False)
         ):
-            raise MissError(
-                operands.node, f"its mask is {list(term.shape)} for {step.length} of {step.total} positions"
-            )
+            raise MissError(node, f"its mask is {list(term.shape)} for {step.length} of {step.total} positions")
         added = added + term
     return numpy.where(added < MASKED_BELOW, -numpy.inf, added)
 
