@@ -51,7 +51,7 @@ def opened_on_ids(model: Model) -> DecodeSession:
 
 def usual_prompts(session: DecodeSession) -> list[tuple[int, ...]]:
     """Return three prompts of arbitrary ids."""
-    vocabulary = Vocabulary.of(session, session.fixed_batch)
+    vocabulary = Vocabulary.of(session)
     return [vocabulary.prompt(length) for length in _LENGTHS]
 
 

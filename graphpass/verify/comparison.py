@@ -313,7 +313,7 @@ class Comparison:
             max_abs_difference=max(self.max_abs_difference, other.max_abs_difference),
             divergence=self.divergence
             or (None if parted is None else replace(parted, sequence=parted.sequence + shift)),
-            skipped=self.skipped + other.skipped,
+            skipped=tuple(dict.fromkeys(self.skipped + other.skipped)),
         )
 
     @property

@@ -9,6 +9,8 @@ import numpy as np
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.progress import advance, expect
 from graphpass.verify.difference import Tolerance, difference
+from graphpass.verify.in_parts import InParts
+from graphpass.verify.row_by_row import RowByRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,21 +36,18 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
         vocabulary: Chooses the prompts.
     """
     batch = session.fixed_batch
+    expect(2 if batch is not None else 4, "runs")
     # Without caches each step goes through the whole sequence again, and does no more than the first.
     fed = _LENGTH if session.has_caches or session.last_only else 1
-    expect(fed + (4 if batch is None else 1), "steps")
     ids = np.array([vocabulary.prompt(_LENGTH)] * (batch or 1), np.int64)
-    at_once = _logits(session, ids)
-    session.reset()
-    steps = [_next(session, ids[:, [place]]) for place in range(fed)]
-    one_by_one = np.concatenate(steps, axis=1)[:, -at_once.shape[1] :]
+    at_once = _logits(session, session, ids)
+    one_by_one = _logits(session, InParts(session, 1), ids[:, :fed])[:, -at_once.shape[1] :]
     sentences = []
     if words := _difference(at_once[:, : one_by_one.shape[1]], one_by_one, tolerance):
         sentences.append(f"a prompt of {_LENGTH} tokens at once and token by token: {words}")
     if batch is None:
         rows = np.array([vocabulary.prompt(_LENGTH) for _ in range(2)], np.int64)
-        together = _logits(session, rows)
-        alone = np.concatenate([_logits(session, row[None]) for row in rows])
+        together, alone = (_logits(session, way, rows) for way in (session, RowByRow(session)))
         if words := _difference(together, alone, tolerance):
             sentences.append(f"rows in a batch of 2 and alone: {words}")
     return sentences
@@ -62,13 +61,10 @@ def other_columns(model: Model) -> list[str]:
     return [f"{words}; fed one by one here"]
 
 
-def _logits(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
-    session.reset()
-    return _next(session, ids)
-
-
-def _next(session: DecodeSession, ids: NDArray[np.int64]) -> Array:
-    logits = session.forward(ids)[session.logits_output]
+def _logits(session: DecodeSession, way: DecodeSession | InParts | RowByRow, ids: NDArray[np.int64]) -> Array:
+    """Return the logits of a prompt that is fed in one way."""
+    way.reset()
+    logits = way.forward(ids, np.ones_like(ids))[session.logits_output]
     advance()
     return logits.copy()
 

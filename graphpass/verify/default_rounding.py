@@ -51,8 +51,7 @@ def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRe
         request.opened(candidate, device=device, properties=properties | {ROUNDING: value}) for value in ("0", size)
     ]
     let_take_ids(candidate, *sessions)
-    batch = sessions[0].fixed_batch
-    prompt = [Vocabulary.of(sessions[0], batch).prompt(_PROMPT)] * (batch or 1)
+    prompt = [Vocabulary.of(sessions[0]).prompt(_PROMPT)] * (sessions[0].fixed_batch or 1)
     try:
         exact, rounded = (session.prefill(prompt) for session in sessions)
     except (UsageError, UnsupportedError) as error:

@@ -17,10 +17,10 @@ MOST_AT_ONCE = 8
 
 
 class InParts:
-    """Runs new tokens in parts, for models that compute many at once wrongly."""
+    """Runs new tokens in parts of ``most``, for models that compute many at once wrongly."""
 
-    def __init__(self, session: DecodeSession) -> None:
-        self._session = session
+    def __init__(self, session: DecodeSession, most: int = MOST_AT_ONCE) -> None:
+        self._session, self._most = session, most
 
     def reset(self) -> None:
         """Forget all tokens."""
@@ -33,14 +33,14 @@ class InParts:
         """
         past, length = mask.shape[1] - ids.shape[1], ids.shape[1]
         parts = []
-        for start in range(0, length, MOST_AT_ONCE):
-            part = ids[:, start : start + MOST_AT_ONCE]
+        for start in range(0, length, self._most):
+            part = ids[:, start : start + self._most]
             outputs = self._session.forward(part, mask[:, : past + start + part.shape[1]])
             parts.append({name: array.copy() for name, array in outputs.items()})
         first = parts[0]
         return {
             name: np.concatenate([part[name] for part in parts], axis=1)
-            if array.ndim > 1 and array.shape[1] == min(length, MOST_AT_ONCE)
+            if array.ndim > 1 and array.shape[1] == min(length, self._most)
             else parts[-1][name]
             for name, array in first.items()
         }

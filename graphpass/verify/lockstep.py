@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, 
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import (
     ROUNDED,
-    after_proof,
     dequantized,
     rounds_alike,
     too_much,
@@ -51,7 +50,7 @@ from graphpass.verify.trajectories import Limit, Planner, Sides, Trajectory
 from graphpass.verify.weights import damaged_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -162,7 +161,7 @@ def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Com
     rounded = _compare(replace(request, examine=False), base, candidate, pooled=pooled)
     if rounded.passed and (reason := too_much(candidate, pooled.shares)) is not None:
         rounded = rounded.diverging(ROUNDED, reason)
-    return after_proof(comparison, rounded)
+    return comparison.followed_by(rounded)
 
 
 def _compare(
@@ -261,6 +260,9 @@ WIDENED = "rounding of the reference to 16 bits: it runs in f32, with its weight
 _MISREAD = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
 
 
+_Reference: TypeAlias = "DecodeSession | InParts | RowByRow"
+
+
 class _Lockstep:
     def __init__(
         self,
@@ -284,7 +286,7 @@ class _Lockstep:
             names = f"{', '.join(reference.outputs)} against {', '.join(candidate.outputs)}"
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
         self._last_only = reference.last_only or candidate.last_only
-        self._vocabulary = Vocabulary.of(reference, batch)
+        self._vocabulary = Vocabulary.of(reference)
         # A dict, because skipped parts are found again at every step but reported once.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
@@ -319,9 +321,8 @@ class _Lockstep:
         expect(sum(1 + len(trajectory.rounds) for trajectory in trajectories), "steps")
         for trajectory in trajectories:
             advance(0, trajectory.prompt.description.removesuffix(", prompts"))
-            before = self._outputs.largest
             try:
-                run, divergence = self._way_of(trajectory)(len(runs), trajectory.prompt, trajectory.rounds)
+                run, divergence = self._held(len(runs), trajectory)
             except (UsageError, UnsupportedError) as error:
                 # A candidate that fails diverges. Some references take shorter prompts alone.
                 if not (trajectory.is_long or runs) or error.id not in NO_ROOM:
@@ -330,8 +331,6 @@ class _Lockstep:
                     None
                 )
                 continue
-            if divergence is not None and trajectory.is_long and self._is_of_parts(trajectory, before):
-                divergence = None
             runs += [] if run is None else [run]
             if divergence is not None:
                 break
@@ -349,62 +348,43 @@ class _Lockstep:
             return replace(comparison, skipped=(*comparison.skipped, words))
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
 
-    def _is_of_parts(self, trajectory: Trajectory, before: float) -> bool:
-        """Return whether the candidate has the results of the reference in parts.
-
-        Args:
-            trajectory: The prompt, at which they diverge.
-            before: The largest difference of all other sequences.
-        """
-        prompt, largest = trajectory.prompt, self._outputs.largest
-        if prompt.ids.shape[1] <= MOST_AT_ONCE or not self._reference.has_caches:
-            return False
-        self._outputs.largest = before
-        _, divergence = self._follow(0, prompt, trajectory.rounds, InParts(self._reference))
-        if divergence is not None:
-            self._outputs.largest = largest
-            return False
-        words = f"the reference contradicts itself, and was fed {MOST_AT_ONCE} tokens at a time"
-        self._skipped[f"{prompt.description} at once: {words}"] = None
-        return True
-
-    def _way_of(self, trajectory: Trajectory) -> Callable[..., tuple[SequenceRun | None, Divergence | None]]:
+    def _held(self, sequence: int, trajectory: Trajectory) -> tuple[SequenceRun | None, Divergence | None]:
+        """Hold the candidate against the reference, or against another reading of it if they diverge."""
+        prompt, rounds, largest = trajectory.prompt, trajectory.rounds, self._outputs.largest
+        first, other, words = self._readings(trajectory)
+        run, divergence = self._follow(sequence, prompt, rounds, first)
+        if divergence is None or other is None:
+            return run, divergence
+        if not trajectory.is_long and self._reads(prompt, divergence.step):
+            return run, divergence
+        apart, self._outputs.largest = self._outputs.largest, largest
+        again, still = self._follow(sequence, prompt, rounds, other)
+        if still is None:
+            self._skipped |= {} if words is None else {words: None}
+            return (run if trajectory.is_long else again), None
         if trajectory.is_other_side:
-            return self._follow_other_side
-        is_padded = self._alone and self._pads_right and not trajectory.prompt.mask.all()
-        return self._follow_padded_right if is_padded else self._follow
+            self._outputs.largest = largest
+            self._skipped["right padding: the reference computes something else for rows alone"] = None
+            return None, None
+        self._outputs.largest = apart
+        return run, divergence
 
-    def _follow_padded_right(
-        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
-    ) -> tuple[SequenceRun, Divergence | None]:
-        """Hold the candidate against rows alone, or against a batch that the reference misreads."""
-        largest = self._outputs.largest
-        run, divergence = self._follow(sequence, prompt, rounds, self._row_by_row)
-        if divergence is None or self._reads(prompt, divergence.step):
-            return run, divergence
-        difference_alone, self._outputs.largest = self._outputs.largest, largest
-        misread, other = self._follow(sequence, prompt, rounds, self._reference)
-        if other is not None:
-            self._outputs.largest = difference_alone
-            return run, divergence
-        self._skipped[_MISREAD] = None
-        return misread, None
+    def _readings(self, trajectory: Trajectory) -> tuple[_Reference, _Reference | None, str | None]:
+        """Return two ways to run the reference, and a remark on the second one.
 
-    def _follow_other_side(
-        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...]
-    ) -> tuple[SequenceRun | None, Divergence | None]:
-        """Hold the candidate against the reference, or its rows alone if it misreads padding."""
-        largest = self._outputs.largest
-        run, divergence = self._follow(sequence, prompt, rounds, self._reference)
-        if divergence is None or self._reads(prompt, divergence.step):
-            return run, divergence
-        self._outputs.largest = largest
-        run, divergence = self._follow(sequence, prompt, rounds, self._row_by_row)
-        if divergence is None:
-            return run, None
-        self._outputs.largest = largest
-        self._skipped["right padding: the reference computes something else for rows alone"] = None
-        return None, None
+        Rows of a batch that is padded on the right may be read as they are alone, long prompts in parts.
+        """
+        prompt = trajectory.prompt
+        if trajectory.is_other_side:
+            return self._reference, self._row_by_row, None
+        is_padded = not prompt.mask.all()
+        if self._alone and self._pads_right and is_padded:
+            return self._row_by_row, self._reference, _MISREAD
+        first = self._row_by_row if self._alone and is_padded else self._reference
+        if not trajectory.is_long or prompt.ids.shape[1] <= MOST_AT_ONCE or not self._reference.has_caches:
+            return first, None, None
+        words = f"the reference contradicts itself, and was fed {MOST_AT_ONCE} tokens at a time"
+        return first, InParts(self._reference), f"{prompt.description} at once: {words}"
 
     def _reads(self, prompt: Prompt, steps: int) -> bool:
         """Return whether the reference computes a padded batch as its rows alone."""
@@ -425,14 +405,8 @@ class _Lockstep:
         return True
 
     def _follow(
-        self,
-        sequence: int,
-        prompt: Prompt,
-        rounds: tuple[Round, ...],
-        reference: DecodeSession | InParts | RowByRow | None = None,
+        self, sequence: int, prompt: Prompt, rounds: tuple[Round, ...], reference: _Reference
     ) -> tuple[SequenceRun, Divergence | None]:
-        if reference is None:
-            reference = self._row_by_row if self._alone and not prompt.mask.all() else self._reference
         reference.reset()
         self._candidate.reset()
         editors = Editor(self._reference), Editor(self._candidate)

@@ -10,7 +10,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +26,6 @@ from graphpass.verify.pair import compare_pair, sizes_of
 if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.comparison import Comparison
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Describes a comparison to another process.
-
-    Attributes:
-        files: Reference and candidate, or the two models of a pair.
-        options: Further arguments of `graphpass.verify.compare_within`, or of `compare_pair`.
-    """
-
-    files: tuple[Path, ...]
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 def compare_on_device(reference: Model, candidate: Model, device: str, **options: Any) -> Comparison:
@@ -110,7 +97,7 @@ def _apart(
         scratch = Path(folder)
         files = tuple(_file(model, scratch / str(number)) for number, model in enumerate(models))
         task, answer = scratch / "task", scratch / "answer"
-        task.write_bytes(pickle.dumps(_Task(files, options)))
+        task.write_bytes(pickle.dumps((files, options)))
         command = [*start, sys.executable, "-m", __name__, str(task), str(answer)]
         if failure := run_apart(command, answer, None, variables):
             raise UnsupportedError("GP321", f"cannot compare on {place}: {failure}")
@@ -161,11 +148,10 @@ def _file(model: Model, folder: Path) -> Path:
 
 def _run(task: Path, answer: Path) -> None:
     """Do the work of the other process."""
-    work: _Task = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
+    files, options = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
     try:
-        models = [load(file) for file in work.files]
-        compare: Any = compare_pair if "split" in work.options else compare_within
-        result: Comparison | GraphpassError = compare(*models, **work.options)
+        compare: Any = compare_pair if "split" in options else compare_within
+        result: Comparison | GraphpassError = compare(*map(load, files), **options)
     except GraphpassError as error:
         result = error
     answer.write_bytes(pickle.dumps(result))

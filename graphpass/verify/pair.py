@@ -76,7 +76,7 @@ def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split, 
 def _compare(
     sessions: tuple[DecodeSession, DecodeSession], outputs: OutputComparer, split: Split, room: int
 ) -> Comparison:
-    vocabulary = Vocabulary.of(sessions[0], None)
+    vocabulary = Vocabulary.of(sessions[0])
     runs: list[SequenceRun] = []
     divergence = None
     lengths = {1, max(split.chunk - 1, 1), split.chunk, min(split.chunk + 1, split.prompt), split.prompt}

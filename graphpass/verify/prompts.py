@@ -106,17 +106,16 @@ class Vocabulary:
         self._generator = np.random.Generator(np.random.PCG64(20))
 
     @classmethod
-    def of(cls, session: DecodeSession, batch: int | None) -> Vocabulary:
+    def of(cls, session: DecodeSession) -> Vocabulary:
         """Return that of a model, as large as its logits are wide.
 
         Args:
             session: A session of the model; it is reset, and fed one token a row.
-            batch: Rows to feed; ``None`` for one.
 
         Raises:
             GraphpassError: As `DecodeSession.prefill`.
         """
-        return cls(session.prefill(np.zeros((batch or 1, 1), np.int64)).shape[-1])
+        return cls(session.prefill(np.zeros((session.fixed_batch or 1, 1), np.int64)).shape[-1])
 
     def prompt(self, length: int) -> tuple[int, ...]:
         """Return a new random prompt."""

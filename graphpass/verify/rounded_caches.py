@@ -101,20 +101,6 @@ def with_rounding(
     return comparison.diverging(ROUNDED, reason)
 
 
-def after_proof(proven: Comparison, rounded: Comparison) -> Comparison:
-    """Return the comparison of models as they are, after the one of `with_rounding`."""
-    divergence = rounded.divergence
-    if divergence is not None:
-        divergence = replace(divergence, sequence=divergence.sequence + len(proven.sequences))
-    return replace(
-        proven,
-        sequences=(*proven.sequences, *rounded.sequences),
-        max_abs_difference=max(proven.max_abs_difference, rounded.max_abs_difference),
-        divergence=divergence,
-        skipped=tuple(dict.fromkeys((*proven.skipped, *rounded.skipped))),
-    )
-
-
 def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
     """Return the output that differs by more than rounding explains, if any.
 
@@ -149,7 +135,7 @@ def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., 
     wide = candidate.analysis(dequantized)
     session = opened(wide)
     let_take_ids(wide, session)
-    vocabulary = Vocabulary.of(session, session.fixed_batch)
+    vocabulary = Vocabulary.of(session)
     vocabulary.prompt(_LEFT_OUT)
     contents = sample_caches(session, [vocabulary.prompt(_PROMPT)]).contents
     losses = {name: rounding_loss(contents[name], scale) for name, scale in scales.items() if name in contents}

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from graphpass.analysis.attention.mask import AttentionMask
 from graphpass.analysis.caches.masks import find_step_lengths
 from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.analysis.equations.evaluation import find_step_lengths
 from graphpass.analysis.equations.grouped_query import GroupedQuery, find_grouped_queries
 from graphpass.analysis.equations.kernel_features import FusedFeature, why_left
 from graphpass.analysis.equations.rotation import Rotation, rotation_tables

@@ -176,7 +176,7 @@ def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> l
     """Check the ids of ``prompts``; choose some as verification does without any."""
     if prompts is None:
         return usual_prompts(session)
-    vocabulary = Vocabulary.of(session, session.fixed_batch)
+    vocabulary = Vocabulary.of(session)
     return [vocabulary.check(prompt) for prompt in prompts]
 
 

@@ -71,7 +71,7 @@ def _expose(rewriter: Rewriter, name: str, state: LayerState) -> None:
     write, tokens = rewriter.under(name), token_input(rewriter.graph)
     assert tokens is not None
     assert tokens.shape is not None
-    first = state.terms[0]
-    total = reduce(lambda left, right: write.op("Add", left, right), state.terms[1:], rewriter.handle(first))
+    first = state[0]
+    total = reduce(lambda left, right: write.op("Add", left, right), state[1:], rewriter.handle(first))
     sizes = (*tokens.shape[:2], fixed_size(first, -1))
     rewriter.output(name, write.convert(total, "f32"), "f32", sizes)

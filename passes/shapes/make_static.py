@@ -9,7 +9,7 @@ import numpy
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.angles import find_last_row
-from graphpass.analysis.equations.restarting_positions import find_restart
+from graphpass.analysis.equations.rotation import find_restart
 from graphpass.analysis.lengths.past_order import past_order
 from graphpass.analysis.symbolic.folding import fold
 from graphpass.engine.conditions import HAS_CACHES, STATELESS

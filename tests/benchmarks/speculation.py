@@ -318,7 +318,7 @@ def shortened(model: graphpass.Model) -> graphpass.Model:
     short = model.clone()
     states = find_layer_states(short)
     assert not isinstance(states, str)
-    (early,), (last,) = states[EARLY - 1].terms, states[-1].terms
+    (early,), (last,) = states[EARLY - 1], states[-1]
     rewriter = short.rewriter()
     graph = short.graph
     rewriter.replace(last, rewriter.native(early))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphpass.analysis.attention.bare_operands import bare_operands, scale_of
-from graphpass.analysis.attention.sink_gates import SinkGate, SinkGates, sink_gate
+from graphpass.analysis.attention.sink_gates import SinkGate, sink_gate
 from graphpass.analysis.attention.softmax import (
     COLUMN_DROPS,
     Column,
@@ -49,17 +49,19 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
     return tuple(blocks)
 
 
-def find_sink_gates(model: Model) -> SinkGates:
-    """Return all gates of ``model`` that count attention sinks, for `Model.analysis`."""
+def find_sink_gates(model: Model) -> dict[int, SinkGate]:
+    """Return all gates that count attention sinks by the index of their Softmax, for `Model.analysis`."""
     graph = model.graph
-    by_softmax: dict[int, SinkGate] = {}
+    gates: dict[int, SinkGate] = {}
     for softmax in graph.of_op("Softmax"):
         weights = or_miss(_weights)(graph, softmax)
         if isinstance(weights, _Weights) and weights.dropped is None:
             gate = sink_gate(graph, softmax, weights.product.outputs[0])
             if gate is not None:
-                by_softmax[softmax.index] = gate
-    return SinkGates(by_softmax, {gate.node.index: gate for gate in by_softmax.values()})
+                gates[softmax.index] = gate
+    return gates
+
+
 def find_score_masks(model: Model) -> tuple[tuple[Mask, ...] | Miss, ...]:
     """Return the masks of each attention that `find_attention` finds, in order, for `Model.analysis`."""
     return tuple(_score_masks(model.graph, attention) for attention in model.analysis(find_attention))

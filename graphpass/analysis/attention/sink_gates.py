@@ -7,7 +7,6 @@ Source: ``eager_attention_forward`` in ``modeling_granite_swa.py`` of transforme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphpass.analysis.pattern import Match, look_through, op, var
@@ -57,19 +56,6 @@ class SinkGate:
     sink: Value
     is_negative: bool
     inside: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class SinkGates:
-    """The gates of a model.
-
-    Attributes:
-        by_softmax: By the index of the Softmax.
-        by_node: By the index of the Multiply.
-    """
-
-    by_softmax: Mapping[int, SinkGate]
-    by_node: Mapping[int, SinkGate]
 
 
 def sink_gate(graph: Graph, softmax: Node, result: Value) -> SinkGate | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from graphpass.analysis.caches.chain import SKIP_NORMS, LayerChain, Pieces, find_chain
 
@@ -14,16 +13,8 @@ if TYPE_CHECKING:
 #: Inputs that operators of `SKIP_NORMS` add: two activations, and a bias that may be absent.
 _TERMS = {"SkipSimplifiedLayerNormalization": (0, 1, 3), "SkipLayerNormalization": (0, 1, 4)}
 
-
-@dataclass(frozen=True, slots=True)
-class LayerState:
-    """Describes the value ``[batch, length, hidden]`` that one layer hands to all that follows.
-
-    Attributes:
-        terms: The value; several if an operator adds them, and keeps the sum to itself.
-    """
-
-    terms: tuple[Value, ...]
+LayerState: TypeAlias = "tuple[Value, ...]"
+"""The value ``[batch, length, hidden]`` that a layer hands on; terms of it if an operator keeps their sum to itself."""
 
 
 def find_layer_states(model: Model) -> tuple[LayerState, ...] | str:
@@ -47,7 +38,7 @@ def find_layer_states(model: Model) -> tuple[LayerState, ...] | str:
     joined = next((sorted(numbers) for _, numbers in sorted(layers.items()) if len(numbers) > 1), None)
     if joined is not None:
         return f"no single value carries all computation from layer {joined[0]} to layer {joined[1]}"
-    ends = [LayerState((chain.values[start - 1],)) for start in starts[1:]]
+    ends = [(chain.values[start - 1],) for start in starts[1:]]
     last = _last_sum(chain, starts[-1])
     return "no sum of two activations ends the last layer" if last is None else (*ends, last)
 
@@ -58,10 +49,10 @@ def _last_sum(chain: LayerChain, start: int) -> LayerState | None:
         total, _ = SKIP_NORMS.get(node.op, (0, ()))
         if node.op in SKIP_NORMS and value.port != total:
             terms = (node.inputs[port] for port in _TERMS[node.op] if port < len(node.inputs))
-            return LayerState(tuple(term for term in terms if term is not None))
+            return tuple(term for term in terms if term is not None)
         if node.op in SKIP_NORMS:
-            return LayerState((value,))
+            return (value,)
         added = [value for value in node.sources if value.node in chain.deep]
         if node.op == "Add" and len(added) == 2:
-            return LayerState((value,))
+            return (value,)
     return None

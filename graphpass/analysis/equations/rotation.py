@@ -23,7 +23,7 @@ from graphpass.analysis.symbolic.elements import Elements, Index, UnknownError
 from graphpass.analysis.symbolic.evaluate import arrays_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.rounding import Array
-from graphpass.ir.graph import Value
+from graphpass.ir.graph import Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
@@ -108,6 +108,32 @@ def restarts(*exprs: Expr) -> bool:
     """Return whether angles count from the first token of each step, whatever the past is."""
     parts = {part for expr in exprs for part in ex.walk(unpadded(expr))}
     return QUERY in parts and PAST not in parts
+
+
+def query_place(sizes: Index) -> Index:
+    """Return the index at `ROW` and `QUERY`; further axes have indices of their own."""
+    own = {ONE: ZERO, BATCH: ROW, LENGTH: QUERY}
+    return tuple(own.get(size, ex.index(f"channel {axis}", size)) for axis, size in enumerate(sizes))
+
+
+def find_restart(model: Model) -> Node | None:
+    """Return the first cosine of restarting positions in a model with growing caches, for `Model.analysis`.
+
+    A step after a past is rotated as the first one then, as in exports of Bamba by transformers 5.
+    """
+    if not analyze_caches(model).of_kind("kv"):
+        return None
+    elements = model.analysis(find_elements)
+    cosines = model.graph.of_op("Cos")
+    return next((node for node in cosines if _is_of_restart(elements, node.outputs[0])), None)
+
+
+def _is_of_restart(elements: Elements, value: Value) -> bool:
+    try:
+        place = query_place(elements.shape(value))
+        return QUERY in place and restarts(elements.of(value, place))
+    except UnknownError:
+        return False
 
 
 def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array, Array]:

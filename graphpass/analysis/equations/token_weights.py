@@ -14,7 +14,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.caches.step_lengths import MASK
 from graphpass.analysis.caches.step_tokens import find_step_tokens
-from graphpass.analysis.equations.rotation import QUERY, ROW
+from graphpass.analysis.equations.rotation import QUERY, ROW, query_place
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr
@@ -131,8 +131,7 @@ def _weight(elements: Elements, weights: Value) -> Expr | None:
         return None
     if [size for size in sizes if size is not ONE] not in ([BATCH, LENGTH], [LENGTH]):
         return None
-    places = {BATCH: ROW, LENGTH: QUERY}
-    return elements.of(weights, tuple(places.get(size, ZERO) for size in sizes))
+    return elements.of(weights, query_place(sizes))
 
 
 def _columns(elements: Elements, mask: Value, weight: Expr | Value, length: Expr) -> TokenWeights:

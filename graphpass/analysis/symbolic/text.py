@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphpass.analysis.symbolic.nodes import Expr, walk
@@ -26,11 +26,13 @@ def _call(name: str) -> Callable[[Expr, list[Any]], str]:
 def _sum(part: Expr, written: dict[Expr, str]) -> str:
     words = ""
     for monomial, factor in sorted(part.args, key=lambda term: (term[1] < 0, not term[0])):
-        product = " * ".join(written[atom] for atom in monomial)
-        size = abs(factor)
-        term = product if size == 1 and product else f"{size} * {product}" if product else str(size)
-        words += (" - " if factor < 0 else " + ") + term
+        words += (" - " if factor < 0 else " + ") + _times(abs(factor), [written[atom] for atom in monomial])
     return words.removeprefix(" + ").strip() if words.startswith(" + ") else "-" + words[3:]
+
+
+def _times(size: int, atoms: Iterable[str]) -> str:
+    product = " * ".join(atoms)
+    return product if size == 1 and product else f"{size} * {product}" if product else str(size)
 
 
 def _compared(part: Expr, _: list[Any]) -> str:
@@ -38,9 +40,7 @@ def _compared(part: Expr, _: list[Any]) -> str:
     sides: dict[bool, list[str]] = {True: [], False: []}
     terms = part.args[0].args if part.args[0].op == "sum" else (((part.args[0],), 1),)
     for monomial, factor in terms:
-        product = " * ".join(map(expression_text, monomial))
-        size = abs(factor)
-        sides[factor > 0].append(product if size == 1 and product else f"{size} * {product}" if product else str(size))
+        sides[factor > 0].append(_times(abs(factor), map(expression_text, monomial)))
     left, right = (" + ".join(sides[side]) or "0" for side in (True, False))
     if part.op == "zero":
         return f"{left} == {right}"

@@ -95,7 +95,7 @@ def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]
 def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
     """Return the sink that a Softmax counts by a gate of its result, if any."""
     assert isinstance(element.elements, DefinedTensors)
-    gate = element.elements.sink_gates.by_softmax.get(element.node.index)
+    gate = element.elements.sink_gates.get(element.node.index)
     if gate is None:
         return None
     sizes = element.elements.shape(gate.sink)

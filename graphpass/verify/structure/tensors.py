@@ -115,7 +115,7 @@ class DefinedTensors(Elements):
     Attributes:
         definitions: Definitions of both models.
         model: The model.
-        sink_gates: Gates by which its attention counts sinks.
+        sink_gates: Gates by which its attention counts sinks, by the index of the Softmax.
     """
 
     def __init__(
@@ -134,6 +134,7 @@ class DefinedTensors(Elements):
         self.definitions, self.model = definitions, model
         self.sink_gates = model.analysis(find_sink_gates)
         self._sorted = SortedExperts(model, self._sizes)
+        self._gated = {gate.node.index: gate for gate in self.sink_gates.values()}
         # The first element of a result takes all nodes upstream.
         self.limit = max(LIMIT, 4 * len(model.graph.nodes))
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
@@ -213,7 +214,7 @@ class DefinedTensors(Elements):
         node = self.graph.producer(value)
         if node.index in self._inputs.moves:
             return _same_place(self._inputs.moves[node.index], index)
-        gate = self.sink_gates.by_node.get(node.index)
+        gate = self._gated.get(node.index)
         if gate is not None:
             # The Softmax counts the sink.
             return _same_place(gate.result, index)

@@ -50,8 +50,7 @@ def test_layer_states_agree_with_node_names():
     model = exported("llama_12l/onnx")
     states = find_layer_states(model)
     assert not isinstance(states, str)
-    for layer, state in enumerate(states):
-        (value,) = state.terms
+    for layer, (value,) in enumerate(states):
         node = model.graph.producer(value)
         # Norms begin with a cast.
         total = model.graph.producer(node.input(0)) if node.op == "Convert" else node
