@@ -61,11 +61,8 @@ def step_for(model: Model) -> dict[str, Array]:
         UnsupportedError: GP320, the model is not a decoder, or has an input that cannot be fed.
     """
     inventory = analyze_caches(model)
-    plan = InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
-    ids = noise("i64", (_ROWS, _SIZE), "ids")
     past = _SIZE if inventory.caches else 0
-    positions = np.tile(np.arange(past, past + _SIZE), (_ROWS, 1))
-    feeds = plan.feeds(StepInputs(ids, np.ones((_ROWS, past + _SIZE), np.int64), positions, past))
+    feeds = plan_of(model).feeds(random_step(_ROWS, past, _SIZE))
     ports = {port.name: port for port in model.inputs}
     for cache in inventory.caches:
         if cache.read in ports:
@@ -76,6 +73,19 @@ def step_for(model: Model) -> dict[str, Array]:
             )
             feeds[cache.read] = noise(ports[cache.read].element_type, tuple(shape), cache.read)
     return feeds
+
+
+def plan_of(model: Model) -> InputPlan:
+    """Return the plan of a model's inputs."""
+    inventory = analyze_caches(model)
+    return InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
+
+
+def random_step(batch: int, past: int, length: int) -> StepInputs:
+    """Return random tokens after a past, without padding."""
+    positions = np.tile(np.arange(past, past + length), (batch, 1))
+    ids = noise("i64", (batch, length), "tokens")
+    return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past)
 
 
 def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -13,19 +13,17 @@ import numpy as np
 
 from graphpass.analysis.attention.mask import BATCH, LENGTH, PAST
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_tokens import find_step_tokens
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.evaluate import value_at
-from graphpass.dialects.text import noise
 from graphpass.errors import UnsupportedError
 from graphpass.ir.values import HALVES
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
-from graphpass.runtime.sessions.inputs import InputPlan, StepInputs
+from graphpass.runtime.sessions.inputs import StepInputs
 from graphpass.runtime.sessions.session import gives_one
 from graphpass.verify.comparison import Fed, Region
-from graphpass.verify.evaluate import differing
+from graphpass.verify.evaluate import differing, plan_of, random_step
 from graphpass.verify.structure.cuts import CutTensor, Member, downstream, find_cuts
 from graphpass.verify.structure.definitions import KnownWeight
 
@@ -89,7 +87,7 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
     for scale in _SCALES:
         for batch, past, length in _STEPS if comparer.pairs else _PROMPTS:
             length = min(part.plan.tokens_at_once(past, length, batch) for part in parts)
-            step = _step(batch, past, length)
+            step = random_step(batch, past, length)
             numbers = [_random(_sizes(cut.sizes, step, cut.name), cut.name, scale) for cut in cuts]
             carried = _carried(comparer.pairs, step, scale)
             first, second = (part.run(step, numbers, carried) for part in parts)
@@ -140,12 +138,6 @@ def _weights_in(tensors: DefinedTensors, constants: Iterable[Value]) -> set[Know
     return weights
 
 
-def _step(batch: int, past: int, length: int) -> StepInputs:
-    positions = np.tile(np.arange(past, past + length), (batch, 1))
-    ids = noise("i64", (batch, length), "tokens")
-    return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past)
-
-
 def _sizes(sizes: Iterable[Expr], step: StepInputs, name: str) -> tuple[int, ...]:
     lengths = {BATCH: step.batch, PAST: step.past, LENGTH: step.length}
 
@@ -186,9 +178,7 @@ class _Part:
     def __init__(
         self, model: Model, side: int, pairs: Iterable[Carried], cuts: Iterable[CutTensor], ends: Sequence[Value]
     ) -> None:
-        inventory = analyze_caches(model)
-        self.plan = InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
-        graph = model.graph
+        self.plan, graph = plan_of(model), model.graph
         self._cuts = {member.value: (place, member) for place, cut in enumerate(cuts) for member in cut.members[side]}
         self._caches: dict[Value, tuple[int, tuple[int, ...]]] = {}
         for place, pair in enumerate(pairs):

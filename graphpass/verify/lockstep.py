@@ -26,7 +26,7 @@ from graphpass.verify.difference import OutputComparer, PooledComparer, Toleranc
 from graphpass.verify.edits import Editor, Round
 from graphpass.verify.in_parts import MOST_AT_ONCE, InParts
 from graphpass.verify.pairing import with_names
-from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside, padded_right
+from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import (
     ROUNDED,
@@ -191,7 +191,7 @@ def _compare(
     enters = not {"hybrid", "linear"}.isdisjoint(kinds)
     alone = (padding == "right" and not enters) or ((misreading[0] or counting) and not misreading[1])
     inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
-    pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": padded_right})
+    pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": partial(padded, side="right")})
     entered = "linear caches"
     if any(rounds_rows_together(model.graph) for model in both):
         pads, entered = {}, "the scales by which activations of all rows are rounded"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,22 +47,16 @@ def rectangular(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     return Prompt(f"{description} of {ids.shape[1]} tokens", ids, np.ones_like(ids))
 
 
-def padded(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Return prompts of several lengths, padded on the left with id 0."""
+def padded(description: str, rows: list[tuple[int, ...]], side: Literal["left", "right"] = "left") -> Prompt:
+    """Return prompts of several lengths, padded on one side with id 0."""
     width = max(map(len, rows))
-    ids = np.array([(0,) * (width - len(row)) + row for row in rows], np.int64)
-    mask = np.array([(0,) * (width - len(row)) + (1,) * len(row) for row in rows], np.int64)
-    lengths = _listed(rows)
-    return Prompt(f"{description} of {lengths} tokens, padded on the left", ids, mask)
 
+    def wide(row: tuple[int, ...], filling: tuple[int, ...]) -> tuple[int, ...]:
+        return filling + row if side == "left" else row + filling
 
-def padded_right(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Return prompts of several lengths, padded on the right with id 0."""
-    width = max(map(len, rows))
-    ids = np.array([row + (0,) * (width - len(row)) for row in rows], np.int64)
-    mask = np.array([(1,) * len(row) + (0,) * (width - len(row)) for row in rows], np.int64)
-    lengths = _listed(rows)
-    return Prompt(f"{description} of {lengths} tokens, padded on the right", ids, mask)
+    ids = np.array([wide(row, (0,) * (width - len(row))) for row in rows], np.int64)
+    mask = np.array([wide((1,) * len(row), (0,) * (width - len(row))) for row in rows], np.int64)
+    return Prompt(f"{description} of {_listed(rows)} tokens, padded on the {side}", ids, mask)
 
 
 def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
@@ -73,8 +67,8 @@ def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     left = padded(description, [row[1:] for row in rows])
     ids = np.concatenate([np.array([row[:1] for row in rows], np.int64), left.ids], axis=1)
     mask = np.pad(left.mask, [(0, 0), (1, 0)], constant_values=1)
-    lengths = _listed(rows)
-    return Prompt(f"{description} of {lengths} tokens, padded after the first", ids, mask, counts_padding=True)
+    words = f"{description} of {_listed(rows)} tokens, padded after the first"
+    return Prompt(words, ids, mask, counts_padding=True)
 
 
 def pictured(description: str, rows: list[tuple[int, ...]], axes: int) -> Prompt:

@@ -80,11 +80,10 @@ def count_of(body: Expr, index: Expr) -> Expr | None:
         return None
     first, last = ZERO, ex.subtract(index.args[1], ONE)
     for condition in body.args[0].args if body.args[0].op == "and" else (body.args[0],):
-        terms = ex.polynomial(condition.args[0]) if condition.op == "not_positive" else {}
-        factor = terms.pop((index,), 0)
-        rest = from_polynomial(terms)
-        if factor not in (1, -1) or index in set(ex.walk(rest)):
+        solved = _solved(condition, "not_positive", index)
+        if solved is None:
             return None
+        factor, rest = solved
         if factor == 1:
             last = ex.minimum(last, ex.negative(rest))
         else:
@@ -94,16 +93,21 @@ def count_of(body: Expr, index: Expr) -> Expr | None:
 
 def place_of(condition: Expr, index: Expr) -> Expr | None:
     """Return the value of an index that a condition asks for, if within its range."""
-    if condition.op != "zero":
+    solved = _solved(condition, "zero", index)
+    if solved is None:
         return None
-    terms = ex.polynomial(condition.args[0])
-    factor = terms.pop((index,), 0)
-    rest = from_polynomial(terms)
-    if factor not in (1, -1) or index in set(ex.walk(rest)):
-        return None
+    factor, rest = solved
     place = ex.negative(rest) if factor == 1 else rest
     last = ex.subtract(index.args[1], ONE)
     return place if is_natural(place) and is_natural(ex.subtract(last, place)) else None
+
+
+def _solved(condition: Expr, op: str, index: Expr) -> tuple[int, Expr] | None:
+    """Return 1 or -1 and the rest of ``factor * index + rest`` that a condition compares with 0."""
+    terms = ex.polynomial(condition.args[0]) if condition.op == op else {}
+    factor = terms.pop((index,), 0)
+    rest = from_polynomial(terms)
+    return (factor, rest) if factor in (1, -1) and index not in set(ex.walk(rest)) else None
 
 
 def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:

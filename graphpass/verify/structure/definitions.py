@@ -136,11 +136,10 @@ def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequ
     """
     arguments = dict[Expr, Expr]()
     for rank in variables(bodies):
-        places = {part for part in ex.walk(*bodies) if is_rank(part, rank)} if rank not in bounds else set()
-        size = next(iter(places)).args[0].values if len(places) == 1 else None
-        if size is None:
+        ranked = _ranked_place(bodies, rank) if rank not in bounds else None
+        if ranked is None:
             continue
-        (place,), chosen = places, ex.index(f"chosen {len(arguments)}", size)
+        place, chosen = ranked[0], ex.index(f"chosen {len(arguments)}", ranked[1])
         swapped = [ex.substitute(body, {place: chosen}) for body in bodies]
         if rank not in set(ex.walk(*swapped)):
             bodies, arguments[chosen] = swapped, place
@@ -167,6 +166,15 @@ def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Se
             bodies = [ex.substitute(body, {index: ex.subtract(moved, amount)}) for body in bodies]
             arguments[moved] = ex.add(index, amount)
     return bodies, arguments
+
+
+def _ranked_place(bodies: Sequence[Expr], rank: Expr) -> tuple[Expr, Expr] | None:
+    """Return the only place of the ``rank``-th largest element, and the number of elements."""
+    places = {part for part in ex.walk(*bodies) if is_rank(part, rank)}
+    if len(places) != 1:
+        return None
+    (place,) = places
+    return place, place.args[0].values
 
 
 class Definitions:
@@ -259,11 +267,11 @@ class Definitions:
 
     def _sum_of_largest(self, body: Expr, rank: Expr) -> Expr | None:
         """Return a sum over the largest elements as one over all elements."""
-        places = {part for part in ex.walk(body) if is_rank(part, rank)}
-        size = next(iter(places)).args[0].values if len(places) == 1 else None
-        if size is None:
+        ranked = _ranked_place([body], rank)
+        if ranked is None:
             return None
-        (place,), chosen = places, ex.index("chosen", size)
+        place, size = ranked
+        chosen = ex.index("chosen", size)
         rest = self.algebra.normal(ex.substitute(body, {place: chosen}))
         is_count = body.op == "choose" and body.args[1:] == (ONE, ZERO)
         if is_count or rank in set(ex.walk(rest)):
