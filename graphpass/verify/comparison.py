@@ -148,6 +148,16 @@ class Reach:
     swept: int = 0
     proofs: tuple[LengthProof, ...] = ()
 
+    def __add__(self, other: Reach) -> Reach:
+        return Reach(
+            tuple(sorted({*self.thresholds, *other.thresholds})),
+            tuple(sorted({*self.steps, *other.steps})),
+            self.masks + other.masks,
+            self.angles + other.angles,
+            max(self.swept, other.swept),
+            tuple(left + right for left, right in zip(self.proofs, other.proofs, strict=True)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Region:

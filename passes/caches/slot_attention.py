@@ -42,9 +42,10 @@ class SlotAttention:
         }
         #: The axis of positions in operands of attention.
         self._axes = {
-            self._graph.nodes[index].outputs[port]: operands[0].labels.index("sequence")
-            for (index, port), operands in model.analysis(attention_operands).items()
-            if "sequence" in operands[0].labels
+            value: labels.index("sequence")
+            for operand in reversed(model.analysis(attention_operands))
+            for value, labels in operand.places
+            if "sequence" in labels
         }
         self._fused: set[Value] = set()
 

@@ -17,35 +17,32 @@ from graphpass.ir.values import is_scalar
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A read by attention, direct or through layout; copies have no label."""
+    """A key or value of attention and what it lays out; copies lack labels."""
 
     attention: Attention
     role: Literal["key", "value"]
-    labels: Labels
+    places: tuple[tuple[Value, Labels], ...]
 
 
-def attention_operands(model: Model) -> dict[tuple[int, int], tuple[Operand, ...]]:
-    """Return reads as key or value, direct or through layout, by node index and port."""
-    operands: dict[tuple[int, int], tuple[Operand, ...]] = {}
+def attention_operands(model: Model) -> tuple[Operand, ...]:
+    """Return the keys and values of all attention without caches of its own, for `Model.analysis`."""
+    operands = []
     for attention in model.analysis(find_attention):
-        if attention.node.op in INNER_CACHES:
-            continue
         for role, operand, labels in _key_and_value(model.graph, attention):
-            if operand is None or operand.rank not in {3, 4}:
-                continue
-            if operand.rank == 3:
-                labels = ("rows", *labels[2:])
-            for value, meaning in _trace(model.graph, operand, labels):
-                place = (value.node, value.port)
-                operands[place] = (*operands.get(place, ()), Operand(attention, role, meaning))
-    return operands
+            if operand is not None and operand.rank in {3, 4}:
+                own = ("rows", *labels[2:]) if operand.rank == 3 else labels
+                operands.append(Operand(attention, role, tuple(_trace(model.graph, operand, own))))
+    return tuple(operands)
 
 
 Read = tuple[Literal["key", "value"], Value | None, Labels]
 
 
 def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
+    """Return key and value with labels; none of operators that keep caches inside."""
     key, value, transposed = attention.key, attention.value, attention.key_is_transposed
+    if attention.node.op in INNER_CACHES:
+        return []
     if attention.miss is not None:
         # A soft cap, a sink or the like: no plain attention, but its products still read caches.
         product = scores_product(graph, attention.node)

@@ -17,7 +17,7 @@ from graphpass.analysis.attention.axis_trace import (
     trace_axes,
 )
 from graphpass.analysis.attention.find import find_attention
-from graphpass.analysis.attention.operands import Operand, attention_operands
+from graphpass.analysis.attention.operands import attention_operands
 from graphpass.analysis.attention.softmax import score_products
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
@@ -68,24 +68,13 @@ Start = tuple[Attention, Role, Value, Labels]
 
 
 def _starts(model: Model) -> Iterator[Start]:
-    graph = model.graph
-    last: dict[tuple[int, Role], tuple[Operand, Value]] = {}
-    for (index, port), operands in model.analysis(attention_operands).items():
-        for operand in operands:
-            key = (operand.attention.node.index, operand.role)
-            # Attention reads the last value on the way; of merged rows, the last one with batch and heads apart.
-            is_known = key in last and (_tells_heads(last[key][0]), last[key][1].node) >= (_tells_heads(operand), index)
-            if not is_known:
-                last[key] = (operand, graph.nodes[index].outputs[port])
-    for operand, value in last.values():
-        yield operand.attention, operand.role, value, operand.labels
+    for operand in model.analysis(attention_operands):
+        # Upstream of merged rows and heads, they are axes of their own.
+        apart = (place for place in operand.places if "rows" not in place[1])
+        yield operand.attention, operand.role, *next(apart, operand.places[0])
     for attention in model.analysis(find_attention):
         yield from _operator_starts(attention)
-        yield from _further_keys(graph, attention)
-
-
-def _tells_heads(operand: Operand) -> bool:
-    return "rows" not in operand.labels
+        yield from _further_keys(model.graph, attention)
 
 
 def _operator_starts(attention: Attention) -> Iterator[Start]:

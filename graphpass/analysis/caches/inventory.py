@@ -48,7 +48,7 @@ def _analyze(model: Model) -> Inventory:
     whole = inlined(model)
     graph = whole.graph
     reads = whole.analysis(attention_reads)
-    operands = whole.analysis(attention_operands)
+    operands = {(value.node, value.port) for found in whole.analysis(attention_operands) for value, _ in found.places}
     pairs = whole.analysis(find_pairs)
     with counting("classifying caches", pairs, "caches") as each:
         kinds = {pair: _classify(whole, pair, reads.get(pair.read.index, ())) for pair in each}

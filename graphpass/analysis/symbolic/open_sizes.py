@@ -1,12 +1,13 @@
-"""Sizes that are products, quotients or computed, which linear sizes leave open."""
+"""Sizes of results that linear sizes leave open: products, quotients, computed ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
+from typing import Any
 
 from graphpass.analysis.symbolic.bounds import quotient
-from graphpass.analysis.symbolic.elements import Elements
+from graphpass.analysis.symbolic.elements import Elements, UnknownError
 from graphpass.analysis.symbolic.expressions import (
     ONE,
     ZERO,
@@ -19,6 +20,8 @@ from graphpass.analysis.symbolic.expressions import (
     number,
     subtract,
 )
+from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.einsum import labels
 from graphpass.ir.graph import Node, Value
 
 
@@ -76,10 +79,74 @@ def _all(elements: Elements, vector: Value, count: int) -> list[Expr]:
     return [elements.of(vector, (number(place),)) for place in range(count)]
 
 
+def _gemm(elements: Elements, node: Node, axis: int) -> Expr:
+    attributes = native_attributes(node)
+    swapped = bool(attributes.get("transB" if axis else "transA", 0))
+    return elements.shape(node.source(axis))[axis ^ swapped]
+
+
+def einsum_axes(node: Node) -> tuple[list[str], str]:
+    """Return the axes of each operand of Einsum, and those of the result.
+
+    Raises:
+        UnknownError: Some axes have no label.
+    """
+    axes = labels(str(node.attributes["equation"]))
+    if axes is None:
+        raise UnknownError("some axes have no label")
+    return axes
+
+
+def _einsum(elements: Elements, node: Node, axis: int) -> Expr:
+    operands, result = einsum_axes(node)
+    sizes = [
+        size
+        for port, operand in enumerate(operands)
+        for label, size in zip(operand, elements.shape(node.source(port)), strict=True)
+        if label == result[axis]
+    ]
+    return next((size for size in sizes if size is not ONE), ONE)
+
+
+def _concat(elements: Elements, node: Node, axis: int) -> Expr:
+    if axis != node.attributes["axis"] % (node.outputs[0].rank or 1):
+        return elements.shape(node.source())[axis]
+    return reduce(add, (elements.shape(value)[axis] for value in node.sources))
+
+
+def paddings(attributes: Mapping[str, Any], count: int) -> list[int] | None:
+    """Return the places that a convolution adds; ``None`` if sizes decide."""
+    padding = str(attributes.get("auto_pad", "explicit")).lower()
+    if padding not in {"explicit", "notset", "valid"}:
+        return None
+    none = [0] * count
+    pads = attributes.get("pads") or [*attributes.get("pads_begin", none), *attributes.get("pads_end", none)]
+    return 2 * none if padding == "valid" else [int(pad) for pad in pads]
+
+
+def _convolution(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the number of rows, or of places of a kernel that moves by 1."""
+    data, weight, attributes = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
+    if axis < 2:
+        return data[0] if axis == 0 else None
+    place, count = axis - 2, len(data) - 2
+    pads = paddings(attributes, count)
+    if pads is None:
+        return None
+    strides, dilations = (list(attributes.get(name) or [1] * count) for name in ("strides", "dilations"))
+    padded = pads[place] + pads[count + place]
+    reach = multiply(number(int(dilations[place])), subtract(weight[axis - len(data)], ONE))
+    return subtract(add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
+
+
 #: The size of an axis of the result, by operator.
 RULES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
+    **dict.fromkeys(("Conv", "Convolution", "GroupConvolution"), _convolution),
     "Broadcast": _broadcast,
+    "Concat": _concat,
     "ConstantOfShape": lambda elements, node, axis: elements.of(node.source(), (number(axis),)),
+    "Einsum": _einsum,
+    "Gemm": _gemm,
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,

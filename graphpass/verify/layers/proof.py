@@ -6,7 +6,8 @@ import contextlib
 import gc
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.caches.quantized import find_cache_scales
@@ -16,7 +17,7 @@ from graphpass.progress import advance, expect, stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
-from graphpass.verify.comparison import FEED_FORWARD, Comparison, LengthProof, PartProof, Reach, Subject
+from graphpass.verify.comparison import FEED_FORWARD, Comparison, PartProof
 from graphpass.verify.feeding import feed
 from graphpass.verify.layers.budget import Budget
 from graphpass.verify.layers.channels import find_channels, with_channels
@@ -33,7 +34,7 @@ from graphpass.verify.structure.proof import compare_structures
 _ROUNDING = "rounding of caches: too much work for whole models; layers have caches dequantized"
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.session import DecodeSession
@@ -217,6 +218,7 @@ class _Proof:
     def _summed(self, parts: tuple[PartProof, ...]) -> Comparison:
         runs = self.runs
         others = _other_outputs(self.plan)
+        reaches = [run.reach for run in runs if run.reach is not None]
         unlike = sorted((run for run in runs if not run.passed), key=lambda run: run.rounding is not None)
         return Comparison(
             sequences=tuple(sequence for run in runs for sequence in run.sequences),
@@ -226,27 +228,9 @@ class _Proof:
             rounding=unlike[0].rounding if unlike else None,
             skipped=tuple(dict.fromkeys(text for run in runs for text in run.skipped)) + others,
             warnings=tuple(dict.fromkeys(text for run in runs for text in run.warnings)),
-            reach=_reach_of(runs),
+            reach=reduce(add, reaches) if reaches else None,
             parts=parts,
         )
-
-
-def _reach_of(runs: Iterable[Comparison]) -> Reach | None:
-    """Return the lengths at which parts were cut out, and the number of their attention."""
-    reaches = [run.reach for run in runs if run.reach is not None]
-    if not reaches:
-        return None
-    thresholds = {length for reach in reaches for length in reach.thresholds}
-    steps = {step for reach in reaches for step in reach.steps}
-    counts = (
-        sum(reach.masks for reach in reaches),
-        sum(reach.angles for reach in reaches),
-        max(reach.swept for reach in reaches),
-    )
-    totals: dict[Subject, LengthProof] = {}
-    for proof in (proof for reach in reaches for proof in reach.proofs):
-        totals[proof.subject] = totals[proof.subject] + proof if proof.subject in totals else proof
-    return Reach(tuple(sorted(thresholds)), tuple(sorted(steps)), *counts, tuple(totals.values()))
 
 
 def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:

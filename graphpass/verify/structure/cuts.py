@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphpass.ir.inputs import token_input
 from graphpass.ir.operators import NO_DATA, SOURCES
-from graphpass.verify.structure.regions import Key, Unequal, indices_of, key_of, keys_of
+from graphpass.verify.structure.regions import Key, Unequal, form_of, forms_of
 from graphpass.verify.structure.tensors import DefinedTensors
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def find_cuts(
         results: Values of each that are not shown to be equal.
         unequal: The candidate's operators upstream of them.
     """
-    keys = {key: value for value in unequal.frontier if (key := key_of(sides[1], value)) is not None}
+    keys = {form[0]: value for value in unequal.frontier if (form := form_of(sides[1], value)) is not None}
     members = [_members(tensors, keys) for tensors in sides]
     all_cuts = (_cut(value.name, [member.get(key, []) for member in members]) for key, value in keys.items())
     cuts = [cut for cut in all_cuts if cut is not None]
@@ -77,9 +77,9 @@ def _members(
 ) -> dict[Key, list[tuple[Value, Sequence[Expr], DefinedTensors]]]:
     """Return the tensors that are one of some, with the indices of their common form."""
     members: dict[Key, list[tuple[Value, Sequence[Expr], DefinedTensors]]] = {}
-    for value, key in keys_of(tensors):
+    for value, (key, indices) in forms_of(tensors):
         if key in keys:
-            members.setdefault(key, []).append((value, indices_of(tensors, value) or (), tensors))
+            members.setdefault(key, []).append((value, indices, tensors))
     return members
 
 

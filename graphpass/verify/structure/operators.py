@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import Element, OperatorTable, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
+from graphpass.analysis.symbolic.open_sizes import einsum_axes
 from graphpass.analysis.symbolic.operators.reductions import product_term, reduced_axes, summed_size, unreduced
 from graphpass.analysis.symbolic.places import broadcast_index, digits, index_along, regrouped
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.values import MASKED_BELOW, REALS
-from graphpass.verify.structure import activations, sizes
+from graphpass.verify.structure import activations
 from graphpass.verify.structure.attention import gate_sink, share_of
-from graphpass.verify.structure.sizes import einsum_axes
 from graphpass.verify.structure.tensors import Steps, as_function, closed, definitions_of
 
 # Sums
@@ -352,8 +351,5 @@ def table() -> OperatorTable:
     parts = (activations, attention, convolutions, experts, recurrences, selection)
     tables = (RULES, *(part.RULES for part in parts))
     rules = {op: _guarded(rule) for table in tables for op, rule in table.items()}
-    first = {**TABLE.sizes, **attention.SIZES, **experts.SIZES, **selection.SIZES, **sizes.SIZES}
+    first = {**TABLE.sizes, **attention.SIZES, **experts.SIZES, **selection.SIZES}
     return OperatorTable(rules, first, {**attention.STATES, **selection.FURTHER_SIZES})
-
-
-__all__ = ["RULES", "replace", "split_mask", "table"]

@@ -493,5 +493,3 @@ RULES: dict[str, Rule] = {
     "Sliced": _sliced,
     "Stacked": _stacked,
 }
-
-__all__ = ["RULES", "Layer", "LoopTensors"]

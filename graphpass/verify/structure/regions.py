@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Key: TypeAlias = Definition | Expr
 """What a tensor is: alike in both models if they compute it alike."""
 
+Form: TypeAlias = "tuple[Key, Sequence[Expr]]"
+"""What a tensor is, and its indices in the order of the common form, if it has one."""
+
 #: More are not listed.
 _LISTED = 12
 
@@ -52,7 +55,7 @@ def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value
     A value of the candidate is equal if the reference has a tensor of the same elements, in any order of axes.
     """
     reference, candidate = sides
-    known = {key for _, key in keys_of(reference)}
+    known = {key for _, (key, _) in forms_of(reference)}
     nodes: list[Node] = []
     graph = candidate.graph
 
@@ -67,7 +70,8 @@ def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value
     def _is_open(value: Value) -> bool:
         if value not in asked:
             is_still = graph.producer(value).op in NO_DATA
-            asked[value] = not is_still and key_of(candidate, value) not in known
+            form = None if is_still else form_of(candidate, value)
+            asked[value] = not is_still and (form is None or form[0] not in known)
         return asked[value]
 
     for _ in graph.backward([value for value in results if _is_open(value)], open_inputs):
@@ -81,37 +85,25 @@ def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value
     return Unequal(tuple(nodes), regions, frontier)
 
 
-def keys_of(tensors: DefinedTensors) -> Iterator[tuple[Value, Key]]:
-    """Yield the tensors that a model computes, and what each is."""
+def forms_of(tensors: DefinedTensors) -> Iterator[tuple[Value, Form]]:
+    """Yield the tensors that a model computes, and the form of each."""
     for node in tensors.graph.nodes:
         for value in node.outputs if node.op not in {"Constant", "Result", "Assign"} else ():
-            if (key := key_of(tensors, value)) is not None:
-                yield value, key
+            if (form := form_of(tensors, value)) is not None:
+                yield value, form
 
 
-def key_of(tensors: DefinedTensors, value: Value) -> Key | None:
-    """Return what a tensor is, without the order of its axes."""
-    tensor = _as_tensor(tensors, value)
-    if tensor is None or tensor.sort != "real":
-        return tensor
-    source = tensor.args[0]
-    return source if isinstance(source, Definition) else tensor
-
-
-def indices_of(tensors: DefinedTensors, value: Value) -> Sequence[Expr] | None:
-    """Return a tensor's indices in the order of its common form, if any."""
-    tensor = _as_tensor(tensors, value)
-    if tensor is None or tensor.sort != "real" or not isinstance(tensor.args[0], Definition):
-        return None
-    return tensor.args[1:]
-
-
-def _as_tensor(tensors: DefinedTensors, value: Value) -> Expr | None:
+def form_of(tensors: DefinedTensors, value: Value) -> Form | None:
+    """Return what a tensor is, in any order of axes, and its indices."""
     try:
         expr = tensors.whole(value)
     except UnknownError:
         return None
-    return expr if expr.sort != "real" else tensors.definitions.abstract("tensor", (), (expr,), ())
+    if expr.sort != "real":
+        return expr, ()
+    tensor = tensors.definitions.abstract("tensor", (), (expr,), ())
+    source = tensor.args[0]
+    return (source, tensor.args[1:]) if isinstance(source, Definition) else (tensor, ())
 
 
 def _region(tensors: DefinedTensors, node: Node) -> Region:

@@ -1,14 +1,17 @@
-"""Meaning of operators that select by data."""
+"""Meaning of operators that select elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
+from graphpass.analysis.symbolic.folding import fold_cuts
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Node
 from graphpass.verify.structure.definitions import Selection
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
@@ -151,11 +154,29 @@ def _top_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return elements.of(count, (ZERO,) * (count.rank or 0)) if axis == own else sizes[axis]
 
 
+def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
+    """Return the size of an axis that is reversed, or cut to its first elements."""
+    size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
+    by_axis = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
+    if axis not in by_axis:
+        return size if by_axis else None
+    place, step = by_axis[axis]
+    start, end = (elements.of(node.source(port), (number(place),)) for port in (1, 2))
+    if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
+        is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
+        return size if is_last else None
+    if step == 1 and start is ZERO and isinstance(end.as_number, int) and end.as_number >= NO_END:
+        return size
+    is_within = is_natural(end) and is_natural(ex.subtract(size, end))
+    return end if step == 1 and start is ZERO and is_within else None
+
+
 SIZES = {
     "ArgMax": _extreme_size,
     "ArgMin": _extreme_size,
     "NonZero": _non_zero_size,
     "OneHot": _one_hot_size,
+    "Slice": _slice_size,
     "TopK": _top_size,
 }
 
