@@ -9,8 +9,7 @@ import numpy as np
 from graphpass.analysis.equations.token_weights import find_weighing
 from graphpass.progress import advance, expect
 from graphpass.verify.difference import Tolerance, difference
-from graphpass.verify.in_parts import InParts
-from graphpass.verify.row_by_row import RowByRow
+from graphpass.verify.readings import InParts, RowByRow
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,9 +24,18 @@ from graphpass.verify.cut_outs import compare_cut_outs
 from graphpass.verify.default_rounding import NO_ROOM, with_default_rounding
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance, difference
 from graphpass.verify.edits import Editor, Round
-from graphpass.verify.in_parts import MOST_AT_ONCE, InParts
 from graphpass.verify.pairing import with_names
 from graphpass.verify.prompts import Prompt, Vocabulary, padded, padded_inside
+from graphpass.verify.readings import (
+    MOST_AT_ONCE,
+    InParts,
+    RowByRow,
+    is_undefined_behind_padding,
+    misreads_left_padding,
+    rounds_rows_together,
+    takes_positions,
+    takes_several_of_each,
+)
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import (
     ROUNDED,
@@ -37,14 +46,6 @@ from graphpass.verify.rounded_caches import (
     without_rounding,
 )
 from graphpass.verify.rounded_weights import rounded_to_f16, rounded_to_four_bits
-from graphpass.verify.row_by_row import (
-    RowByRow,
-    is_undefined_behind_padding,
-    misreads_left_padding,
-    rounds_rows_together,
-    takes_positions,
-    takes_several_of_each,
-)
 from graphpass.verify.token_ids import compared_token_ids
 from graphpass.verify.trajectories import Limit, Planner, Sides, Trajectory
 from graphpass.verify.weights import damaged_weight

@@ -14,7 +14,7 @@ from support.models import fixtures
 import graphpass
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.runtime import DecodeSession, open_session
-from graphpass.verify.row_by_row import misreads_left_padding
+from graphpass.verify.readings import misreads_left_padding
 
 #: Forms as exported, and stateful IR that graphpass makes of ONNX.
 VARIANTS = ("onnx", "onnx-genai", "onnx-raw", "ov-stateless", "ov-stateful", "converted")

@@ -44,10 +44,12 @@ def _find(model: Model) -> Sizes:
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:
     """Map node index and axis of each past's positions to its dimension and present."""
     graph = model.graph
-    reads = {node.name: node.index for node in graph.of_op("Parameter", "ReadValue")}
-    writes = {node.name: node.inputs[0] for node in graph.of_op("Assign", "Result")}
     return {
-        (reads[cache.read], cache.axes.sequence): (f"past {number}", writes.get(cache.write or ""))
+        (graph.reads[cache.read].index, cache.axes.sequence): (
+            f"past {number}",
+            None if write is None else write.source(),
+        )
         for cache in analyze_caches(model).of_kind("kv")
         if (number := group(cache)) is not None and cache.axes.sequence is not None
+        for write in [graph.writes.get(cache.write)]
     }

@@ -25,13 +25,11 @@ class Head:
     Attributes:
         product: The MatMul.
         weights: Its weights, a Constant, before casts.
-        axis: The axis of the vocabulary.
         slices: Start and end, exclusive, of slices of the vocabulary, which run one after the other.
     """
 
     product: Node
     weights: Value
-    axis: int
     slices: tuple[tuple[int, int], ...]
 
 
@@ -40,11 +38,11 @@ def find_head(graph: Graph, logits: Node) -> Head | None:
     product = head_of(graph, logits)
     if product is None or product.op != "MatMul":
         return None
-    weights, axis = multiplied_constant(graph, product), columns_of(product)
-    words = fixed_size(weights, axis)
+    weights = multiplied_constant(graph, product)
+    words = fixed_size(weights, columns_of(product))
     if weights is None or words is None or not _treats_words_alike(graph, product, logits.source()):
         return None
-    return Head(product, weights, axis, bounds(words, known_elements(weights)))
+    return Head(product, weights, bounds(words, known_elements(weights)))
 
 
 def with_words(model: Model, words: tuple[int, int]) -> Model:
@@ -55,7 +53,7 @@ def with_words(model: Model, words: tuple[int, int]) -> Model:
     head = find_head(graph, logits)
     assert head is not None
     cutter = Cutter(copy, "head")
-    some = cutter.cut(head.weights, words, head.axis)
+    some = cutter.cut(head.weights, words, columns_of(head.product))
     cutter.rewriter.redirect_uses(head.weights, some, _leads_to(graph, head.product))
     cutter.rewriter.resize_port(logits, [None, None, words[1] - words[0]])
     cutter.finish()

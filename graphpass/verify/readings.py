@@ -1,4 +1,4 @@
-"""Run a padded batch row by row, for models that misread padding."""
+"""Run models row by row or in parts, which misread padding or many tokens."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
     from graphpass.runtime.sessions.session import DecodeSession
 
+
+#: Most tokens of a part: exports of recurrent layers hold chunks of 64 tokens, of 8 in the smallest models.
+MOST_AT_ONCE = 8
 
 #: Operators of ONNX Runtime that get a row's number of positions, and take the first ones, and this input.
 _COUNT_FROM_THE_FRONT = {"GroupQueryAttention": 5, "SparseAttention": 8}
@@ -69,16 +72,10 @@ class RowByRow:
     def __init__(self, session: DecodeSession) -> None:
         self._session = session
         self._ids: NDArray[np.int64] | None = None
-        self._last: dict[str, Array] = {}
-
-    @property
-    def logits(self) -> Array:
-        return self._last[self._session.logits_output]
 
     def reset(self) -> None:
         """Forget all tokens."""
         self._ids = None
-        self._last = {}
 
     def forward(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Array]:
         """Run new tokens ``[batch, length]``; results at padding are 0.
@@ -88,8 +85,7 @@ class RowByRow:
         self._ids = ids if self._ids is None else np.concatenate([self._ids, ids], axis=1)
         length = ids.shape[1]
         rows = [self._row(row[real != 0], real[-length:] != 0) for row, real in zip(self._ids, mask, strict=True)]
-        self._last = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
-        return self._last
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def _row(self, tokens: NDArray[np.int64], real: NDArray[np.bool_]) -> dict[str, Array]:
         """Return the outputs of the last positions, ``real`` ones of which hold the last tokens."""
@@ -106,3 +102,33 @@ def _placed(output: Array, tokens: int, real: NDArray[np.bool_]) -> Array:
     count = int(real.sum())
     placed[:, real] = output[:, tokens - count :]
     return placed
+
+
+class InParts:
+    """Runs new tokens in parts of ``most``, for models that compute many at once wrongly."""
+
+    def __init__(self, session: DecodeSession, most: int = MOST_AT_ONCE) -> None:
+        self._session, self._most = session, most
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self._session.reset()
+
+    def forward(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Array]:
+        """Run new tokens ``[batch, length]``, and return the results of all.
+
+        Outputs without an axis of tokens are those of the last part.
+        """
+        past, length = mask.shape[1] - ids.shape[1], ids.shape[1]
+        parts = []
+        for start in range(0, length, self._most):
+            part = ids[:, start : start + self._most]
+            outputs = self._session.forward(part, mask[:, : past + start + part.shape[1]])
+            parts.append({name: array.copy() for name, array in outputs.items()})
+        first = parts[0]
+        return {
+            name: np.concatenate([part[name] for part in parts], axis=1)
+            if array.ndim > 1 and array.shape[1] == min(length, self._most)
+            else parts[-1][name]
+            for name, array in first.items()
+        }

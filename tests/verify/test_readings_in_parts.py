@@ -10,7 +10,7 @@ from support.models import exporters
 import graphpass
 from graphpass.runtime import open_session
 from graphpass.verify import compare
-from graphpass.verify.in_parts import InParts
+from graphpass.verify.readings import InParts
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.verify import compare
-from graphpass.verify.row_by_row import misreads_left_padding
+from graphpass.verify.readings import misreads_left_padding
 
 Rewrite = Callable[[openvino.Output], openvino.Node]
 
