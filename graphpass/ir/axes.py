@@ -1,7 +1,9 @@
-"""Describe the effects of operators on axes, in one table for sizes, labels and layouts.
+"""The map from axes of an operator's first input to axes of its output.
 
-Sources: the operator specifications of ONNX and of OpenVINO's opset13. The table holds no sizes that depend on the
-values of inputs.
+Size inference, axis labels and layout propagation share this table. It excludes sizes that depend on elements of
+inputs.
+
+Sources: the operator specifications of ONNX and of OpenVINO's opset13.
 """
 
 from __future__ import annotations
@@ -42,18 +44,29 @@ EffectKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class AxisEffect:
-    """The effect of an operator on the axes of its first input.
+    """The map from axes of an operator's first input to axes of its output.
 
     Attributes:
-        kind: ``elementwise`` broadcasts all inputs, aligned to the right, and so does ``norm``, which works along the
-            last axis; ``same`` keeps all sizes; ``move`` permutes, inserts or removes axes of size 1; ``copy`` is
-            Broadcast and Tile; ``join`` is Concat, of all inputs; ``cut`` keeps a range; ``part`` is Split; ``take``
-            gathers entries by a scalar or a vector, ``rows`` by a tensor; ``write`` is a scatter operator; ``product``
-            replaces the last axis; ``window`` is a convolution; ``iteration`` slices a tensor for a loop or stacks what
-            that gives.
-        origins: Axis of the input for each axis of the output; ``None`` for a new one.
-        along: Axes of the output whose entries are others than those of the input.
-        removed: Axes of the input that the output lacks.
+        kind: The class of the operator:
+
+            - ``elementwise`` broadcasts all inputs, aligned to the right.
+            - ``norm`` broadcasts like ``elementwise`` and normalizes along the last axis.
+            - ``same`` keeps all sizes.
+            - ``move`` permutes, inserts or removes axes of size 1.
+            - ``copy`` repeats elements: Broadcast and Tile.
+            - ``pad`` is Pad.
+            - ``join`` is Concat; the effect applies to all inputs.
+            - ``cut`` keeps a range.
+            - ``part`` is Split.
+            - ``take`` gathers entries by a scalar or a vector of indices, ``rows`` by a tensor of higher rank.
+            - ``write`` is a scatter operator.
+            - ``reduce`` is a reduction.
+            - ``product`` replaces the last axis.
+            - ``window`` is a convolution.
+            - ``iteration`` slices a tensor for the iterations of a loop, or stacks their results.
+        origins: For each axis of the output, the axis of the input that it comes from; ``None`` for a new axis.
+        along: Axes of the output along which entries differ from the input's.
+        removed: Axes of the input without a counterpart in the output.
     """
 
     kind: EffectKind
@@ -65,7 +78,7 @@ class AxisEffect:
 def axis_effect(node: Node, rank: int) -> AxisEffect | None:
     """Return the effect of ``node`` on the axes of its first input, if known.
 
-    Reshape has none: its axes follow from sizes, see `axis_groups`.
+    Returns ``None`` for Reshape, whose axes follow from sizes; see `axis_groups`.
     """
     rule = _RULES.get(node.op)
     return rule(node, rank) if rule is not None else None
@@ -169,14 +182,14 @@ def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
 
 
 def _scatter_nd(node: Node, rank: int) -> AxisEffect | None:
-    """Change the axes that the indices name and the updates do not fill."""
+    """Return a write along the indexed axes that the updates do not cover."""
     data, indices = node.inputs[0], node.inputs[1]
     depth = fixed_size(indices, -1)
     if data is None or indices is None or indices.shape is None or depth is None:
         return AxisEffect("write", tuple(range(rank)))
     axes, spread = range(min(depth, rank)), indices.shape[:-1]
     if data.shape is not None and len(spread) == depth:
-        # One dimension of the indices for each axis: those of equal size run over the whole axis.
+        # The indices have one dimension for each indexed axis: a dimension of the axis's size covers the whole axis.
         partial = [axis for axis in axes if spread[axis] is None or spread[axis] != data.shape[axis]]
         return AxisEffect("write", tuple(range(rank)), tuple(partial or axes))
     return AxisEffect("write", tuple(range(rank)), tuple(axes))
@@ -248,14 +261,15 @@ _RULES: dict[str, _Rule] = {
 
 
 AxisGroup: TypeAlias = tuple[list[int], list[int]]
-"""Axes before and after a Reshape."""
+"""Axes of the input and of the output of a Reshape that cover the same elements."""
 
 
 def axis_groups(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> list[AxisGroup] | None:
-    """Group the axes that hold the same elements before and after a Reshape.
+    """Group the axes of a Reshape's input and output that cover the same elements.
 
-    ``[2, 3, 8]`` and ``[6, 8]`` are ``[2, 3] | [8]`` and ``[6] | [8]``. Axes pair up from the left up to the first
-    difference, then from the right; if a size is unknown, the rest of both sides is one group.
+    For ``[2, 3, 8]`` and ``[6, 8]`` the groups are ``[2, 3] | [6]`` and ``[8] | [8]``. Axes of equal size are paired
+    from the left up to the first difference, then from the right. If a size is unknown, all remaining axes form one
+    group.
     """
     left = _equal_run(old, new)
     right = min(_equal_run(old[::-1], new[::-1]), len(old) - left, len(new) - left)
@@ -278,7 +292,7 @@ def _equal_run(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> int:
 def _last_product(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> AxisGroup | None:
-    """Pair the last axes of both sides that hold equally many elements."""
+    """Pair the last axis of one shape with the last axes of equal product."""
     for side, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
         size, product = side[ones[-1]], 1
         for count in range(1, len(others) + 1):
@@ -296,7 +310,7 @@ def _remainder(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> list[AxisGroup] | None:
     if not olds or not news:
-        # Nothing but axes of one element may stand alone.
+        # Axes left in one shape alone must have size 1.
         is_single = all(size == 1 for size in [*(old[axis] for axis in olds), *(new[axis] for axis in news)])
         return None if not is_single else [(olds, [])] if olds else []
     if len(olds) == 1 or len(news) == 1:
@@ -309,25 +323,25 @@ def _remainder(
     )
     if len(real_olds) != len(real_news) or not is_equal:
         return None
-    # Axes of one element come and go; the others keep their order.
+    # Axes of size 1 may be inserted or removed; the other axes keep their order.
     partner = dict(pairs)
     return [([axis], [partner[axis]] if axis in partner else []) for axis in olds]
 
 
-#: The least number by which exporters mean the end: the highest i32.
+#: Slice bounds from this value on mean the end of the axis: the largest i32, which exporters write.
 NO_END = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Range of places that a slice keeps along one axis.
+    """The range of indices that a slice keeps along one axis.
 
     Attributes:
-        axis: The axis.
-        start: The first place, counted from the end if negative; ``None`` if computed.
-        stop: The place after the last one, at least `NO_END` without a bound; ``None`` if computed.
-        step: Distance of neighbours; ``None`` if computed.
-        keeps_axis: Whether the axis stays; one that goes had one place.
+        axis: The sliced axis.
+        start: First index, counted from the end if negative; ``None`` if computed.
+        stop: Index after the last one, at least `NO_END` if unbounded; ``None`` if computed.
+        step: Stride; ``None`` if computed.
+        keeps_axis: Whether the output has the axis; ``False`` if the slice selects one index and removes the axis.
     """
 
     axis: int
@@ -338,21 +352,21 @@ class Cut:
 
     @property
     def starts_at_first(self) -> bool:
-        """Return whether the first place is kept."""
+        """Return whether the range starts at index 0 with step 1."""
         return self.start == 0 and self.step == 1
 
     @property
     def reaches_end(self) -> bool:
-        """Return whether the last place is kept, whatever the size of the axis."""
+        """Return whether the range ends at the last index for every size of the axis."""
         return self.stop is not None and self.stop >= NO_END
 
 
 def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut, ...]:
-    """Return the ranges that a Slice or StridedSlice keeps; none if unknown.
+    """Return the ranges that a Slice or StridedSlice keeps; empty if unknown.
 
     Args:
         node: Any operator.
-        read: Reads a bound; returns ``None`` if it is computed.
+        read: Returns the elements of a bound; ``None`` if the bound is computed.
     """
     if node.op not in SLICES or len(node.inputs) < 3:
         return ()
@@ -375,9 +389,9 @@ def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut
     )
 
 
-def _at(numbers: tuple[int, ...] | None, place: int) -> int | None:
-    """Return the number at ``place``; a single one holds for all."""
-    return None if not numbers else numbers[place if len(numbers) > 1 else 0]
+def _at(numbers: tuple[int, ...] | None, index: int) -> int | None:
+    """Return the bound at ``index``; a single bound applies to all axes."""
+    return None if not numbers else numbers[index if len(numbers) > 1 else 0]
 
 
 def _strided(node: Node, count: int, *bounds: tuple[int, ...] | None) -> tuple[Cut, ...]:

@@ -1,26 +1,26 @@
-"""Show the bodies of If, Loop, Scan and TensorIterator in one flat graph.
+"""Inline the bodies of If, Loop, Scan and TensorIterator into one flat, acyclic graph.
 
-The operators of a body stand in the view once. Nodes for its ports replace the operator with the bodies, under its name
-and without cycles:
+Operators of a body occur once in the view. These nodes stand for the operator with bodies, under its name:
 
 ``If``
-    One for each output; reads the condition and the results of the branches.
+    One node for each output. Inputs: the condition and the results of the branches.
 ``Carried``
-    A tensor that a loop carries, as an iteration finds it; reads the start of the first one.
+    A loop-carried tensor at the start of an iteration. Input: its initial value.
 ``Sliced``
-    The slice of a tensor along ``axis`` that an iteration takes; the axis stays with size 1 if ``keeps_axis``.
-    ``in_order`` says whether the first iteration takes the first place, and each the next one.
+    The slice of a tensor along ``axis`` that an iteration reads. If ``keeps_axis`` is set, the slice keeps the axis
+    with size 1. If ``in_order`` is set, iteration ``i`` reads index ``i``.
 ``Iteration``
-    The number of the iteration. That of a Loop has the most iterations, ``count``, and ``conditions``: as given, as
-    an iteration finds it (in ONNX alone), as that leaves it.
+    The index of the iteration. For a Loop its attributes are ``count``, the maximum trip count, and ``conditions``: the
+    initial condition, the condition that the body receives (ONNX only), and the condition that the body returns.
 ``Final``
-    An output that holds the last iteration's result; reads that and, if carried on, its ``Carried``: the output of a
-    loop without iterations.
+    An output with the result of the last iteration. Inputs: this result and, if loop-carried, its ``Carried``, which is
+    the output of a loop without iterations.
 ``Stacked``
-    An output that concatenates the results of all iterations along ``axis``, which is new unless ``keeps_axis``;
-    ``in_order`` as above.
+    An output that concatenates the results of all iterations along ``axis``. The axis is new unless ``keeps_axis`` is
+    set; ``in_order`` is defined as for ``Sliced``.
 
-The attribute ``loop`` of all but If is the kind of loop, and ``port`` of Final and Stacked the output of the loop.
+All of these except ``If`` have the attribute ``loop``, the operator of the loop. ``Final`` and ``Stacked`` have the
+attribute ``port``, the output of the loop.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _WITH_BODIES = ("If", "Loop", "Scan", "TensorIterator")
 
 
 def inlined(model: Model) -> Model:
-    """Return ``model`` with the nodes of all bodies beside the others, as analyses see it.
+    """Return ``model`` with all bodies inlined, the view that analyses read.
 
-    A decoder merged with the one that fills the caches has all its nodes in branches; loops over tokens update
-    recurrent states. The view is kept until the model is edited; it is not to be edited or saved. A model without
-    bodies is its own view.
+    Two cases need the view: a merged decoder has all its nodes in branches, and loops over tokens update recurrent
+    states. The view is cached until the model is edited, and is read-only. A model without bodies is returned
+    unchanged.
     """
     return model.analysis(_inlined)
 
@@ -69,7 +69,7 @@ class _Inlined(Model):
     def validate(self) -> None:
         self._model.validate()
 
-    def build_graph(self, *, inline: bool = True) -> Graph:  # noqa: ARG002 - bodies stand beside the rest, always
+    def build_graph(self, *, inline: bool = True) -> Graph:  # noqa: ARG002 - the view is always inlined
         return self._model.build_graph(inline=True)
 
     def rewriter(self) -> NoReturn:
@@ -78,14 +78,14 @@ class _Inlined(Model):
     def read_note(self, key: str) -> str | None:
         return self._model.read_note(key)
 
-    def write_note(self, key: str, text: str) -> None:  # noqa: ARG002 - it is there to refuse
+    def write_note(self, key: str, text: str) -> None:  # noqa: ARG002 - it always raises
         self._refuse()
 
     def clone(self) -> Any:
         self._refuse()
 
-    def excerpt(self, nodes: Iterable[Node]) -> NoReturn:  # noqa: ARG002 - it is there to refuse
+    def excerpt(self, nodes: Iterable[Node]) -> NoReturn:  # noqa: ARG002 - it always raises
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise TypeError("a view of a model's bodies is there to be analysed only")
+        raise TypeError("the inlined view of a model is read-only")

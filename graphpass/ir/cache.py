@@ -1,4 +1,4 @@
-"""Caches of a model as plain data: the inventory."""
+"""Data classes for the caches of a model: the inventory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ CacheRole = Literal[
 ]
 ModelKind = Literal["none", "kv", "linear", "hybrid"]
 
-#: Part of a mask that hides or weighs positions; see `AttentionBlock`.
+#: A component of a mask that excludes positions or biases their scores; see `AttentionBlock`.
 MaskPart = Literal["causal", "input", "lengths", "alibi", "bias"]
 
-#: The note on a model whose caches are cut in the form that one version of one plugin takes; see `insert-reorder`.
+#: Metadata key of a model whose caches are trimmed in a form that one version of an OpenVINO plugin requires; see
+#: `insert-reorder`.
 TRIM_NOTE = "trim"
 
 
@@ -48,7 +49,7 @@ class Axes:
     head_dim: int | None = None
 
 
-#: The layout of keys and values that attention reads, and that most runtimes require: batch, heads, sequence, head_dim.
+#: The layout of keys and values that attention reads and most runtimes require: batch, heads, sequence, head_dim.
 BHSD = Axes(0, 1, 2, 3)
 
 
@@ -58,20 +59,25 @@ class Cache:
 
     Attributes:
         name: Variable id of a stateful cache, name of the past input of a stateless one.
-        kind: ``kv`` grows along the sequence axis, ``linear`` is replaced each step, ``cross`` is only read; ``other``
-            is known to be no cache of a decoder, ``unknown`` has no conclusive evidence.
-        role: Its use in the model; an ``indexer_key`` scores positions for a TopK that selects those that attention
-            reads; an ``other`` is adapter weights (``adapter``), a number that counts (``counter``),
-            or the state of an ordinary LSTM, GRU or RNN (``recurrent``).
-        layer: Position of its layer among the layers that hold caches, from 0; ``None`` if it is not known.
-        axes: Places of the logical axes.
-        shape: The declared shape, symbols and unknown dimensions as in the model.
+        kind: Change of the cache at each step:
+
+            - ``kv`` grows along the sequence axis.
+            - ``linear`` is replaced at each step.
+            - ``cross`` is only read.
+            - ``other`` is carried, but is not a cache of a decoder.
+            - ``unknown`` has no conclusive evidence.
+        role: The stored data. An ``indexer_key`` scores positions for a TopK, which selects the positions that
+            attention reads. Roles of kind ``other`` are ``adapter`` (adapter weights), ``counter`` (a count), and
+            ``recurrent`` (the state of an ordinary LSTM, GRU or RNN).
+        layer: Index of its layer among the layers with caches, from 0; ``None`` if unknown.
+        axes: Indices of the logical axes.
+        shape: The declared shape, with symbols and unknown dimensions as in the model.
         element_type: OpenVINO's short name.
         read: Name of the past input, or of the ReadValue.
         write: Name of the present output, or of the Assign; ``None`` for a cache that is only read.
-        evidence: Reasons for kind and role, one fact a line.
-        bits: Bits of a number that times a scale is the value; ``None`` if elements are the values. Two of 4 bits are
-            one element.
+        evidence: Reasons for kind and role, one fact per line.
+        bits: Bits of a quantized value, which is multiplied by a scale; ``None`` if the cache is not quantized. Two
+            values of 4 bits share one element.
 
     Examples:
         >>> import graphpass
@@ -94,12 +100,12 @@ class Cache:
 
     @property
     def precision(self) -> str:
-        """Return the type in which a value is stored; several values may share an element."""
+        """Return the storage type of one value; several values may share an element."""
         return self.element_type if self.bits is None else f"i{self.bits}"
 
     @property
     def value_shape(self) -> tuple[Dimension, ...] | None:
-        """Return the shape, counted in values."""
+        """Return the shape in values rather than elements."""
         if self.shape is None or self.bits is None:
             return self.shape
         shared = int(element_bytes(self.element_type) * 8) // self.bits
@@ -115,20 +121,20 @@ class Cache:
 
     @property
     def capacity(self) -> int | None:
-        """Return the number of positions that fit; ``None`` if that is not fixed."""
+        """Return the number of positions that fit; ``None`` if not fixed."""
         return self.size(self.axes.sequence)
 
     @property
     def index(self) -> int | None:
-        """Last number in its name; some exporters count layers, some caches of one kind."""
+        """Return the last integer in the name: the layer or an index within one kind."""
         numbers = re.findall(r"\d+", self.name)
         return int(numbers[-1]) if numbers else None
 
     @property
     def filled_by(self) -> str:
-        """Return the name of the output of another model that computes it.
+        """Return the name of the output of another model that computes the cache.
 
-        Exporters write ``present`` for ``past_key_values``, onnxruntime-genai's builder for ``past``.
+        Exporters replace ``past_key_values`` by ``present``, the builder of onnxruntime-genai replaces ``past``.
         """
         return re.sub("past(_key_values)?", "present", self.read, count=1)
 
@@ -139,7 +145,7 @@ class Cache:
 
     @property
     def fixed_bytes(self) -> int | None:
-        """Bytes of one batch entry at any length; ``None`` for a cache that grows."""
+        """Return the bytes of one row, independent of length; ``None`` if the cache grows."""
         return self._bytes() if self.axes.sequence is None else None
 
     def _bytes(self) -> int | None:
@@ -152,35 +158,37 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class AttentionBlock:
-    """One computation of attention.
+    """One attention block.
 
     Attributes:
         node: Name of its node: the fused operator, or the Softmax.
         form: ``"decomposed"``, or the operator's type (``"ScaledDotProductAttention"``, ``"GroupQueryAttention"``).
-        key: Name of the cache that it reads keys from; ``None`` if it reads none.
-        value: Name of the cache that it reads values from; the same if one cache holds both.
-        fusable: Whether `fuse-attention` can express it; true of an operator that is fused already.
-        reason: Reason if it is not fusable.
-        layer: Layer of the caches that it reads; ``None`` if it reads none, or their layer is not known.
-        heads: Number of query heads; ``None``, as for all numbers below, if it is not known.
-        key_heads: Number of key and value heads in the cache, or before they are copied for the product; ``heads`` is a
-            multiple of it.
+        key: Name of the cache that supplies keys; ``None`` if keys come from no cache.
+        value: Name of the cache that supplies values; equal to ``key`` if one cache stores both.
+        fusable: Whether `fuse-attention` can express the block; ``True`` if it is fused already.
+        reason: Why the block is not fusable.
+        layer: Layer of its caches; ``None`` if it has no caches or their layer is unknown.
+        heads: Number of query heads; ``None`` if unknown. The same holds for all numbers below.
+        key_heads: Number of kv heads in the cache, or before they are repeated for the product; divides ``heads``.
         head_dim: Size of a head of query and key.
         value_head_dim: Size of a head of value.
-        scale: Factor of the products of query and key, applied before them, after them or in the operator, whose
-            default counts; 1 if there is none. ``None`` if it is computed from inputs of the model, or not known.
+        scale: Factor of the scores: applied before or after the product of query and key, or by the operator, whose
+            default counts. 1 without a factor; ``None`` if unknown or computed from inputs of the model.
         factors: Factors of ``scale``, if there are several; empty otherwise.
-        mask: Parts that hide or weigh positions. ``causal``: keys after the query are hidden, by the operator or by
-            comparing positions. ``input``: computed from an input of the model such as ``attention_mask``. ``lengths``:
-            the operator gets the number of positions. ``alibi``: the positions times a slope for each head are added.
-            ``bias``: other numbers are added, learned ones mostly. ``None`` if these may not be all.
-        softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` if they are not capped, or that is not
-            known (``mask`` is ``None`` then, too).
-        sinks: Whether something takes a share of the Softmax that is not a position; ``None`` if that is not known.
-        window: Number of positions that a query sees, itself included, if it does not see all before it.
-        window_in: ``"state"`` if the cache itself keeps no more than the window, whose size may be unknown then;
-            ``"mask"`` if it keeps all positions and only the mask or the operator hides those before the window;
-            ``None`` if there is no window.
+        mask: Components of the effective mask and the bias; ``None`` if there may be further components.
+
+            - ``causal``: keys after the query are excluded, by the operator or by comparing positions.
+            - ``input``: computed from an input of the model, such as ``attention_mask``.
+            - ``lengths``: the operator reads the number of positions.
+            - ``alibi``: positions times a slope per head are added.
+            - ``bias``: other values are added, usually learned ones.
+        softcap: The scores become ``softcap * tanh(scores / softcap)``; ``None`` if they are not capped, or if the cap
+            is unknown (then ``mask`` is ``None``, too).
+        sinks: Whether the Softmax includes a logit of no position; ``None`` if unknown.
+        window: Number of latest positions that a query attends to, itself included; ``None`` without a window.
+        window_in: The part that limits attention to the window: ``"state"`` if the cache stores only the window, whose
+            size may be unknown; ``"mask"`` if the cache stores all positions and the mask or the operator excludes
+            earlier ones; ``None`` without a window.
 
     Examples:
         >>> import graphpass
@@ -210,20 +218,20 @@ class AttentionBlock:
 
     @property
     def is_windowed(self) -> bool:
-        """Return whether it has a window, perhaps of unknown size."""
+        """Return whether the block has a window, possibly of unknown size."""
         return self.window is not None or self.window_in is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All caches of a model, and the attention that reads them.
+    """All caches of a model, and its attention blocks.
 
     Attributes:
-        stateful: Whether the caches are variables inside the model.
-        caches: By layer, key before value; caches of unknown layer last.
+        stateful: Whether the caches are variables.
+        caches: Sorted by layer, key before value; caches of unknown layer last.
         attention: In execution order.
-        unpaired_inputs: Inputs that look like a past but have no present.
-        unpaired_outputs: Outputs that look like a present but have no past.
+        unpaired_inputs: Inputs named like a past, without a present.
+        unpaired_outputs: Outputs named like a present, without a past.
 
     Examples:
         >>> import graphpass
@@ -240,7 +248,7 @@ class Inventory:
 
     @property
     def kind(self) -> ModelKind:
-        """The model's kind; cross caches and other carried tensors do not count."""
+        """Return the model's kind; caches of kind ``cross`` and ``other`` are ignored."""
         kinds = {cache.kind for cache in self.caches}
         if {"kv", "linear"} <= kinds:
             return "hybrid"
@@ -250,12 +258,12 @@ class Inventory:
 
     @property
     def windowed(self) -> frozenset[str | None]:
-        """Return the names of the caches that store no more than a window."""
+        """Return the names of the caches that store only a window."""
         blocks = [block for block in self.attention if block.window_in == "state"]
         return frozenset(name for block in blocks for name in (block.key, block.value))
 
     def cache(self, name: str) -> Cache:
-        """Return the cache called ``name``; raise `KeyError` if there is none."""
+        """Return the cache named ``name``; raise `KeyError` if it does not exist."""
         for cache in self.caches:
             if cache.name == name:
                 return cache

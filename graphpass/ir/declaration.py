@@ -1,4 +1,4 @@
-"""Declare carried tensors that the dataflow does not show; models keep such notes.
+"""Declarations of caches that the dataflow does not determine; models store them as metadata.
 
 >>> parse_declaration("memory=kv,sequence=1")
 Declaration(name='memory', kind='kv', role='unknown', axes=Axes(batch=None, heads=None, sequence=1, head_dim=None))
@@ -31,13 +31,13 @@ _EXAMPLE = "for example NAME=kv,sequence=2,role=key or NAME=linear,batch=0"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Kind, role and axes of a carried tensor, as a user declares them.
+    """Kind, role and axes of a cache, declared by a user.
 
     Attributes:
         name: Variable id, or name of the past input.
-        kind: Kind of cache.
-        role: Its use; ``unknown`` if not declared.
-        axes: Places of the logical axes; ``None`` if not declared.
+        kind: Kind of the cache.
+        role: Role of the cache; ``unknown`` if not declared.
+        axes: Indices of the logical axes; ``None`` if not declared.
     """
 
     name: str
@@ -50,14 +50,14 @@ def parse_declaration(text: str) -> Declaration:
     """Read ``NAME=KIND[,AXIS=NUMBER ...][,role=ROLE]``.
 
     Raises:
-        UsageError: GP218, it is not a declaration.
+        UsageError: GP218, ``text`` is not a declaration.
     """
     name, _, settings_text = text.partition("=")
     kind, *settings = settings_text.split(",")
     try:
         return _declaration(name, kind, dict(setting.split("=", 1) for setting in settings))
     except ValueError as error:
-        reason = "an entry is not an AXIS=NUMBER" if "dictionary update" in str(error) else str(error)
+        reason = "each entry must be AXIS=NUMBER" if "dictionary update" in str(error) else str(error)
         raise UsageError("GP218", f"{text!r} is not a declaration of a cache: {reason}", _EXAMPLE) from error
 
 
@@ -70,30 +70,30 @@ def _declaration(name: str, kind: str, settings: dict[str, Any]) -> Declaration:
     wrong = [axis for axis in settings if axis not in _AXES]
     if wrong:
         raise ValueError(f"{wrong[0]!r} is not an axis: {', '.join(_AXES)}")
-    axes = Axes(**{axis: _place(axis, place) for axis, place in settings.items()})
+    axes = Axes(**{axis: _axis_index(axis, index) for axis, index in settings.items()})
     if not name:
-        raise ValueError("it names no cache")
+        raise ValueError("the name of the cache is missing")
     if kind == "kv" and axes.sequence is None:
-        raise ValueError("a kv cache grows along an axis: sequence=NUMBER is missing")
+        raise ValueError("a kv cache requires sequence=NUMBER, the axis that grows")
     if kind == "linear" and axes.sequence is not None:
         raise ValueError("a linear cache has no sequence axis")
-    places = [place for place in asdict(axes).values() if place is not None]
-    if len(set(places)) < len(places):
-        raise ValueError("one axis number is assigned twice")
+    indices = [index for index in asdict(axes).values() if index is not None]
+    if len(set(indices)) < len(indices):
+        raise ValueError("two axes have the same number")
     return Declaration(name, kind, role, axes)  # type: ignore[arg-type]  # looked up above
 
 
-def _place(axis: str, text: object) -> int:
+def _axis_index(axis: str, text: object) -> int:
     if not str(text).isdecimal():
-        raise ValueError(f"{axis} is {text!r}, not the number of an axis, counted from 0")
+        raise ValueError(f"expected the index of an axis for {axis}, counted from 0, got {text!r}")
     return int(str(text))
 
 
 def note_of(declarations: Iterable[Declaration]) -> str:
-    """Return a model's note: a JSON object of kinds, roles and axes by name."""
+    """Return the declarations as metadata: a JSON object of kinds, roles and axes by name."""
     noted = {
         declaration.name: {"kind": declaration.kind, "role": declaration.role}
-        | {axis: place for axis, place in asdict(declaration.axes).items() if place is not None}
+        | {axis: index for axis, index in asdict(declaration.axes).items() if index is not None}
         for declaration in declarations
     }
     return json.dumps(noted, separators=(",", ":"))
@@ -103,7 +103,7 @@ def declarations_from(note: str | None) -> tuple[Declaration, ...]:
     """Read the text of `note_of`.
 
     Raises:
-        ReadError: GP109, the note is damaged.
+        ReadError: GP109, the note is invalid.
     """
     if not note:
         return ()
@@ -113,5 +113,5 @@ def declarations_from(note: str | None) -> tuple[Declaration, ...]:
         )
     except (ValueError, AttributeError, TypeError) as error:
         raise ReadError(
-            "GP109", f"the model's note graphpass.ir.cache is damaged: {error}", "remove the note, or export again"
+            "GP109", f"the model's note graphpass.ir.cache is invalid: {error}", "remove the note, or export again"
         ) from error

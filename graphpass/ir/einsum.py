@@ -10,7 +10,7 @@ from graphpass.ir.graph import Node
 
 
 def labels(equation: str) -> tuple[list[str], str] | None:
-    """Return the axes of the operands and the result; ``None`` without labels."""
+    """Return the axes of operands and result; ``None`` for an equation with an ellipsis."""
     operands, arrow, result = equation.replace(" ", "").partition("->")
     if "." in equation:
         return None
@@ -20,12 +20,12 @@ def labels(equation: str) -> tuple[list[str], str] | None:
 
 @dataclass(frozen=True, slots=True)
 class EinsumProduct:
-    """An Einsum that is a product of matrices.
+    """An Einsum of two operands that is a matrix product.
 
     Attributes:
         operands: Axes of both operands.
         result: Axes of the result.
-        sizes: Size of each axis, ``None`` if it is open.
+        sizes: Size of each axis; ``None`` if not fixed.
     """
 
     operands: tuple[str, str]
@@ -34,7 +34,7 @@ class EinsumProduct:
 
     @classmethod
     def of(cls, node: Node) -> EinsumProduct | None:
-        """Return the product that an Einsum is; ``None`` if it is none."""
+        """Return the product that an Einsum computes; ``None`` if it is not a matrix product."""
         axes = labels(str(node.attributes["equation"]))
         shapes = [value.shape for value in node.sources]
         if axes is None or len(axes[0]) != 2 or len(shapes) != 2:
@@ -52,25 +52,25 @@ class EinsumProduct:
 
     @property
     def batch(self) -> str:
-        """Return axes that both operands and the result have."""
+        """Return the axes that both operands and the result share."""
         return "".join(name for name in self.result if all(name in names for names in self.operands))
 
     @property
     def summed(self) -> str:
-        """Return axes over which products are added up."""
+        """Return the axes that the product contracts."""
         left, right = self.operands
         return "".join(name for name in left if name in right and name not in self.result)
 
     def own(self, port: int) -> str:
-        """Return axes of the result that one operand alone has."""
+        """Return the axes of the result that the other operand lacks."""
         return "".join(name for name in self.result if name not in self.operands[1 - port])
 
     def joined(self, names: str) -> int | None:
-        """Return the size of axes as one; ``None`` if it is open."""
+        """Return the product of the sizes of axes; ``None`` if one is not fixed."""
         sizes = [self.sizes[name] for name in names]
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
 def order(names: str, wanted: Sequence[str]) -> list[int]:
-    """Return the places of wanted axes."""
+    """Return the index of each wanted axis in ``names``."""
     return [names.index(name) for name in wanted]

@@ -1,4 +1,4 @@
-"""List the types of elements."""
+"""The table of element types."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """Describes one type.
+    """One element type.
 
     Attributes:
-        name: OpenVINO's short name; ONNX's own if OpenVINO has none.
-        code: Number of ``onnx.TensorProto.DataType``.
-        bits: Bits of an element; strings count 64.
-        dtype: Name of the numpy type; ``None`` if numpy has none.
+        name: OpenVINO's short name; ONNX's name if OpenVINO lacks the type.
+        code: Value in ``onnx.TensorProto.DataType``.
+        bits: Bits of an element; 64 for strings.
+        dtype: Name of the numpy type; ``None`` if numpy lacks the type.
     """
 
     name: str
@@ -22,7 +22,7 @@ class ElementType:
     dtype: str | None = None
 
 
-#: All types by name.
+#: All element types by name.
 ELEMENT_TYPES: dict[str, ElementType] = {
     element_type.name: element_type
     for element_type in (
@@ -59,5 +59,5 @@ ELEMENT_TYPES: dict[str, ElementType] = {
 
 
 def element_bytes(name: str) -> float:
-    """Return the bytes of one element; 0 if the type is unknown."""
+    """Return the bytes of one element; 0 for an unknown type."""
     return ELEMENT_TYPES[name].bits / 8 if name in ELEMENT_TYPES else 0

@@ -1,6 +1,6 @@
-"""`Graph`: one read-only view over ONNX and OpenVINO graphs, for all analyses.
+"""`Graph`: a read-only view of ONNX and OpenVINO graphs for all analyses.
 
-Operators have OpenVINO's names (``Multiply``, ``Select``, ``Broadcast`` ...), also the equivalent operators of ONNX.
+Operators have OpenVINO's names (``Multiply``, ``Select``, ``Broadcast`` ...), equivalent operators of ONNX included.
 Inputs, outputs and constants are nodes (``Parameter``, ``Result``, ``Constant``) in both dialects.
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One tensor: output ``port`` of node number ``node``.
+    """One tensor: output ``port`` of the node with index ``node``.
 
     Attributes:
         node: Index of its producer.
-        port: Output of the producer.
-        name: The tensor's name; the node's name if it has none.
-        shape: One entry a dimension; ``None`` if the rank is unknown.
+        port: Index of the output of the producer.
+        name: The tensor's name; the node's name if the tensor has none.
+        shape: One entry per dimension; ``None`` if the rank is unknown.
         element_type: OpenVINO's short name; ``"dynamic"`` if unknown.
     """
 
@@ -39,30 +39,39 @@ class Value:
     element_type: str = field(compare=False)
 
     def __hash__(self) -> int:
-        """Return the same number in each run; sets keep their order."""
+        """Return a hash that is equal in all processes; the order of sets is reproducible."""
         return self.node << 6 ^ self.port
 
     @property
     def rank(self) -> int | None:
-        """Number of dimensions; ``None`` if unknown."""
+        """Return the number of dimensions; ``None`` if unknown."""
         return None if self.shape is None else len(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator.
+    """One node.
 
     Attributes:
-        index: Its number; producers of its inputs have smaller ones.
+        index: Its index in topological order, larger than those of the producers of its inputs.
         name: Its name in the model.
-        op: The operator, by OpenVINO's name if it has one.
+        op: The operator, by OpenVINO's name if OpenVINO has it.
         inputs: Its inputs; ``None`` for an omitted one.
         outputs: Its outputs.
-        attributes: Axes and flags in one form for both dialects: ``axis`` (Concat, Softmax, Gather), ``axes`` (Squeeze,
-            Unsqueeze, Slice), ``steps_port`` (Slice), ``order`` (Transpose), ``transpose_a``/``transpose_b`` (MatMul),
-            ``start``/``end`` (ShapeOf), ``upper`` (Trilu), ``causal`` (ScaledDotProductAttention), masks
-            (StridedSlice), ``variable`` (ReadValue, Assign), ``names`` (Parameter, if it has several), and all
-            attributes of operators with states. Axes count from 0 if the rank is known.
+        attributes: Axes and flags in one form for both dialects, and all attributes of operators with states. Axes
+            count from 0 if the rank is known.
+
+            - ``axis``: Concat, Softmax, Gather
+            - ``axes``: Squeeze, Unsqueeze, Slice
+            - ``steps_port``: Slice
+            - ``order``: Transpose
+            - ``transpose_a``, ``transpose_b``: MatMul
+            - ``start``, ``end``: ShapeOf
+            - ``upper``: Trilu
+            - ``causal``: ScaledDotProductAttention
+            - masks: StridedSlice
+            - ``variable``: ReadValue, Assign
+            - ``names``: Parameter with several names
         native: The `openvino.Node`, `onnx.NodeProto`, `onnx.ValueInfoProto` or `onnx.TensorProto`.
     """
 
@@ -75,7 +84,7 @@ class Node:
     native: Any = field(compare=False, repr=False)
 
     def source(self, port: int = 0) -> Value:
-        """Return input ``port``, which is not omitted."""
+        """Return input ``port``, which must be present."""
         value = self.inputs[port]
         assert value is not None
         return value
@@ -86,11 +95,11 @@ class Node:
 
     @property
     def sources(self) -> tuple[Value, ...]:
-        """Return the inputs that are not omitted."""
+        """Return the inputs without omitted ones."""
         return tuple([value for value in self.inputs if value is not None])
 
     def present(self, ports: Iterable[int]) -> list[Value]:
-        """Return those inputs of ``ports`` that are not omitted."""
+        """Return the inputs at ``ports`` without omitted ones."""
         return [value for port in ports if (value := self.input(port)) is not None]
 
     @property
@@ -101,7 +110,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One read of a value: input ``port`` of ``node``."""
+    """One use of a value: input ``port`` of ``node``."""
 
     node: Node
     port: int
@@ -109,13 +118,13 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The arguments of `graphpass.ir.rewriter.Rewriter.make` that make an operator.
+    """The arguments of `graphpass.ir.rewriter.Rewriter.make` that create an operator.
 
     Attributes:
-        kind: The neutral name. An operator without one has its own after a dialect's prefix: ``onnx.Pad``,
-            ``com.microsoft.GroupQueryAttention``, ``opset1.Gather``.
+        kind: The neutral name. An operator without a neutral name has its native name after a prefix of the dialect:
+            ``onnx.Pad``, ``com.microsoft.GroupQueryAttention``, ``opset1.Gather``.
         inputs: The operands, without those that are attributes in the neutral form.
-        attributes: Neutral ones first, then the operator's own; defaults of `make` are left out.
+        attributes: Neutral attributes, then the operator's own; defaults of `make` are omitted.
     """
 
     kind: str
@@ -136,13 +145,13 @@ class Graph:
 
         Args:
             nodes: In topological order; ``nodes[i].index == i``.
-            read_constant: Returns the value of a ``Constant`` node; ``None`` if nothing can read it.
+            read_constant: Returns the elements of a ``Constant`` node; ``None`` if they cannot be read.
             spell: Returns the spelling of an operator.
         """
         self.nodes = nodes
         self._read_constant = read_constant
         self._spell = spell
-        #: Values that `graphpass.analysis.symbolic.folding` folded so far.
+        #: Results of `graphpass.analysis.symbolic.folding`, by value.
         self.folds: dict[Value, Any] = {}
 
     @cached_property
@@ -155,7 +164,7 @@ class Graph:
         return uses
 
     def producer(self, value: Value) -> Node:
-        """Return the node that makes ``value``."""
+        """Return the node that computes ``value``."""
         return self.nodes[value.node]
 
     def uses(self, value: Value) -> tuple[Use, ...]:
@@ -165,9 +174,9 @@ class Graph:
     def backward(
         self, values: Iterable[Value | None], through: Callable[[Node], Iterable[Value | None]]
     ) -> Iterator[Node]:
-        """Yield the producers of ``values`` and nodes upstream of them, each once.
+        """Yield the producers of ``values`` and the nodes upstream, each once.
 
-        ``through`` returns the inputs of a node to follow further.
+        ``through`` returns the inputs of a node that the search follows.
         """
         pending, seen = list(values), set()
         while pending:
@@ -180,9 +189,9 @@ class Graph:
             pending.extend(through(node))
 
     def forward(self, values: Iterable[Value], through: Callable[[Use], Iterable[Value]]) -> Iterator[Use]:
-        """Yield the uses of ``values`` and uses downstream of them, each once.
+        """Yield the uses of ``values`` and the uses downstream, each once.
 
-        ``through`` returns the outputs of a user to follow further.
+        ``through`` returns the outputs of a user that the search follows.
         """
         pending, seen = list(values), set()
         while pending:
@@ -194,7 +203,7 @@ class Graph:
                     pending.extend(through(use))
 
     def look_through(self, value: Value, ops: Container[str] | Callable[[Node], bool]) -> Value:
-        """Follow first inputs upstream of ``value``, past all nodes that ``ops`` names or accepts."""
+        """Follow first inputs upstream of ``value`` through all nodes that ``ops`` names or accepts."""
         while True:
             node = self.nodes[value.node]
             passes = ops(node) if callable(ops) else node.op in ops
@@ -204,7 +213,7 @@ class Graph:
             value = source
 
     def between(self, value: Value, end: Node) -> tuple[Node, ...]:
-        """Return the nodes from ``value`` upstream along first inputs, without ``end``."""
+        """Return the nodes upstream of ``value`` along first inputs, up to ``end``, which is excluded."""
         nodes = []
         while (node := self.producer(value)) != end:
             nodes.append(node)
@@ -213,7 +222,7 @@ class Graph:
 
     @cached_property
     def parameters(self) -> Mapping[str, Value]:
-        """Return the inputs by each of their names."""
+        """Return the inputs of the model by each of their names."""
         parameters: dict[str, Value] = {}
         for node in self.of_op("Parameter"):
             parameters |= dict.fromkeys((*node.attributes.get("names", ()), node.name), node.outputs[0])
@@ -221,12 +230,12 @@ class Graph:
 
     @cached_property
     def reads(self) -> Mapping[str, Node]:
-        """Parameters and ReadValues, which read caches, by name."""
+        """Return the Parameters and ReadValues, which read caches, by name."""
         return {node.name: node for node in self.of_op("Parameter", "ReadValue")}
 
     @cached_property
     def writes(self) -> Mapping[str | None, Node]:
-        """Results and Assigns, which write caches, by name."""
+        """Return the Results and Assigns, which write caches, by name."""
         writes: dict[str | None, Node] = {node.name: node for node in self.of_op("Result", "Assign")}
         return writes
 
@@ -243,10 +252,10 @@ class Graph:
         return by_op
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """Return the elements of a readable constant of at most ``limit`` elements.
+        """Return the elements of a constant that is readable and has at most ``limit`` elements.
 
         Raises:
-            FileNotFoundError: It lies in a file that is not there.
+            FileNotFoundError: The file with its elements does not exist.
         """
         if value is None or value.shape is None:
             return None
@@ -258,12 +267,12 @@ class Graph:
         return self._read_constant(node) if is_small else None
 
     def spelling(self, node: Node) -> Spelling:
-        """Return the arguments of `Rewriter.make` that make ``node``."""
+        """Return the arguments of `Rewriter.make` that create ``node``."""
         return self._spell(self, node)
 
     @cached_property
     def edges(self) -> networkx.DiGraph:
-        """Return the edges from each node to its users, by index."""
+        """Return the edges from the index of each node to the indices of its users."""
         import networkx
 
         graph = networkx.DiGraph()
@@ -273,7 +282,7 @@ class Graph:
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Length of the longest path to each node."""
+        """Return the length of the longest path to each node, by index."""
         depths = [0] * len(self.nodes)
         for node in self.nodes:
             depths[node.index] = 1 + max((depths[value.node] for value in node.sources), default=-1)
@@ -281,5 +290,5 @@ class Graph:
 
 
 def positive_axis(axis: int, rank: int | None) -> int:
-    """Count ``axis`` from 0, if the rank is known."""
+    """Return ``axis`` counted from 0; unchanged if the rank is unknown."""
     return axis + rank if axis < 0 and rank is not None else axis

@@ -1,54 +1,59 @@
-"""Name inputs and outputs of language models by convention; bound the positions in them."""
+"""Conventional names of inputs and outputs of language models, and the limit of positions."""
 
 from __future__ import annotations
 
 from graphpass.errors import UsageError
 from graphpass.ir.graph import Graph, Value
 
-#: The embeddings of the new tokens, in models that another one embeds them for.
+#: Embeddings of the new tokens, in models without an embedding table.
 EMBEDDINGS = "inputs_embeds"
 
 #: The new tokens, or their embeddings.
 TOKEN_INPUTS = ("input_ids", EMBEDDINGS)
 
-#: Name of the dimension of the batch, as optimum writes it.
+#: Name of the batch dimension, as optimum writes it.
 BATCH_NAME = "batch_size"
 
-#: Numbers of the last tokens whose logits are computed: transformers slices from -0, which keeps all.
+#: Inputs with the number of last tokens whose logits are computed. 0 keeps all: transformers slices from -0.
 KEPT_LOGITS = frozenset({"num_logits_to_keep", "logits_to_keep"})
 
-#: Number of positions to keep of the past, if no other inputs imply it.
+#: Number of past positions to keep, if other inputs do not imply it.
 PAST_LENGTH = "past_len"
 
-#: Old and new places of slots that are moved before the step; the second may have one input for each layout.
+#: Source and destination of slots that a reorder moves; the second may have one input for each layout.
 SOURCE_SLOTS, NEW_SLOTS = "src_idx", "dst_idx"
 
-#: Chooses between the decoders for the first step and for later ones, in a file that holds both as branches.
+#: Input that selects the decoder of the first step or of later steps, in a model with both as branches.
 BRANCH = "use_cache_branch"
 
-#: Begins the name of an output that gives the residual stream after a layer, whose number ends it.
+#: Prefix of outputs with the residual stream after a layer; the index of the layer follows.
 HIDDEN_STATES = "hidden_states."
 
-#: Lengths are i32 in some operators of runtimes (GroupQueryAttention's total_sequence_length).
+#: Some operators of runtimes read lengths as i32 (total_sequence_length of GroupQueryAttention).
 _MOST_POSITIONS = 2**31 - 1
 
 
 def token_input(graph: Graph) -> Value | None:
-    """Return the input that holds the new tokens, or their embeddings."""
+    """Return the input for the new tokens, or for their embeddings."""
     return next((graph.parameters[name] for name in TOKEN_INPUTS if name in graph.parameters), None)
 
 
 def is_merged(graph: Graph) -> bool:
-    """Return whether a model holds two decoders as branches."""
+    """Return whether a model has two decoders as branches."""
     return BRANCH in graph.parameters
 
 
 def check_positions(what: str, count: int) -> None:
-    """Check that ``count`` positions fit; messages name their holder ``what``.
+    """Check that ``count`` positions are within the limits of runtimes.
+
+    Args:
+        what: Name of the counted object, for the message.
+        count: Number of positions.
 
     Raises:
-        UsageError: GP266, there cannot be so many.
+        UsageError: GP266, the count is out of range.
     """
     if not 1 <= count <= _MOST_POSITIONS:
-        reason = "holds nothing" if count < 1 else "is longer than runtimes can count"
-        raise UsageError("GP266", f"{what} of {count} positions {reason}", f"give a number from 1 to {_MOST_POSITIONS}")
+        raise UsageError(
+            "GP266", f"{what} of {count} positions is out of range", f"use a number from 1 to {_MOST_POSITIONS}"
+        )

@@ -1,4 +1,4 @@
-"""Reasons that something is not found: a node, and a sentence."""
+"""Misses: the first node at which a pattern does not match, with the reason."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Reports the first node at which a pattern does not match.
+    """The first node at which a pattern does not match, with the reason.
 
     Attributes:
         node: The node.
-        reason: The reason, as a sentence without its end.
+        reason: The reason, as a sentence without a period.
     """
 
     node: Node
@@ -30,7 +30,7 @@ class Miss:
 
 
 class MissError(Exception):
-    """Carries a `Miss` out of nested matching code, which returns it at its surface."""
+    """Raises a `Miss` from nested matching code; `or_miss` converts it to a result."""
 
     def __init__(self, node: Node, reason: str) -> None:
         """Create the error of a `Miss`."""
@@ -39,7 +39,7 @@ class MissError(Exception):
 
 
 def or_miss(find: Callable[Given, Found]) -> Callable[Given, Found | Miss]:
-    """Decorate a function to return the `Miss` of a `MissError` that it raises."""
+    """Decorate a function to return the `Miss` of a raised `MissError`."""
 
     @functools.wraps(find)
     def finds(*arguments: Given.args, **named: Given.kwargs) -> Found | Miss:

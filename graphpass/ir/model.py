@@ -1,4 +1,4 @@
-"""`Model`: one interface over ONNX and OpenVINO models."""
+"""`Model`: one interface for ONNX and OpenVINO models."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Analysis = TypeVar("Analysis")
 
 
 class Model(ABC):
-    """A model of one dialect; its native object is authoritative.
+    """A model of one dialect, stored in its native object.
 
     Attributes:
         dialect: ``"onnx"`` or ``"openvino"``.
-        path: The file it was read from; ``None`` for a model made in memory.
-        edits: Number of edits since it was read or cloned.
-        weight_files: The files of its weights, as they were when read.
+        path: The file that the model was read from; ``None`` for a model created in memory.
+        edits: Number of edits since reading or cloning.
+        weight_files: The files with its weights, in their state at reading.
 
     Examples:
         >>> import graphpass
@@ -48,57 +48,58 @@ class Model(ABC):
     @property
     @abstractmethod
     def inputs(self) -> tuple[Port, ...]:
-        """Inputs that a caller feeds, in the model's order."""
+        """Return the inputs that a caller feeds, in the model's order."""
 
     @property
     @abstractmethod
     def outputs(self) -> tuple[Port, ...]:
-        """Outputs that a caller gets, in the model's order."""
+        """Return the outputs that a caller receives, in the model's order."""
 
     @abstractmethod
     def clone(self) -> Self:
-        """Copy the model for edits; weights may be shared."""
+        """Return an editable copy, which may share weights."""
 
     @abstractmethod
     def excerpt(self, nodes: Iterable[Node]) -> tuple[Self, dict[int, int]]:
-        """Copy ``nodes``; weights may be shared.
+        """Return a copy of ``nodes``, which may share weights.
 
         Args:
-            nodes: Nodes of `Model.graph`, outside of bodies.
+            nodes: Nodes of `Model.graph` that are in no body.
 
         Returns:
-            The copy, in which inputs stand for values that left-out nodes make; and its nodes by those that they are
-            copied from.
+            The copy, with inputs in place of values from other nodes; and a map from the index of each node to the
+            index of its copy.
         """
 
     @abstractmethod
     def digest(self) -> str:
-        """Return a hash of the structure: operators, attributes, names, edges, types, small constants.
+        """Return a hash of operators, attributes, names, edges, types and small constants.
 
-        Constants of more than 1 KiB count with type, shape, first and last 64 bytes, so weights are not read.
+        The hash includes the type, the shape, and the first and last 64 bytes of constants over 1 KiB, so weights are
+        not read.
         """
 
     @abstractmethod
     def validate(self) -> None:
-        """Check that the native graph is well formed; raise the checker's words as GP310."""
+        """Check that the native graph is well formed; raise GP310 with the checker's message otherwise."""
 
     @abstractmethod
     def read_note(self, key: str) -> str | None:
-        """Return graphpass's note in the model's metadata under ``key``; ``None`` if there is none."""
+        """Return the metadata that graphpass stored under ``key``; ``None`` if absent."""
 
     @abstractmethod
     def write_note(self, key: str, text: str) -> None:
-        """Note ``text`` in the model's metadata, which is saved with it."""
+        """Store ``text`` under ``key`` in the model's metadata."""
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:
-        """Return a user's declarations of its caches; raise GP109 on a damaged note."""
+        """Return a user's declarations of caches; raise GP109 if their metadata is invalid."""
         return declarations_from(self.read_note("caches"))
 
     def declare(self, declarations: Iterable[Declaration]) -> None:
-        """Declare carried tensors for what the dataflow does not show; replace all earlier declarations.
+        """Declare caches that the dataflow does not determine; replace all earlier declarations.
 
-        Analyses check them, and refuse those that the graph contradicts (GP219).
+        Analyses check the declarations and refuse those that the graph contradicts (GP219).
         """
         declared = tuple(declarations)
         if declared != self.declarations:
@@ -107,27 +108,27 @@ class Model(ABC):
 
     @abstractmethod
     def build_graph(self, *, inline: bool = False) -> Graph:
-        """Build a dialect-neutral view of the native graph; `Model.graph` is the cached one.
+        """Build a dialect-neutral view of the native graph; `Model.graph` caches it.
 
         Args:
-            inline: Whether the nodes in bodies stand beside the others, as `graphpass.ir.bodies` describes; otherwise a
-                node with bodies is one node.
+            inline: Whether to inline the nodes of bodies as `graphpass.ir.bodies` describes. Otherwise an operator with
+                bodies is one node.
         """
 
     @abstractmethod
     def rewriter(self) -> Rewriter:
-        """Start to edit the model; `Model.graph` stays unchanged until `Rewriter.finish`."""
+        """Return a rewriter of the model; `Model.graph` is unchanged until `Rewriter.finish`."""
 
     @property
     def graph(self) -> Graph:
-        """Dialect-neutral view, kept until the model is edited."""
+        """Return the dialect-neutral view, cached until the model is edited."""
         return self.analysis(type(self).build_graph)
 
     def analysis(self, compute: Callable[[Self], Analysis]) -> Analysis:
-        """Return ``compute(self)``, kept until the model is edited.
+        """Return ``compute(self)``, cached until the model is edited.
 
         Raises:
-            UnsupportedError: GP310, it failed because the graph is not well formed.
+            UnsupportedError: GP310, the analysis failed because the graph is malformed.
         """
         if compute not in self._analyses:
             name = f"{compute.__module__}.{compute.__name__.strip('_')}".removeprefix("graphpass.")
@@ -137,7 +138,7 @@ class Model(ABC):
             except GraphpassError:
                 raise
             except Exception:
-                self.validate()  # the failure on a well-formed graph is our bug, and is raised itself
+                self.validate()  # on a well-formed graph the failure is a bug of graphpass and is raised unchanged
                 raise
         result: Analysis = self._analyses[compute]
         return result
@@ -148,6 +149,6 @@ class Model(ABC):
         return self.edits > 0
 
     def mark_edited(self) -> None:
-        """Note that the native graph changed: analyses are forgotten."""
+        """Record that the native graph changed, and discard cached analyses."""
         self.edits += 1
         self._analyses.clear()

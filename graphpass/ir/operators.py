@@ -1,6 +1,6 @@
-"""Classes of operators by their meaning, and operators that hold a state inside.
+"""Classes of operators by their meaning, and operators with internal states.
 
-A matcher unites classes; a set of its own states a fact of one runtime's matcher.
+Matchers combine these classes. A matcher that lists operators itself states a fact about one runtime.
 """
 
 from __future__ import annotations
@@ -10,68 +10,68 @@ from dataclasses import dataclass
 from graphpass.ir.cache import BHSD, Axes, CacheKind, CacheRole
 from graphpass.ir.graph import Node, Value
 
-#: Pass each element on in place, perhaps in another type; `graphpass.ir.values.is_value_preserving` asks for more.
+#: Keep each element in position, in the same or another type; see also `graphpass.ir.values.is_value_preserving`.
 CASTS = frozenset({"Convert", "Identity"})
 
-#: Round each element to few bits, and back: activations of QDQ models.
+#: Round each element to few bits, or convert it back: activations of QDQ models.
 QUANTIZERS = frozenset({"DequantizeLinear", "FakeQuantize", "QuantizeLinear"})
 
-#: Give all elements another shape, in their order.
+#: Change the shape and keep the order of all elements.
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze"})
 
-#: Keep all elements in their order, in another shape or type.
+#: Keep the order of all elements; change their shape or type.
 KEEPS_ORDER = CASTS | RESHAPES
 
-#: Keep all elements of the first input, in other places, shapes or types.
+#: Keep all elements of the first input; change their positions, shape or type.
 MOVES = KEEPS_ORDER | {"Transpose"}
 
 #: Repeat all elements of the first input.
 COPIES = frozenset({"Broadcast", "Tile"})
 
-#: Lay out all elements of the first input, by further inputs.
+#: Rearrange or repeat all elements of the first input, controlled by further inputs.
 LAYOUT = MOVES | COPIES
 
 SLICES = frozenset({"Slice", "StridedSlice"})
 SPLITS = frozenset({"Split", "VariadicSplit"})
 GATHERS = frozenset({"Gather", "GatherElements", "GatherND"})
 
-#: Take some elements of the first input, by further inputs.
+#: Select elements of the first input, controlled by further inputs.
 PICKS = SLICES | SPLITS | GATHERS
 
 #: Write elements of the third input into a copy of the first one.
 SCATTERS = frozenset({"ScatterElementsUpdate", "ScatterNDUpdate", "ScatterUpdate"})
 
-#: Read no elements but the shape of their input.
+#: Read the shape of their input, and none of its elements.
 SHAPE_READERS = frozenset({"ShapeOf", "Size"})
 
-#: Compute nothing from elements of an activation.
+#: Read no elements of an activation.
 NO_DATA = SHAPE_READERS | {"Constant"}
 
-#: Bring an input of the step or the content of a variable.
+#: Read an input of the model or a variable.
 SOURCES = frozenset({"Parameter", "ReadValue"})
 
-#: Ports of loops in a graph of bodies, see `graphpass.ir.bodies`.
+#: Nodes that stand for ports of loops in an inlined graph; see `graphpass.ir.bodies`.
 LOOP_ENTRIES = frozenset({"Carried", "Sliced"})
 LOOP_EXITS = frozenset({"Final", "Stacked"})
 
-#: Loops over tokens that OpenVINO replaces by one operator: inputs, port of the state, and what they compute.
+#: Loops over tokens that OpenVINO replaces by one operator: (number of inputs, port of the state) and the function.
 #: Source: fuse_ssm.cpp and fuse_gated_delta_net.cpp of openvino; optimum-intel writes such loops.
 RECURRENCES = {(7, 5): "a selective SSM", (9, 7): "a gated delta net"}
 
-#: Multiply with weights of few bits, ``N`` outputs of ``K`` inputs.
+#: Multiply by weights of few bits, with attributes ``N`` (outputs) and ``K`` (inputs).
 COMPRESSED_PRODUCTS = frozenset({"MatMulBnb4", "MatMulNBits"})
 
-#: Multiply matrices along the last two axes, which attributes may exchange.
+#: Multiply matrices along the last two axes, which attributes may transpose.
 MATRIX_PRODUCTS = frozenset({"FusedMatMul", "MatMul"})
 
-#: Multiply with weights if one of the first two inputs is a weight.
+#: Multiply by weights if one of the first two inputs is a weight.
 PRODUCTS = frozenset({"Conv", "Convolution", "Gemm", "GroupConvolution"}) | MATRIX_PRODUCTS | COMPRESSED_PRODUCTS
 
 REDUCTIONS = frozenset(
     {"ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"}
 )
 
-#: Normalize each position's vector by itself.
+#: Normalize the vector at each position separately.
 NORMS = frozenset(
     {"MVN", "RMS", "RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization"}
     | {"SkipSimplifiedLayerNormalization", "SkipLayerNormalization"}
@@ -80,14 +80,14 @@ NORMS = frozenset(
 ARITHMETIC = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 EXTREMA = frozenset({"Maximum", "Minimum"})
 
-#: Compute each element from one of the first input.
+#: Compute each element from the same element of the first input.
 UNARY = frozenset(
     {"Abs", "Ceiling", "Clamp", "Clip", "Cos", "Dropout", "Elu", "Erf", "Exp", "FastGelu", "Floor", "Gelu", "HSwish"}
     | {"IsInf", "IsNaN", "Log", "Mish", "Negative", "QuickGelu", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign"}
     | {"Sin", "SoftPlus", "Sqrt", "Swish", "Tanh"}
 )
 
-#: Order two numbers: which operand is the lesser one, and whether they may be equal.
+#: Compare two values: the operand that is smaller, and whether equality is allowed.
 COMPARISONS = {"Less": (0, 0), "LessEqual": (0, 1), "Greater": (1, 0), "GreaterEqual": (1, 1)}
 
 ANDS = frozenset({"BitwiseAnd", "LogicalAnd"})
@@ -95,13 +95,13 @@ ORS = frozenset({"BitwiseOr", "LogicalOr"})
 NOTS = frozenset({"BitwiseNot", "LogicalNot"})
 LOGICAL = ANDS | ORS | NOTS | {"BitwiseXor", "LogicalXor"}
 
-#: Pass hidden states on from one product with weights to the next.
+#: Operators between products with weights: each position of the hidden states is computed separately.
 POSITIONWISE = ARITHMETIC | EXTREMA | UNARY | CASTS | NORMS | {"Power", "Select"}
 
-#: Compute each element, or each position's vector, by itself; operands may be broadcast.
+#: Compute each element, or the vector at each position, separately; operands may be broadcast.
 ELEMENTWISE = POSITIONWISE | COMPARISONS.keys() | LOGICAL | {"Equal", "FloorMod", "Mod", "NotEqual"}
 
-#: One tensor for both: [2, batch, heads, sequence, head_dim].
+#: Key and value in one tensor: [2, batch, heads, sequence, head_dim].
 _PACKED = Axes(batch=1, heads=2, sequence=3, head_dim=4)
 
 _BATCH_FIRST, _BATCH_SECOND = Axes(batch=0), Axes(batch=1)
@@ -109,15 +109,15 @@ _BATCH_FIRST, _BATCH_SECOND = Axes(batch=0), Axes(batch=1)
 
 @dataclass(frozen=True, slots=True)
 class InnerState:
-    """One state of an operator.
+    """A state that an operator reads and writes internally.
 
     Attributes:
-        past: Index of its input.
-        present: Index of its output.
+        past: Index of the input with the state.
+        present: Index of the output with the updated state.
         kind: Kind of the cache.
-        role: Its role; ``unknown`` if keys and values are in one tensor.
-        axes: Indices of its axes.
-        update: The change, as text.
+        role: Role of the cache; ``unknown`` if keys and values share one tensor.
+        axes: Indices of the axes.
+        update: Change of the state, as text for the evidence.
     """
 
     past: int
@@ -146,8 +146,8 @@ def _recurrent(axes: Axes, *ports: tuple[int, int]) -> tuple[InnerState, ...]:
     return tuple(InnerState(past, present, "other", "recurrent", axes, words) for past, present in ports)
 
 
-#: Operators that compute attention over caches of their own; those of com.microsoft that share a name with ONNX carry
-#: their domain.
+#: Operators that compute attention with their own caches. An operator of com.microsoft that shares its name with an
+#: operator of ONNX has the prefix of its domain.
 _ATTENTION: dict[str, tuple[InnerState, ...]] = {
     "GroupQueryAttention": _keys_and_values(3, 4),
     "SparseAttention": _keys_and_values(3, 4),
@@ -160,7 +160,7 @@ _ATTENTION: dict[str, tuple[InnerState, ...]] = {
     "PagedAttention": _paged(3, 4),
 }
 
-#: All operators with a state inside.
+#: All operators with an internal state.
 STATE_OPERATORS: dict[str, tuple[InnerState, ...]] = _ATTENTION | {
     "LinearAttention": (InnerState(3, 1, "linear", "recurrent", _BATCH_FIRST, "updated inside"),),
     "CausalConvWithState": (InnerState(3, 1, "linear", "conv", _BATCH_FIRST, "new columns are shifted in inside"),),
@@ -175,14 +175,14 @@ STATE_OPERATORS: dict[str, tuple[InnerState, ...]] = _ATTENTION | {
     "RNNSequence": _recurrent(_BATCH_FIRST, (1, 1)),
 }
 
-#: Operators with keys and values inside: (past input, present output) of each cache.
+#: Operators with internal keys and values: (past input, present output) of each cache.
 INNER_CACHES: dict[str, tuple[tuple[int, int], ...]] = {
     op: tuple((state.past, state.present) for state in states) for op, states in _ATTENTION.items()
 }
 
 
 def inner_state(node: Node, past: Value | None = None, present: Value | None = None) -> InnerState | None:
-    """Return the state that ``node`` carries from ``past`` to ``present``; either may be open."""
+    """Return the state that ``node`` updates from ``past`` to ``present``; ``None`` accepts any."""
     for state in STATE_OPERATORS.get(node.op, ()):
         reads = state.past < len(node.inputs) and node.inputs[state.past] == past
         gives = state.present < len(node.outputs) and node.outputs[state.present] == present
@@ -191,15 +191,15 @@ def inner_state(node: Node, past: Value | None = None, present: Value | None = N
     return None
 
 
-#: The input of GroupQueryAttention with each row's number of new tokens, without which it takes several after a past
-#: for one row alone (``query_seqlens``, docs/ContribOperators.md of ONNX Runtime 1.32).
+#: The input of GroupQueryAttention with the number of new tokens per row. Without it, several new tokens after a past
+#: are supported for batch size 1 only (``query_seqlens``, docs/ContribOperators.md of ONNX Runtime 1.32).
 NEW_TOKENS = 16
 
-#: Inputs of GroupQueryAttention with the weights of norms of each head's query and key.
+#: Inputs of GroupQueryAttention with the norm weights for each head of query and key.
 NORM_WEIGHTS = (14, 15)
 
 
 def quantized_bits(node: Node) -> int | None:
-    """Return the bits of a value in caches inside ``node``; ``None`` if unquantized."""
+    """Return the bits of a value in the caches of ``node``; ``None`` if unquantized."""
     kinds = {node.attributes.get(name, b"NONE") for name in ("k_quant_type", "v_quant_type")}
     return None if kinds == {b"NONE"} else int(node.attributes.get("kv_cache_bit_width", 8))

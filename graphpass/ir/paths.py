@@ -1,4 +1,4 @@
-"""Find the shortest way from one operator to another by data alone."""
+"""Find the shortest data path between two operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
-    """Return the operators from ``start`` to ``end``, both included; none without a path."""
+    """Return the operators on a shortest path from ``start`` to ``end``; empty without a path."""
     import networkx
 
     ways = model.analysis(_ways)
@@ -25,7 +25,7 @@ def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
 
 def _ways(model: Model) -> networkx.DiGraph:
     ways = model.graph.edges.copy()
-    # Without iterations a loop passes its start on, but its iterations matter.
+    # A loop without iterations outputs its initial value; this edge would bypass the body.
     for node in model.graph.of_op("Final"):
         result, *start = (value.node for value in node.sources)
         ways.remove_edges_from((index, node.index) for index in start if index != result)

@@ -1,4 +1,4 @@
-"""Note the use of a model of static shapes, which its graph hides."""
+"""Metadata on the use of a static model, which its graph does not show."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _KEY = "phase"
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Use of a model that the pass `make-static` made.
+    """Use of a model that the pass `make-static` created.
 
     Attributes:
-        length: Number of new tokens of a run.
-        past: Number of slots of the past.
-        caches: With the shapes of their pasts. Presents of kind ``kv`` hold the new positions only.
+        length: Number of new tokens in a step.
+        past: Number of past slots.
+        caches: The caches, with the shapes of their pasts. Presents of kind ``kv`` contain only the new positions.
     """
 
     length: int
@@ -28,7 +28,7 @@ class Phase:
     caches: tuple[Cache, ...]
 
     def note(self, model: Model) -> None:
-        """Note it in ``model``."""
+        """Store the phase in the metadata of ``model``."""
         caches = [
             {
                 "kind": cache.kind,
@@ -45,16 +45,16 @@ class Phase:
 
     @classmethod
     def find(cls, model: Model) -> Phase | None:
-        """Return the phase of ``model``, if noted; raise GP394 on a damaged note."""
+        """Return the phase of ``model``, if stored; raise GP394 if its metadata is invalid."""
         return None if model.read_note(_KEY) is None else cls.of(model)
 
     @classmethod
     def of(cls, model: Model) -> Phase:
-        """Return the phase of ``model``; raise GP394 without a fitting note."""
+        """Return the phase of ``model``; raise GP394 if its metadata is missing or invalid."""
         text = model.read_note(_KEY)
-        hint = "make both models of a pair with graphpass split, or with the pass make-static"
+        hint = "create both models with graphpass split, or with the pass make-static"
         if text is None:
-            raise UnsupportedError("GP394", "the model has no metadata of a prefill or a decode model", hint)
+            raise UnsupportedError("GP394", "the metadata of a prefill or decode model is missing", hint)
         ports = {port.name: port for port in model.inputs}
         try:
             content = read_json(text)
@@ -74,4 +74,4 @@ class Phase:
             ]
             return cls(int(content["length"]), int(content["past"]), tuple(caches))
         except (KeyError, TypeError, ValueError) as error:
-            raise UnsupportedError("GP394", "the model's metadata on its caches is damaged", hint) from error
+            raise UnsupportedError("GP394", "the model's metadata on its caches is invalid", hint) from error

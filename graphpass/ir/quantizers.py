@@ -1,4 +1,4 @@
-"""Find where a model rounds activations to integers."""
+"""Find quantization of activations."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from graphpass.ir.graph import Graph, Node, Use
 from graphpass.ir.operators import MOVES, SLICES, SOURCES
 
-#: Keep elements between a DequantizeLinear and an output: a cache is one by its Concat.
+#: Keep elements between a DequantizeLinear and an output; Concat appends to a cache.
 _KEPT = MOVES | SLICES | {"Concat"}
 
 
 def rounds_activations(graph: Graph) -> bool:
-    """Return whether activations are rounded to integers, by constant scales or by their own."""
+    """Return whether activations are rounded to integers, with constant or dynamic scales."""
     return any(graph.of_op("DynamicQuantizeLinear", "QuantizeLinear"))
 
 
 def quantized_ports(graph: Graph) -> Iterator[tuple[Node, tuple[Use, ...]]]:
-    """Yield each QuantizeLinear that reads an input, and each DequantizeLinear that an output reads.
+    """Yield each QuantizeLinear of an input, and each DequantizeLinear of an output.
 
-    Elements may be moved or sliced between. With each node come the uses between it and the port: the read of a
-    QuantizeLinear, and the uses of a DequantizeLinear that lead to an output.
+    Operators in between may move or slice elements. Each node comes with the uses on its way to the port: for a
+    QuantizeLinear its read, for a DequantizeLinear the uses that lead to an output.
     """
     for node in graph.of_op("QuantizeLinear"):
         if graph.producer(graph.look_through(node.source(), _KEPT)).op in SOURCES:

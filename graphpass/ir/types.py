@@ -1,4 +1,4 @@
-"""Plain data types that all of graphpass shares."""
+"""Data types that all of graphpass shares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Dialect = Literal["onnx", "openvino"]
 FORMATS: dict[Dialect, str] = {"onnx": "ONNX", "openvino": "OpenVINO IR"}
 
 Dimension = int | str | None
-"""One dimension: its size, the name of a symbol, or ``None`` if nothing is known."""
+"""One dimension: its size, the name of a symbol, or ``None`` if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Port:
     """One input or output of a model.
 
     Attributes:
-        name: The name by which a runtime addresses it.
-        shape: One entry a dimension; ``None`` if the rank is unknown.
+        name: The name by which a runtime addresses the port.
+        shape: One entry per dimension; ``None`` if the rank is unknown.
         element_type: OpenVINO's short name: ``"f32"``, ``"i64"``, ``"boolean"`` ...
 
     Examples:
@@ -35,12 +35,12 @@ class Port:
 
 
 def is_fixed(shape: tuple[Dimension, ...] | None) -> bool:
-    """Return whether each size of a shape is a number."""
+    """Return whether all sizes of a shape are fixed."""
     return shape is not None and all(isinstance(size, int) for size in shape)
 
 
 def shape_text(shape: tuple[Dimension, ...] | None, *, symbols: bool = True) -> str:
-    """Return a shape for people: ``[batch, 2, ?]``, or ``[?, 2, ?]`` without symbols."""
+    """Return the shape as text: ``[batch, 2, ?]``, or ``[?, 2, ?]`` without symbols."""
     if shape is None:
         return "of any rank"
     return f"[{', '.join(str(size) if isinstance(size, int) or (size and symbols) else '?' for size in shape)}]"

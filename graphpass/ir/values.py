@@ -8,28 +8,28 @@ from graphpass.ir.element_types import ELEMENT_TYPES, element_bytes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, COMPRESSED_PRODUCTS, MATRIX_PRODUCTS, MOVES, POSITIONWISE, PRODUCTS
 
-#: Types of whole numbers.
+#: Integer types.
 INTEGERS = frozenset({"i4", "i8", "i16", "i32", "i64", "u4", "u8", "u16", "u32", "u64"})
 
-#: Types of other numbers.
+#: Floating-point types.
 REALS = frozenset({"bf16", "f16", "f32", "f64"})
 
-#: Those of 16 bits.
+#: Floating-point types of 16 bits.
 HALVES = frozenset({"bf16", "f16"})
 
-#: Types in which compressed weights are stored.
+#: Storage types of compressed weights.
 _STORED = frozenset({"i4", "i8", "u4", "u8"})
 
-#: Masked scores: the lowest number of f16. It is finite in f16, bf16 and f32, so that rows that are masked whole stay
-#: free of NaN at any inference precision, and exp of it is 0. Optimum's exports use the same.
+#: Masked scores: the lowest finite value of f16. It is finite in f16, bf16 and f32, so a row whose keys are all masked
+#: has no NaN at any inference precision; its exp is 0. Optimum's exports use the same value.
 MASKED = -65504.0
 
-#: Below this a score counts as masked: its ``exp`` is 0 beside any other score.
+#: A score below this value is masked: its ``exp`` is 0 relative to any unmasked score.
 MASKED_BELOW = -1e3
 
 
 def is_wider(element_type: str, other: str) -> bool:
-    """Return whether numbers of ``element_type`` keep more bits than those of ``other``."""
+    """Return whether ``element_type`` has more bits than ``other``, if both are floating-point."""
     both = element_type in REALS and other in REALS
     return both and ELEMENT_TYPES[element_type].bits > ELEMENT_TYPES[other].bits
 
@@ -47,12 +47,12 @@ def fixed_size(value: Value | None, axis: int) -> int | None:
 
 
 def known_elements(value: Value) -> int:
-    """Return the number of elements; dimensions that are not fixed count as 1."""
+    """Return the number of elements; a dimension that is not fixed counts as 1."""
     return math.prod(size for size in value.shape or () if isinstance(size, int))
 
 
 def is_activation(graph: Graph, value: Value | None) -> bool:
-    """Return whether ``value`` is not a weight, dequantized, laid out or sliced ones included."""
+    """Return whether ``value`` is not derived from weights alone by dequantization, layout operators or slices."""
 
     def sources(node: Node) -> tuple[Value | None, ...]:
         if node.op in {"Multiply", "Subtract"}:
@@ -64,17 +64,17 @@ def is_activation(graph: Graph, value: Value | None) -> bool:
     )
 
 
-#: Lie between a weight as it is stored and its product.
+#: Operators between a stored weight and its product.
 _WEIGHT_FORMS = MOVES | {"DequantizeLinear", "Sliced"}
 
 
 def multiplies_matrices(node: Node) -> bool:
-    """Return whether a node multiplies matrices of the last two axes, which attributes may exchange."""
+    """Return whether a node multiplies matrices and has flags to transpose the last two axes."""
     return node.op in MATRIX_PRODUCTS and "transpose_a" in node.attributes
 
 
 def is_value_preserving(node: Node) -> bool:
-    """Return whether ``node`` passes its elements on, unrounded by integers or booleans."""
+    """Return whether ``node`` returns its elements without rounding to integers or booleans."""
     if node.op not in CASTS or node.inputs[0] is None:
         return False
     types = {node.inputs[0].element_type, node.outputs[0].element_type}
@@ -82,13 +82,13 @@ def is_value_preserving(node: Node) -> bool:
 
 
 def is_idle(node: Node) -> bool:
-    """Return whether ``node`` passes its elements on in the type that they have."""
+    """Return whether ``node`` returns its input unchanged in elements and type."""
     is_same = node.op == "Convert" and node.source().element_type == node.outputs[0].element_type
     return is_same or node.op == "Identity"
 
 
 def head_of(graph: Graph, result: Node) -> Node | None:
-    """Return the product with weights upstream of the logits, if nothing in between joins positions."""
+    """Return the product with weights that computes the logits, if later operators keep positions separate."""
     value = result.source()
     while True:
         node = graph.producer(value)
@@ -101,7 +101,7 @@ def head_of(graph: Graph, result: Node) -> Node | None:
 
 
 def weight_bytes(graph: Graph) -> float:
-    """Return the bytes of all constants of known size and type."""
+    """Return the total bytes of constants of known size and type."""
     total = 0.0
     for node in graph.of_op("Constant"):
         value = node.outputs[0]
@@ -110,6 +110,6 @@ def weight_bytes(graph: Graph) -> float:
 
 
 def is_compressed(graph: Graph) -> bool:
-    """Return whether a matrix of weights is stored in integers."""
+    """Return whether a matrix of weights is stored as integers."""
     values = (node.outputs[0] for node in graph.of_op("Constant"))
     return any(value.element_type in _STORED and len(value.shape or ()) > 1 for value in values)

@@ -145,7 +145,7 @@ def test_two_blocks_are_two_blocks():
     assert KVLayout.parse("NHD").sizes(shape, key=64) == KVSizes((64,), block=2, sequence=16, heads=8)
     pair = KVLayout.parse("P2SHD")
     assert pair.sizes((2, 2, 16, 8, 64)) == KVSizes((64,), block=2, sequence=16, heads=8)
-    with pytest.raises(UnsupportedError, match="are 2 entries, not 3"):
+    with pytest.raises(UnsupportedError, match="requires 2 entries for key and value, got 3"):
         pair.sizes((2, 3, 16, 8, 64))
 
 

@@ -69,10 +69,10 @@ def test_constants_round_trip():
     [
         ("%y = Relu(%x", "line 1 of the graph, '%y = Relu(%x': expected ,, got the end"),
         ("%y = Relu(1.0:f7)", "f7 is not an element type"),
-        ("%y = Relu(%x)", "%x has no statement above"),
+        ("%y = Relu(%x)", "%x has no statement"),
         ("%y = If(true)", "the text form has no bodies"),
         ("%x = Parameter : f32[4]\n%y = Relu(%x) : f16[4]\nResult(%y) {name=y}", "the value is f32[4]"),
-        ("%y = Relu(1.0) ; %z", "no token begins with ';'"),
+        ("%y = Relu(1.0) ; %z", "unexpected character ';'"),
     ],
 )
 @dialects

@@ -1,1 +1,1 @@
-"""Write graphs of both dialects as text, an operator a line."""
+"""The text form of graphs of both dialects, one operator per line."""

@@ -1,4 +1,4 @@
-"""Bring texts of one graph to one form, whatever their names and order."""
+"""The canonical form of a text, independent of names and order."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import replace
 from graphpass.errors import UsageError
 from graphpass.ir.text.statements import Statement
 
-#: Attributes of ports that distinguish them.
+#: Attributes that identify ports.
 _NAMES = ("name", "variable")
 
 
 def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[Statement, ...]:
     """Sort statements topologically, and remove dead ones.
 
-    Values are numbered; Parameters keep their names. Comments and digests go.
+    Values are numbered; Parameters keep their names. Comments and digests are removed.
 
     Args:
         statements: A graph.
-        types: Whether stated types stay.
+        types: Whether to keep types.
 
     Raises:
         UsageError: GP270, a value has no statement.
     """
     listed = list(statements)
-    makers = {result: statement for statement in listed for result in statement.results}
+    producers = {result: statement for statement in listed for result in statement.results}
     ends = sorted(
         (statement for statement in listed if not statement.results),
         key=lambda statement: (statement.kind, *_port_name(statement)),
@@ -46,9 +46,10 @@ def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[
             pending.append((statement, True))
             for operand in reversed(statement.operands):
                 if isinstance(operand, str):
-                    if operand not in makers:
-                        raise UsageError("GP270", f"{statement}: %{operand} has no statement above", "name a result")
-                    pending.append((makers[operand], False))
+                    if operand not in producers:
+                        hint = "add a statement with this result"
+                        raise UsageError("GP270", f"{statement}: %{operand} has no statement", hint)
+                    pending.append((producers[operand], False))
     names: dict[str, str] = {}
     for statement in ordered.values():
         for result in statement.results:

@@ -30,7 +30,7 @@ def parse_text(text: str) -> tuple[Statement, ...]:
     """Read the text of a graph.
 
     Raises:
-        UsageError: GP270, a line is not a statement; with its number.
+        UsageError: GP270, a line is not a statement; the message has its number.
     """
     statements = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -50,12 +50,12 @@ class _Reader:
         return bool(self._tokens)
 
     def _split(self) -> Iterator[tuple[str, str]]:
-        place = 0
-        while place < len(self._line):
-            match = _TOKENS.match(self._line, place)
+        start = 0
+        while start < len(self._line):
+            match = _TOKENS.match(self._line, start)
             if match is None:
-                raise self._error(f"no token begins with {self._line[place]!r}")
-            place = match.end()
+                raise self._error(f"unexpected character {self._line[start]!r}")
+            start = match.end()
             if match.lastgroup != "space":
                 yield str(match.lastgroup), match[0]
 

@@ -1,4 +1,4 @@
-"""Print graphs, in whole or in part."""
+"""Print graphs or some of their nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import claim_name
 from graphpass.ir.text.statements import Literal, Statement, TensorType
 
-#: Constants of at most this many elements are printed where they are read; digests distinguish those of at most so
-#: many.
+#: Largest size, in elements, of a constant that is printed as an operand, and of one that is printed with a digest.
 _INLINE, _DIGESTED = 8, 4096
 
-#: Types whose elements are written as numbers.
+#: Types whose elements can be printed as numbers.
 _PLAIN_TYPES = {"bf16"} | {
     element_type.name for element_type in ELEMENT_TYPES.values() if element_type.dtype is not None
 }
@@ -31,7 +30,7 @@ def text_of(
 
     Args:
         graph: The graph.
-        nodes: The nodes to print, all by default. Values that others make become Parameters.
+        nodes: The nodes to print, all by default. Values from other nodes become Parameters.
         remarks: Comments on nodes, by index.
     """
     return "\n".join(map(str, statements_of(graph, nodes, remarks)))
@@ -49,7 +48,7 @@ def statements_of(
         graph: The graph.
         nodes: See `text_of`.
         remarks: See `text_of`.
-        inline: Number of elements up to which a constant is small.
+        inline: Largest size, in elements, of a constant that becomes an operand.
     """
     return tuple(_Printer(graph, remarks or {}, inline).run(graph.nodes if nodes is None else nodes))
 
@@ -96,7 +95,7 @@ class _Printer:
             yield Statement((self._name(node, value),), "Parameter", (), {}, (_type(value),), remarks=remarks)
 
     def _values(self, value: Value) -> numpy.ndarray | None:
-        """Return the elements of a small constant; ``None`` if they are not there."""
+        """Return the elements of a small constant; ``None`` if large or unreadable."""
         if value.element_type not in _PLAIN_TYPES:
             return None
         try:
@@ -132,7 +131,7 @@ def _attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def _short(name: str) -> str:
     """Return the layer, the module and the operator of a name: ``/model/layers.3/attn/Add`` is ``L3.attn.Add``."""
     parts = [part for part in re.split(r"[/.]", name) if part and ":" not in part] or [name.rpartition(":")[2]]
-    places = [place for place, part in enumerate(parts) if part.isdecimal() and place + 1 < len(parts)]
+    numbers = [part for part in parts[:-1] if part.isdecimal()]
     tail = parts[-1:] if len(parts) > 1 and parts[-2].isdecimal() else parts[-2:]
-    layer = [f"L{parts[places[0]]}"] if places else []
+    layer = [f"L{numbers[0]}"] if numbers else []
     return re.sub(r"[^\w+-]+", ".", ".".join([*layer, *tail])) or "value"

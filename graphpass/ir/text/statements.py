@@ -1,4 +1,4 @@
-"""Lines of the text form.
+"""Statements: the lines of the text form.
 
     %ids = Parameter : i64[batch, length]
     %table = Constant #4b1f09 : f32[32, 8]
@@ -6,8 +6,8 @@
     %sum = Add(%rows, [1.0, 2.0]:f16)
     Result(%sum) {name=logits}
 
-An operator's name and attributes are arguments of `graphpass.ir.rewriter.Rewriter.make`. Operands are values, constants
-of few elements, or ``_`` for an omitted one. Types of computed values may be left out.
+Names of operators and attributes are arguments of `graphpass.ir.rewriter.Rewriter.make`. Operands are values, constants
+of few elements, or ``_`` if omitted. Types of computed values may be omitted.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import numpy
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.types import Dimension
 
-#: Names and words that stand without quotes.
+#: Names that need no quotes.
 PLAIN = re.compile(r"[A-Za-z_/][\w./+-]*")
 
-#: Types of constants that need not be stated, by the numpy kind of their elements.
+#: Types of constants that may be omitted, by the numpy kind of their elements.
 USUAL = {"i": "i64", "u": "i64", "f": "f32", "b": "boolean"}
 
 _BY_DTYPE = {
@@ -51,7 +51,7 @@ class Literal:
 
     @property
     def typed(self) -> str:
-        """Return the text with the type, as a tensor in an attribute is written."""
+        """Return the text with the type, the form of a tensor in an attribute."""
         return f"{_number(self.values)}:{self.element_type}"
 
 
@@ -75,16 +75,16 @@ Operand: TypeAlias = "str | Literal | None"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One operator.
+    """One statement: an operator with its results.
 
     Attributes:
-        results: Names of its outputs.
+        results: Names of the outputs.
         kind: The operator, as `graphpass.ir.graph.Spelling.kind`.
-        operands: Its operands.
-        attributes: Its attributes.
-        types: Types of its outputs; none if they are left out.
-        digest: Digest of a Constant's elements.
-        remarks: Comments on lines before it.
+        operands: The operands.
+        attributes: The attributes.
+        types: Types of the outputs; empty if omitted.
+        digest: Digest of the elements of a Constant.
+        remarks: Comments on the lines before the statement.
     """
 
     results: tuple[str, ...]
@@ -96,7 +96,7 @@ class Statement:
     remarks: tuple[str, ...] = ()
 
     def renamed(self, names: Mapping[str, str]) -> Statement:
-        """Return the statement with other names of values."""
+        """Return the statement with values renamed by ``names``."""
         operands = (names[operand] if isinstance(operand, str) else operand for operand in self.operands)
         return replace(self, results=tuple(names[result] for result in self.results), operands=tuple(operands))
 
@@ -155,5 +155,5 @@ def _number(values: numpy.ndarray) -> str:
 
 
 def _real(value: numpy.floating[Any]) -> str:
-    """Write the shortest number that reads back the same."""
+    """Return the shortest decimal that parses to the same value."""
     return str(value.item() if isinstance(value, numpy.float64) else value)

@@ -189,10 +189,10 @@ def laid(value, order):
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        (forms.merged_heads, "no order of axes leads from layout BSD to BHSD"),
-        (forms.one_head, "no order of axes leads from layout BSD to BHSD"),
-        (forms.packed_pair, "no order of axes leads from layout 2BHSD to BHSD"),
-        (forms.all_layers, "the graph does not show the role of axis 0, and its size does not either"),
+        (forms.merged_heads, "a Transpose cannot convert layout BSD to BHSD"),
+        (forms.one_head, "a Transpose cannot convert layout BSD to BHSD"),
+        (forms.packed_pair, "a Transpose cannot convert layout 2BHSD to BHSD"),
+        (forms.all_layers, "neither the graph nor its size determines the role of axis 0"),
     ],
 )
 def test_caches_of_other_axes_stay(form, says):
