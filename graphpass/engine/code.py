@@ -1,4 +1,4 @@
-"""Digest the code that results depend on: it changes between versions, too."""
+"""Digests of the code that determines results, which also changes between releases."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
 
-#: Packages that an editable installation keeps outside their parent's folder.
+#: Packages that an editable installation stores outside the folder of their parent.
 _APART = {"graphpass": ("graphpass.passes",)}
 
-#: Packages whose code changes no result.
+#: Packages whose code does not affect results.
 _OUTSIDE = ("graphpass/cli/",)
 
 
@@ -20,7 +20,8 @@ def digest_of_code(modules: Iterable[str]) -> str:
     """Return a digest of the Python files of top-level packages or modules.
 
     Args:
-        modules: Their names; nothing but the parents of packages is imported. Missing ones count as empty.
+        modules: Names of the packages or modules. Only parents of packages are imported. A missing module adds nothing
+            to the digest.
     """
     files: dict[str, Path] = {}
     for module in sorted(set(modules)):

@@ -1,4 +1,4 @@
-"""Define conditions that passes require before, or ensure after."""
+"""Conditions that passes require before they run, or ensure afterwards."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def _needs_stateless(model: Model) -> str | None:
 def _needs_stateful(model: Model) -> str | None:
     reads, outside = (list(view.graph.of_op("ReadValue")) for view in (inlined(model), model))
     if not reads:
-        return "the model holds no variables"
+        return "the model has no variables"
     inside = {node.attributes["variable"] for node in reads} - {node.attributes["variable"] for node in outside}
-    return f"variable {min(inside)} lives in the body of a loop or branch" if inside else None
+    return f"variable {min(inside)} is in the body of a loop or branch" if inside else None
 
 
 def _needs_caches(model: Model) -> str | None:
     inventory = analyze_caches(model)
     if inventory.caches or inventory.unpaired_inputs or inventory.unpaired_outputs:
         return None
-    return "no tensor of the model is carried from one step to the next"
+    return "the model has no caches"
 
 
 def _needs_dialect(dialect: Dialect) -> Callable[[Model], str | None]:

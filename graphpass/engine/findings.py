@@ -1,4 +1,4 @@
-"""Hold findings of a target's rules, and compare them with a trial."""
+"""Findings of a target's rules, and their comparison with a trial."""
 
 from __future__ import annotations
 
@@ -19,18 +19,24 @@ _BROKEN: frozenset[Verdict] = frozenset({"not fused", "refused", "wrong"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A statement on a runtime's treatment of one part of a graph.
+    """A statement about how a runtime treats one part of a model.
 
     Attributes:
-        subject: Kind of part.
-        name: The attention's node, the cache, the node that sorts or weighs experts, the input, or the model's file.
-        verdict: ``fused`` with its cache into one operator; ``not fused``: correct, but on a slow path; ``plain``: not
-            subject to fusion, such as attention over an encoder; ``taken``: supported unchanged; ``refused``: the
-            runtime fails on it; ``wrong``: the runtime computes it incorrectly.
-        layer: Position among the layers that hold caches, from 0; ``None`` if it belongs to none.
+        subject: Kind of the part.
+        name: The node of the attention, the cache, the node that sorts or weighs experts, the input, or the file of the
+            model.
+        verdict: The runtime's treatment of the part:
+
+            - ``fused``: with its cache into one operator.
+            - ``not fused``: correct, but slow.
+            - ``plain``: not subject to fusion, such as attention over an encoder.
+            - ``taken``: supported unchanged.
+            - ``refused``: the runtime fails.
+            - ``wrong``: the runtime computes incorrect results.
+        layer: Index among the layers with caches, from 0; ``None`` if the part belongs to no layer.
         node: The first node at which the pattern does not match.
-        reason: The reason, as a sentence without its end.
-        source: The runtime's source file with the rule.
+        reason: The reason, as a sentence without a period.
+        source: The runtime's source file that contains the rule.
     """
 
     subject: Subject
@@ -43,14 +49,14 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        """Return whether the contract allows it."""
+        """Return whether the contract allows the verdict."""
         return self.verdict not in _BROKEN
 
     @classmethod
     def of_model(
         cls, model: Model, verdict: Verdict, reason: str, source: str | None = None, node: Node | None = None
     ) -> Finding:
-        """Return a finding on ``model`` as a whole, called by its file."""
+        """Return a finding about ``model`` as a whole, named by its file."""
         name = "the model" if model.path is None else model.path.name
         return cls("model", name, verdict, None, None if node is None else node.name, reason, source)
 
@@ -58,22 +64,22 @@ class Finding:
     def at(
         cls, miss: Miss, subject: Subject, name: str, verdict: Verdict, source: str, layer: int | None = None
     ) -> Finding:
-        """Return the finding that ``miss`` leads to."""
+        """Return the finding for a miss."""
         return cls(subject, name, verdict, layer, miss.node.name, miss.reason, source)
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Records the behaviour of a runtime that was tried.
+    """The behaviour of a runtime in a trial.
 
     Attributes:
-        tried: The trial, for people.
-        fused: Names of the parts that it fused; ``None`` if the runtime does not show them.
+        tried: Description of the trial.
+        fused: Names of the fused parts; ``None`` if the runtime does not report them.
         subject: Kind of these parts.
-        refused: The runtime's own words, if it failed.
-        wrong: Difference of its numbers, if there is one.
-        ran: Whether it computed numbers, which were compared.
-        elsewhere: Names of nodes that ran on another device than the target's.
+        refused: The runtime's error message, if it failed.
+        wrong: Description of the difference from the expected results, if any.
+        ran: Whether the runtime computed results that were compared.
+        elsewhere: Names of nodes that ran on a device other than the target's.
     """
 
     tried: str
@@ -87,12 +93,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """Compares predictions with an observation.
+    """The comparison of predictions with an observation.
 
     Attributes:
-        outcome: ``impossible`` if the runtime cannot be tried here.
-        tried: The trial, or why there was none.
-        contradictions: One sentence for each prediction that did not come true: a bug of the rules.
+        outcome: ``impossible`` if the runtime is not available.
+        tried: The trial, or the reason why none took place.
+        contradictions: One sentence per prediction that the trial contradicts; each is a bug of the rules.
     """
 
     outcome: Literal["confirmed", "contradicted", "impossible"]
@@ -102,12 +108,12 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class ContractReport:
-    """States whether a model keeps a target's contract.
+    """Findings about a target's contract for one model.
 
     Attributes:
         target: The target, with options that differ from their defaults.
-        findings: The model as a whole first, then by layer.
-        confirmation: ``None`` if the runtime was not to be tried.
+        findings: Findings about the model as a whole, then by layer.
+        confirmation: Result of the trial; ``None`` if no trial was requested.
     """
 
     target: str
@@ -116,36 +122,36 @@ class ContractReport:
 
     @property
     def holds(self) -> bool:
-        """Return whether every finding holds and the trial contradicted none."""
+        """Return whether all findings hold and the trial contradicts none."""
         contradicted = self.confirmation is not None and self.confirmation.outcome == "contradicted"
         return not contradicted and all(finding.holds for finding in self.findings)
 
 
 def confirmation_of(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
-    """Compare predictions with the runtime's behaviour.
+    """Compare predictions with the behaviour of the runtime.
 
     Returns:
-        The predictions that the trial confirmed, and those that it contradicts.
+        Whether the trial confirmed the predictions, and the predictions that it contradicts.
     """
     refusals = [finding for finding in findings if finding.verdict == "refused"]
     wrong = [finding for finding in findings if finding.verdict == "wrong"]
-    said: list[str] = []
+    contradictions: list[str] = []
     if observed.refused is not None and not refusals:
-        said.append(f"no refusal was predicted, but: {observed.refused}")
+        contradictions.append(f"no refusal was predicted, but: {observed.refused}")
     if observed.refused is None:
-        said += [f"{finding.name} was to be refused, but is not" for finding in refusals]
+        contradictions += [f"{finding.name}: predicted refused, observed accepted" for finding in refusals]
         if observed.fused is not None:
-            said += [
-                f"{finding.name} was to be {finding.verdict}, but is {'fused' if is_fused else 'not fused'}"
+            contradictions += [
+                f"{finding.name}: predicted {finding.verdict}, observed {'fused' if is_fused else 'not fused'}"
                 for finding in findings
                 if finding.subject == observed.subject
                 and (is_fused := finding.name in observed.fused) != (finding.verdict == "fused")
             ]
-        foreseen = {name for finding in findings for name in (finding.name, finding.node) if not finding.holds}
-        said += [f"{name} ran on another device" for name in sorted(observed.elsewhere - foreseen)]
+        predicted = {name for finding in findings for name in (finding.name, finding.node) if not finding.holds}
+        contradictions += [f"{name} ran on another device" for name in sorted(observed.elsewhere - predicted)]
         if observed.wrong is not None and not wrong:
-            said.append(f"right numbers were predicted, but {observed.wrong}")
+            contradictions.append(f"right numbers were predicted, but {observed.wrong}")
         if observed.ran and observed.wrong is None:
-            said += [f"{finding.name} was to give wrong numbers, but they are right" for finding in wrong]
+            contradictions += [f"{finding.name}: predicted wrong, observed correct results" for finding in wrong]
     tried = observed.tried if observed.refused is None else f"the runtime refused it: {observed.refused}"
-    return Confirmation("contradicted" if said else "confirmed", tried, tuple(said))
+    return Confirmation("contradicted" if contradictions else "confirmed", tried, tuple(contradictions))

@@ -1,4 +1,4 @@
-"""Time, print, dump and check between passes, so that no pass does."""
+"""Hooks between passes: timing, printing, dumps and checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphpass.ir.model import Model
 
 
 class Instrumentation:
-    """Hooks around a pipeline and each of its passes; every hook does nothing by default.
+    """Hooks around a pipeline and each of its passes; they do nothing by default.
 
     Examples:
         >>> import graphpass
@@ -31,13 +31,13 @@ class Instrumentation:
         """Observe the result, after the last pass."""
 
     def before_pass(self, step: Pass[Model], model: Model) -> None:
-        """Observe the model when the pass's requirements hold, before it runs."""
+        """Observe the model before the pass runs, when its requirements hold."""
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
         """Observe the resulting model when the conditions that the pass ensures hold."""
 
     def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:
-        """Observe the model as the pass left it; the manager raises afterwards."""
+        """Observe the model in the state at the failure; the manager raises afterwards."""
 
 
 class PrintAll(Instrumentation):
@@ -47,7 +47,7 @@ class PrintAll(Instrumentation):
         """Create an observer.
 
         Args:
-            note: Receives the texts, each with a heading.
+            note: Called with each text, which starts with a heading.
         """
         self._note = note
 
@@ -63,7 +63,7 @@ class PrintChanged(Instrumentation):
         """Create an observer.
 
         Args:
-            note: Receives a unified diff for each pass that changed the model.
+            note: Called with a unified diff for each pass that changed the model.
         """
         self._note = note
         self._before: list[str] = []
@@ -77,7 +77,7 @@ class PrintChanged(Instrumentation):
         before, self._before = self._before, _lines(model)
         titles = f"before {step.name}", f"after {step.name}"
         difference = list(difflib.unified_diff(before, self._before, *titles, lineterm="", n=1))
-        self._note("\n".join(difference or [f"--- {step.name}: the text is the same"]))
+        self._note("\n".join(difference or [f"--- {step.name}: the text is unchanged"]))
 
 
 class DumpDir(Instrumentation):
@@ -87,7 +87,7 @@ class DumpDir(Instrumentation):
         """Create an observer.
 
         Args:
-            folder: Folder for the models; made if it does not exist.
+            folder: Folder for the models; created if missing.
         """
         self._folder = folder
         self._number = 0

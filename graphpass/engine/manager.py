@@ -1,4 +1,4 @@
-"""Run a sequence of passes."""
+"""`PassManager`: runs a sequence of passes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from graphpass.progress import advance, expect, stage, timed
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """Records a pass that ran.
+    """One executed pass with its result.
 
     Attributes:
         step: The pass.
         result: Its result.
-        seconds: Time that the pass itself took.
+        seconds: Duration of the pass, without instrumentation.
 
     Examples:
         >>> import graphpass
@@ -39,7 +39,7 @@ class PassRecord:
 
     @property
     def outcome(self) -> str:
-        """Return the result in one line."""
+        """Return the result as one line of text."""
         if isinstance(self.result, Skipped):
             return f"skipped: {self.result.reason}"
         counted = ", ".join(f"{count} {name}" for name, count in self.result.statistics.items())
@@ -47,17 +47,17 @@ class PassRecord:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes for the user."""
+        """Return the notes for the user."""
         return () if isinstance(self.result, Skipped) else self.result.notes
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """Holds the result of a pipeline.
+    """The result of a pipeline.
 
     Attributes:
-        model: The resulting model; the input model is untouched.
-        records: One entry a pass, in order.
+        model: The resulting model; the input model is unchanged.
+        records: One record per pass, in order.
 
     Examples:
         >>> import graphpass
@@ -80,7 +80,7 @@ class PassManager:
 
     Args:
         passes: The passes, in order.
-        instrumentation: Hooks, called in order.
+        instrumentation: Hooks, called in this order before and in reverse order after each pass.
 
     Examples:
         >>> import graphpass
@@ -104,10 +104,10 @@ class PassManager:
         """Run all passes.
 
         Args:
-            model: The input; it stays as it was, whatever happens.
+            model: The input; it is not modified, even on failure.
 
         Returns:
-            The resulting model and one record a pass.
+            The resulting model and one record per pass.
 
         Raises:
             PreconditionError: A pass's requirement does not hold (GP301, GP302), or the pass itself refuses the model.
@@ -128,7 +128,7 @@ class PassManager:
                 except GraphpassError as error:
                     self._fail(step, error, working)
                     raise type(error)(error.id, _place(step, records) + error.message, error.hint) from error
-                except MemoryError as error:  # no pass is to blame
+                except MemoryError as error:  # this is not a fault of the pass
                     self._fail(step, error, working)
                     raise
                 except Exception as error:
@@ -166,10 +166,10 @@ class PassManager:
 
 @contextlib.contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Pause the cyclic collector, which walks all nodes again and again.
+    """Pause the cyclic garbage collector during passes.
 
-    Passes make no cycles for it to find. At 80 layers of 86 nodes it took a quarter of the time of target cpu, and its
-    share grew with the layers.
+    Passes create no cycles, and each collection visits all nodes. For target cpu, collections took a quarter of the
+    time at 80 layers of 86 nodes, and their share grows with the number of layers.
     """
     enabled = gc.isenabled()
     gc.disable()

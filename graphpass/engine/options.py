@@ -1,4 +1,4 @@
-"""Read and write the options of passes and targets, which are dataclass fields."""
+"""Options of passes and targets: dataclass fields, their types and texts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class OptionType:
-    """Reads and writes values of one type.
+    """Converts values of one type from and to text.
 
     Attributes:
         text: Name of the type in documentation: ``int``, ``beam | scatter``, ``[str, ...]``.
-        read: Returns the value; raises `ValueError` if it is not of this type.
+        read: Returns the value; raises `ValueError` if the text is not of this type.
         write: Returns the text of a value.
-        choices: All texts, if there are few.
-        quoted: Whether strings are written in quotes.
+        choices: All valid texts, if the set is small.
+        quoted: Whether strings are in quotes.
     """
 
     text: str
@@ -41,13 +41,13 @@ class OptionType:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Describes one option of a pass.
+    """One option of a pass.
 
     Attributes:
         name: Name in pipelines, in kebab-case.
         field: The dataclass field.
-        type: Reads and writes its values.
-        default: Its value if none is written.
+        type: The type of its values.
+        default: The value if the option is not set.
         doc: From the ``Attributes:`` or ``Options:`` section of the class's docstring.
     """
 
@@ -59,7 +59,7 @@ class Option:
 
     @property
     def default_text(self) -> str:
-        """Return the default as it is written in a pipeline."""
+        """Return the default as pipeline text."""
         return self.type.write(self.default)
 
     @property
@@ -73,16 +73,16 @@ def options_of(pass_class: type) -> tuple[Option, ...]:
     """Return one option for each constructor field of a pass or target, in order.
 
     Raises:
-        UsageError: GP222, a field has no default or a type that cannot be written in a pipeline.
+        UsageError: GP222, a field has no default, or its type has no pipeline syntax.
     """
     docs = _field_docs(documentation(pass_class))
     return tuple(_option(pass_class, field, docs) for field in dataclasses.fields(pass_class) if field.init)
 
 
 def documentation(pass_class: type) -> str:
-    """Return the class's docstring without indentation; empty if it has none of its own."""
+    """Return a class's own docstring without indentation; empty if missing."""
     doc = pass_class.__dict__.get("__doc__") or ""
-    # A dataclass without docstring gets its signature for one.
+    # The generated docstring of a dataclass is its signature.
     return "" if doc.startswith(f"{pass_class.__name__}(") else inspect.cleandoc(doc)
 
 
@@ -93,7 +93,7 @@ def _option(pass_class: type, field: dataclasses.Field[Any], docs: dict[str, str
     elif field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
     else:
-        raise UsageError("GP222", f"{where} has no default", "every option of a pass needs one")
+        raise UsageError("GP222", f"{where} has no default", "set a default: every option requires one")
     try:
         option_type = _type_of(_annotation(pass_class, field))
     except (TypeError, NameError) as error:
@@ -103,7 +103,7 @@ def _option(pass_class: type, field: dataclasses.Field[Any], docs: dict[str, str
 
 
 def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> object:
-    # Only this annotation is resolved: names in the others may exist for type checkers alone.
+    # Resolve only this annotation: other annotations may use names that exist for type checkers alone.
     owner = next(base for base in pass_class.__mro__ if field.name in inspect.get_annotations(base))
     holder = types.SimpleNamespace(__annotations__={field.name: field.type})
     return typing.get_type_hints(holder, vars(sys.modules[owner.__module__]))[field.name]
@@ -140,13 +140,14 @@ def _type_of(annotation: object) -> OptionType:
             lambda value: tuple(map(inner.read, value.items)) if value.kind == "list" else _refuse(),
             lambda values: f"[{','.join(map(inner.write, values))}]",
         )
-    raise TypeError(f"{annotation} is not a type that a pipeline can write")
+    raise TypeError(f"values of type {annotation} have no pipeline syntax")
 
 
 def _or_none(inner: OptionType) -> OptionType:
     def read(value: OptionValue) -> object:
-        # Quotes distinguish the string "none" from no value. TOML has strings in quotes only, so there they do so only
-        # if a string could be meant.
+        # Quotes distinguish the string "none" from the absent value. All strings in TOML have quotes, so quotes count
+        # only if
+        # the option accepts strings.
         bare = value.kind == "word" or (value.kind == "string" and not inner.quoted)
         return None if bare and value.text == _NONE else inner.read(value)
 
@@ -164,7 +165,7 @@ def _read_bool(value: OptionValue) -> bool:
 
 def _read_float(value: OptionValue) -> float:
     number = float(_word(value))
-    # NaN differs from itself, so a pipeline with it would not equal its own text.
+    # NaN is not equal to itself, so a pipeline with NaN would not equal its own text.
     return _refuse() if math.isnan(number) else number
 
 

@@ -1,4 +1,4 @@
-"""Define passes, their conditions and results."""
+"""Passes, their conditions and results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ModelT = TypeVar("ModelT", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Reports that the pass ran to its end; the manager observes changes.
+    """The result of a pass that ran to its end; the manager records changes.
 
     Attributes:
-        statistics: Counted actions: ``{"attention fused": 12}``; the manager drops them if nothing changed.
-        notes: Facts that the user should know, for example parts that were left, with reasons.
-        model: Another model to continue with; ``None`` for the given one, and in records.
-        changed: Whether the model differs from the one before; set by the manager.
+        statistics: Counts of actions, for example ``{"attention fused": 12}``; empty if nothing changed.
+        notes: Messages for the user, for example unchanged parts with reasons.
+        model: A new model that replaces the input; ``None`` to continue with the input, and in records.
+        changed: Whether the pass changed the model; set by the manager.
 
     Examples:
         >>> from graphpass import Done
@@ -37,7 +37,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Reports that the pass does not apply to this model.
+    """The result of a pass that does not apply to the model.
 
     Attributes:
         reason: The reason, as a sentence.
@@ -56,12 +56,12 @@ PassResult: TypeAlias = Done | Skipped
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Checks a fact that a pass requires before, or ensures after.
+    """A property of a model that a pass requires before it runs, or ensures afterwards.
 
     Attributes:
         name: Name in documentation and errors: ``"stateless"``.
-        missing: Returns the flaw, or ``None`` if the condition holds.
-        hint: Remedy for the flaw.
+        missing: Returns the violation; ``None`` if the condition holds.
+        hint: Advice to satisfy the condition.
 
     Examples:
         >>> import graphpass
@@ -77,14 +77,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Pass(ABC, Generic[ModelT]):
-    """Rewrites a model. Subclasses are frozen dataclasses; their fields are the pass's options.
+    """A rewrite of a model; subclasses are frozen dataclasses with the pass's options as fields.
 
-    Field types may be ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of strings, ``X | None`` of one of these, or
-    a ``tuple`` of one of these; every field needs a default. ``graphpass explain`` prints the docstring.
+    Field types are ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of strings, ``X | None`` of one of these, or a
+    ``tuple`` of one of these. Every field requires a default. ``graphpass explain`` prints the docstring.
 
     Attributes:
         name: Name in pipelines, in kebab-case.
-        dialect: The dialect it takes; ``None`` for any.
+        dialect: The required dialect; ``None`` for both.
         requires: Conditions before the run.
         only_for: Conditions of the models that it is for; the manager skips others.
         ensures: Conditions after the run, unless the pass was skipped.
@@ -111,22 +111,22 @@ class Pass(ABC, Generic[ModelT]):
 
     @abstractmethod
     def run(self, model: ModelT) -> PassResult:
-        """Rewrite ``model`` in place, or make another one.
+        """Rewrite ``model`` in place, or return another model.
 
         Args:
-            model: A working copy; a pass that raises may leave it half-way.
+            model: A working copy, which may be partially edited if the pass raises.
 
         Returns:
-            The result. Edits through `Model.rewriter` and `OnnxModel.graphsurgeon` are observed; a pass that edits the
-            native model calls `Model.mark_edited`.
+            The result. The manager detects edits through `Model.rewriter` and `OnnxModel.graphsurgeon`; a pass that
+            edits the native model must call `Model.mark_edited`.
 
         Raises:
-            PreconditionError: The model is not of the form that this pass takes.
-            UnsupportedError: The model holds something that this pass cannot handle.
+            PreconditionError: The model does not have the form that the pass requires.
+            UnsupportedError: The pass does not support a part of the model.
         """
 
 
 def first_line(error: Exception) -> str:
-    """Return type and words of an error on one line."""
+    """Return the type and the message of an error on one line."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return f"{type(error).__name__}: {' '.join(line.strip() for line in lines[:4])}"

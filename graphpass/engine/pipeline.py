@@ -1,6 +1,6 @@
-"""Pipeline text and TOML <-> passes.
+"""Conversion between passes and pipelines in text or TOML.
 
-``to-openvino,make-stateful{beam-index=false}`` and
+The text ``to-openvino,make-stateful{beam-index=false}`` is equivalent to this TOML:
 
 .. code-block:: toml
 
@@ -10,8 +10,6 @@
     [[pass]]
     name = "make-stateful"
     beam-index = false
-
-mean the same passes.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ def parse(text: str) -> tuple[Pass[Model], ...]:
     """Parse pipeline text.
 
     Args:
-        text: ``a,b{x=1,y=true},c{name="quoted, text",sizes=[1,2]}``; whitespace is free, empty text means no passes.
+        text: ``a,b{x=1,y=true},c{name="quoted, text",sizes=[1,2]}``. Whitespace is ignored; empty text has no passes.
 
     Returns:
         The passes, in order.
 
     Raises:
-        UsageError: GP210 syntax, GP211 unknown pass, GP212 unknown option, GP213 bad value, each with its column; GP220
-            to GP222 a plug-in is not well formed.
+        UsageError: Each message has the column. GP210, invalid syntax; GP211, unknown pass; GP212, unknown option;
+            GP213, invalid value; GP220 to GP222, invalid plug-in.
 
     Examples:
         >>> import graphpass
@@ -55,7 +53,7 @@ def parse(text: str) -> tuple[Pass[Model], ...]:
 
 
 def format_passes(passes: Iterable[Pass[Any]]) -> str:
-    """Return the shortest text of ``passes``: only options that differ from their defaults.
+    """Return the shortest text of ``passes``, without options that equal their defaults.
 
     Args:
         passes: The passes, in order.
@@ -72,31 +70,31 @@ def format_passes(passes: Iterable[Pass[Any]]) -> str:
 
 
 def stopped_after(passes: tuple[Pass[Any], ...], name: str) -> tuple[Pass[Any], ...]:
-    """Return the passes up to the first of a name.
+    """Return the passes up to the first named ``name``.
 
     Raises:
-        UsageError: GP273, there is no such pass.
+        UsageError: GP273, the pipeline has no such pass.
     """
     names = [step.name for step in passes]
     if name not in names:
         message = f"cannot stop after {name}, which is not in the pipeline"
-        raise UsageError("GP273", message, f"its passes: {', '.join(names)}")
+        raise UsageError("GP273", message, f"the pipeline has the passes {', '.join(names)}")
     return passes[: names.index(name) + 1]
 
 
 def parse_target(text: str) -> Target:
-    """Parse a target: its name, and options in braces as those of a pass, ``gpu{cache=reorder}``.
+    """Parse a target and its options, ``gpu{cache=reorder}``.
 
     Returns:
         The target with these options.
 
     Raises:
-        UsageError: GP210 syntax, GP215 unknown target, GP212 unknown option, GP213 bad value, each with its column;
-            GP220 to GP222 a plug-in is not well formed.
+        UsageError: Each message has the column. GP210, invalid syntax; GP212, unknown option; GP213, invalid value;
+            GP215, unknown target; GP220 to GP222, invalid plug-in.
     """
     steps = parse_steps(text)
     if len(steps) != 1:
-        message = f"one target is wanted, not {len(steps)}: {text!r}"
+        message = f"expected one target, got {len(steps)}: {text!r}"
         raise UsageError("GP210", message, "for example: gpu{cache=reorder}")
     return _build(steps[0], target_class)
 
@@ -107,18 +105,18 @@ def format_target(target: Target) -> str:
 
 
 def parse_toml(text: str) -> tuple[Pass[Model], ...]:
-    """Parse a TOML document: ``[[pass]]`` tables with ``name`` and the options as keys.
+    """Parse a pipeline in TOML.
 
-    TOML has no null: write ``"none"`` for an option that takes a number or a bool or nothing.
+    TOML has no null: write ``"none"`` for an option that accepts a number, a boolean or nothing.
 
     Args:
-        text: ``[[pass]]`` tables, each with ``name`` and options as keys.
+        text: ``[[pass]]`` tables with ``name`` and the options as keys.
 
     Returns:
         The passes, in order.
 
     Raises:
-        UsageError: GP214 not TOML, or not of this form; otherwise as `parse`.
+        UsageError: GP214, the text is not TOML or has another form; otherwise as `parse`.
 
     Examples:
         >>> import graphpass
@@ -131,7 +129,7 @@ def parse_toml(text: str) -> tuple[Pass[Model], ...]:
         raise UsageError("GP214", f"not TOML: {error}", _TOML_HINT) from error
     tables = document.pop("pass", [])
     if document or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        keys = f"; found {', '.join(map(repr, document))}" if document else ""
+        keys = f", got {', '.join(map(repr, document))}" if document else ""
         raise UsageError("GP214", f"a pipeline in TOML has only [[pass]] tables{keys}", _TOML_HINT)
     return tuple(_build(_toml_step(number, table), get_pass) for number, table in enumerate(tables, start=1))
 
@@ -158,7 +156,7 @@ def load_toml(path: Path) -> tuple[Pass[Model], ...]:
         ...
     """
     try:
-        text = regular(path).read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
+        text = regular(path).read_text(encoding="utf-8-sig")  # some editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         message = f"cannot read the pipeline {path}: {reason}"
@@ -184,12 +182,12 @@ def _build(step: PassCall, named: Callable[[str], Callable[..., Made]]) -> Made:
         if option is None:
             raise _unknown_option(step, setting, list(options))
         if option.field in values:
-            raise UsageError("GP210", setting.place(f"option {setting.name} of {step.name} is given twice"))
+            raise UsageError("GP210", setting.place(f"option {setting.name} of {step.name} is set twice"))
         values[option.field] = _read(step, option, setting)
     try:
         made = made_class(**values)
     except ValueError as error:
-        raise UsageError("GP213", step.place(f"{step.name} refuses its options: {error}")) from error
+        raise UsageError("GP213", step.place(f"invalid options of {step.name}: {error}")) from error
     return made
 
 

@@ -1,10 +1,10 @@
-"""Find passes and targets by name; import none before it is asked for.
+"""Registry of passes and targets by name, imported on first use.
 
 Groups of entry points:
 
 - ``graphpass.passes``, ``graphpass.targets``: one class each, under its name.
-- ``graphpass.catalogues``: a mapping from names of passes to the modules that define them. It costs an import to list
-  them, so its module should import nothing.
+- ``graphpass.catalogues``: a mapping from names of passes to the modules that define them. Listing a catalogue imports
+  its module, so this module should import nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CATALOGUES = "graphpass.catalogues"
 
 @dataclass(frozen=True, slots=True)
 class _Entry(Generic[Class]):
-    """Hold an owner of a name: entry point, catalogue, or registered class."""
+    """One registration of a name: by entry point, catalogue, or `register`."""
 
     name: str
     module: str
@@ -45,7 +45,7 @@ class _Entry(Generic[Class]):
 
 
 class _Kind(Generic[Class]):
-    """Find all passes, or all targets."""
+    """All passes, or all targets."""
 
     def __init__(self, word: str, unknown: str, base: Callable[[], type]) -> None:
         self.word = word
@@ -91,11 +91,11 @@ class _Kind(Generic[Class]):
         try:
             loaded = entry.load()
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {error}"
             raise UsageError(
                 "GP221",
-                f"{self.word} {entry.name!r} of {entry.owner} cannot be imported from {entry.module}: {what}",
-                "repair or uninstall that distribution",
+                f"{self.word} {entry.name!r} of {entry.owner} cannot be imported from {entry.module}: {reason}",
+                "fix or uninstall this distribution",
             ) from error
         self.check_class(entry, loaded)
         return loaded
@@ -129,7 +129,7 @@ _TARGETS: _Kind[type[Any]] = _Kind("target", "GP215", _target_base)
 
 @functools.lru_cache(maxsize=8)
 def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoint, ...]:  # noqa: ARG001 - keys the cache
-    # Half of what this module costs to import, and asking for help never comes here.
+    # This import takes half of the module's import time, and printing help does not call this function.
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=group))
@@ -137,7 +137,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> tuple[metadata.EntryPoin
 
 @functools.lru_cache(maxsize=8)
 def _installed(group: str, path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
-    # The owner of an entry point stands in a file of its distribution, which each query would read again.
+    # The owner of an entry point is read from a file of its distribution; the cache avoids repeated reads.
     return tuple(_entry(point, point.value, point.name, point.load) for point in _entry_points(group, path))
 
 
@@ -147,7 +147,7 @@ def _catalogued(path: tuple[str, ...]) -> tuple[_Entry[Any], ...]:
     for point in _entry_points(_CATALOGUES, path):
         try:
             catalogue = dict(point.load())
-        except Exception:  # noqa: BLE001 - asked for by the name of its entry point, it shows its error
+        except Exception:  # noqa: BLE001 - `get` raises this error for the entry point's name
             entries.append(_entry(point, point.value, point.name, point.load))
             continue
         entries += [
@@ -170,9 +170,9 @@ def _distribution(point: metadata.EntryPoint) -> str:
 
 
 def distributions() -> dict[str, str]:
-    """Return the versions of all distributions with passes or targets, graphpass among them, by name.
+    """Return the versions of all distributions with passes or targets, graphpass included, by name.
 
-    Each ends with a digest of the code, ``0.2.0+1f3870be274f``: code changes between versions, too.
+    A digest of the code follows the version, ``0.2.0+1f3870be274f``, because code also changes between releases.
     """
     from graphpass.engine.code import digest_of_code
 
@@ -193,7 +193,7 @@ def pass_names() -> tuple[str, ...]:
         The names, sorted.
 
     Raises:
-        UsageError: GP220, several packages register one name.
+        UsageError: GP220, several packages register the same name.
 
     Examples:
         >>> import graphpass
@@ -213,8 +213,8 @@ def get_pass(name: str) -> type[Pass[Any]]:
         The class; its fields are the options.
 
     Raises:
-        UsageError: GP211 there is none; GP220 there are several; GP221 its distribution cannot be imported; GP222 what
-            is registered under this name is no such pass.
+        UsageError: GP211, the name is unknown; GP220, several packages register it; GP221, its distribution cannot be
+            imported; GP222, the registered object is not a pass with this name.
 
     Examples:
         >>> import graphpass
@@ -225,9 +225,9 @@ def get_pass(name: str) -> type[Pass[Any]]:
 
 
 def register(pass_class: PassClass) -> PassClass:
-    """Register a pass under its name in this process; works as a decorator.
+    """Register a pass under its name in this process; usable as a decorator.
 
-    A class that is defined again at the same place replaces the earlier one, so that a notebook cell can be run twice.
+    Redefining a class in the same module replaces the earlier one, so a notebook cell can run twice.
 
     Args:
         pass_class: A frozen dataclass derived from `Pass`.
@@ -236,8 +236,8 @@ def register(pass_class: PassClass) -> PassClass:
         ``pass_class``.
 
     Raises:
-        UsageError: GP220 the name is already registered; GP222 it is not a pass, has no name, or has a field that
-            cannot be an option.
+        UsageError: GP220, the name is registered already; GP222, the class is not a pass, has no name, or has a field
+            that cannot be an option.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -257,7 +257,7 @@ def register(pass_class: PassClass) -> PassClass:
     module = f"{getattr(pass_class, '__module__', '?')}:{getattr(pass_class, '__qualname__', pass_class)}"
     name = getattr(pass_class, "name", None)
     if not isinstance(name, str):
-        raise UsageError("GP222", f"{module} has no name", 'give the class a field name: ClassVar[str] = "my-pass"')
+        raise UsageError("GP222", f"{module} has no name", 'add a field to the class: name: ClassVar[str] = "my-pass"')
     entry: _Entry[type[Any]] = _Entry(name, module, "this program", lambda: pass_class)
     _PASSES.check_class(entry, pass_class)
     options_of(pass_class)
@@ -274,7 +274,7 @@ def target_names() -> tuple[str, ...]:
         The names, sorted.
 
     Raises:
-        UsageError: GP220, several packages register one name.
+        UsageError: GP220, several packages register the same name.
 
     Examples:
         >>> import graphpass
@@ -285,10 +285,10 @@ def target_names() -> tuple[str, ...]:
 
 
 def target_class(name: str) -> type[Target]:
-    """Return the class of the target called ``name``.
+    """Return the class of the target named ``name``.
 
     Raises:
-        UsageError: GP215 there is none; GP220 to GP222 as `get_pass`.
+        UsageError: GP215, the name is unknown; GP220 to GP222, as `get_pass`.
     """
     return _TARGETS.get(name)
 
@@ -314,7 +314,7 @@ def get_target(name: str) -> Target:
 
 
 def usable_targets() -> Iterator[Target]:
-    """Yield well-formed targets with their defaults, by name."""
+    """Yield all well-formed targets with default options, by name."""
     for name in sorted({entry.name for entry in _TARGETS.entries()}):
         with contextlib.suppress(UsageError):
             yield get_target(name)

@@ -1,7 +1,7 @@
-"""Parse pipeline text without its meaning: ``a,b{x=1,y=[true,none]},c{name="quoted, text"}``.
+"""Syntax of pipelines: ``a,b{x=1,y=[true,none]},c{name="quoted, text"}``.
 
-Whitespace between tokens is free. A word is anything without whitespace, quotes, ``,``, ``=``, braces or brackets;
-quoted text follows JSON's rules for strings.
+Whitespace between tokens is ignored. A word is a sequence of characters other than whitespace, quotes, ``,``, ``=``,
+braces and brackets. Quoted text has the syntax of JSON strings.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from graphpass.errors import UsageError
 Item = TypeVar("Item")
 
 Place: TypeAlias = Callable[[str], str]
-"""Adds the place of a text to a message."""
+"""Adds the position of a token to a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptionValue:
-    """Holds a value as written.
+    """The value of an option as written.
 
     Attributes:
         kind: A bare word, a quoted string or a list.
-        text: The word, or the text between the quotes.
-        items: The list's values.
-        place: Its place.
+        text: The word, the text between the quotes, or the text of the list.
+        items: Elements of a list.
+        place: Adds the position of the value to a message.
     """
 
     kind: Literal["word", "string", "list"]
@@ -40,7 +40,7 @@ class OptionValue:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Holds one ``option=value``."""
+    """One ``option=value``."""
 
     name: str
     value: OptionValue
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class PassCall:
-    """Holds one pass with its settings."""
+    """One pass with its settings."""
 
     name: str
     settings: tuple[Setting, ...] = ()
@@ -61,18 +61,18 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:+-]+")
 
 
 def quote(text: str) -> str:
-    """Return ``text`` as a word if possible, else quoted."""
+    """Return ``text`` as a bare word if possible, otherwise quoted."""
     return text if _PLAIN_WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def parse_steps(text: str) -> tuple[PassCall, ...]:
-    """Parse pipeline text; empty text has no steps.
+    """Parse the syntax of a pipeline; empty text has no steps.
 
     Args:
         text: The whole pipeline.
 
     Returns:
-        The passes as written, names and values unchecked.
+        The passes as written; names and values are not checked.
 
     Raises:
         UsageError: GP210, with the column and a caret below it.
@@ -103,7 +103,7 @@ class _Parser:
                 continue
             match = _TOKEN.match(self._text, position)
             if match is None:
-                self._fail(_Token("string", "", position, position + 1), "this quote is never closed")
+                self._fail(_Token("string", "", position, position + 1), "missing closing quote")
             tokens.append(_Token(str(match.lastgroup), match[0], match.start(), match.end()))
             position = match.end()
         end = len(self._text.rstrip())
@@ -150,7 +150,7 @@ class _Parser:
             try:
                 return OptionValue("string", json.loads(token.text, strict=False), place=self._place(token))
             except ValueError:
-                self._fail(token, "a backslash in quotes must be doubled, or follow JSON's escapes")
+                self._fail(token, "invalid escape in quotes: double the backslash, or use an escape of JSON")
         if not self._take_mark("["):
             self._fail(token, "expected a value")
         items: list[OptionValue] = []

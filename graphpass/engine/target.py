@@ -1,4 +1,4 @@
-"""Describe a runtime and device that models are made for."""
+"""`Target`: a runtime and device for which models are converted."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
 Padding: TypeAlias = Literal["left", "right"]
-"""The side of shorter rows of a batch on which padding stands."""
+"""The side of a batch's shorter rows that has padding."""
 
 
 @dataclass(frozen=True)
 class Target(ABC):
-    """Makes models for a runtime and device.
+    """A runtime and device for which models are converted.
 
-    Subclasses are frozen dataclasses; their fields are the target's options, written as those of a pass are:
-    ``--target gpu{cache=reorder}``. Only `pipeline` must be implemented. A target with rules (`predict`) is checked by
-    ``graphpass check`` and after each conversion; its trial (`observe`) confirms the rules, and its `view` joins those
-    that ``graphpass inspect`` prints.
+    Subclasses are frozen dataclasses with the target's options as fields, set as those of a pass:
+    ``--target gpu{cache=reorder}``. Only `pipeline` is required. Optional methods:
+
+    - `predict`: the runtime's rules, checked by ``graphpass check`` and after each conversion.
+    - `observe`: a trial that confirms the rules.
+    - `view`: the runtime's classification of caches, for ``graphpass inspect``.
 
     Attributes:
-        name: Its name on the command line.
-        description: One line for people.
-        dialect: The dialect that its runtime reads.
-        output_file: Name of the model file that is written for it.
+        name: Name on the command line.
+        description: Description in one line.
+        dialect: The dialect that the runtime reads.
+        output_file: Name of the model file.
         part_files: Names of the files of an encoder and its decoder.
-        contract: Conditions that hold for every model made for it.
-        shards_weights: Whether weights are laid out in data files of limited size.
+        contract: Conditions that every result must meet.
+        shards_weights: Whether weights are stored in data files of limited size.
     """
 
     name: ClassVar[str]
@@ -50,17 +52,17 @@ class Target(ABC):
 
     @abstractmethod
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
-        """Return the passes that make ``model`` fit, which is only looked at.
+        """Return the passes that convert ``model``, which must not be modified.
 
-        Passes refuse a model that they cannot take when they run.
+        A pass that does not support the model raises when it runs.
         """
 
     def encoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
-        """Return the passes that make the encoder beside a decoder fit; see `pipeline`.
+        """Return the passes that convert the encoder of a decoder; see `pipeline`.
 
         Args:
             model: The encoder.
-            first: The file of the decoder for the first step, if that is another one.
+            first: The file of the decoder for the first step, if separate.
 
         Raises:
             UsageError: GP226, the target does not support models of an encoder and a decoder.
@@ -68,11 +70,11 @@ class Target(ABC):
         raise self._takes_no_encoder()
 
     def decoder_pipeline(self, model: Model, first: Path | None) -> tuple[Pass[Any], ...]:  # noqa: ARG002
-        """Return the passes that make a decoder beside an encoder fit; see `pipeline`.
+        """Return the passes that convert the decoder of an encoder; see `pipeline`.
 
         Args:
-            model: The decoder for all steps but the first, or for all.
-            first: The file of the decoder for the first step, if that is another one.
+            model: The decoder for all steps, or for all steps but the first.
+            first: The file of the decoder for the first step, if separate.
 
         Raises:
             UsageError: GP226, the target does not support models of an encoder and a decoder.
@@ -85,52 +87,52 @@ class Target(ABC):
 
     @property
     def gives_up_fusion(self) -> bool:
-        """Return whether an option trades fusion in the runtime for something else."""
+        """Return whether an option prevents fusion in the runtime in favour of another property."""
         return False
 
     @property
     def made_for(self) -> str | None:
-        """Return the version of a runtime that alone takes its models, if any."""
+        """Return the only runtime version that supports the results, if there is one."""
         return None
 
     @property
     def split(self) -> Split | None:
-        """Return sizes of the pair that the pipeline's result becomes, if it does."""
+        """Return the sizes of the pair of static models; ``None`` without a split."""
         return None
 
     @property
     def proving_device(self) -> str:
-        """Return the OpenVINO device on which its models are compared with their input."""
+        """Return the OpenVINO device that runs results for the comparison with the input."""
         return "CPU"
 
     @property
     def reads_padding(self) -> Padding:
-        """Return the side on which its models must read padding correctly."""
+        """Return the side of padding that results must process correctly."""
         return "left"
 
     def file_for(self, model: Model) -> str:  # noqa: ARG002
-        """Return the path of the model file in the folder that is written for ``model``."""
+        """Return the path of the model file within the output folder."""
         return self.output_file
 
     def files(self, model: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
-        """Return further text files that its runtime reads beside ``model``, by name.
+        """Return further text files that the runtime reads with ``model``, by name.
 
         Args:
             model: The result.
-            source: A file of the input, beside which configurations lie.
+            source: A file of the input, whose folder has the configuration files.
         """
         return {}
 
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
-        """Return further text files beside an encoder and its decoder.
+        """Return further text files that the runtime reads with an encoder and its decoder.
 
         Returns:
             As `files`.
         """
         return self.files(decoder, source)
 
-    def finish(self, folder: Path, files: Sequence[str]) -> None:  # noqa: B027 - most have nothing to do
-        """Write further files of the runtime's own.
+    def finish(self, folder: Path, files: Sequence[str]) -> None:  # noqa: B027 - optional hook
+        """Write further files that the runtime itself creates.
 
         Args:
             folder: The staged folder.
@@ -144,7 +146,7 @@ class Target(ABC):
         """Check the conditions of the contract.
 
         Raises:
-            PassFailedError: GP405, with the condition that does not hold.
+            PassFailedError: GP405, a condition does not hold.
         """
         require(self.contract, model, self.name)
 
@@ -154,20 +156,20 @@ class Target(ABC):
         return type(self).predict is not Target.predict
 
     def predict(self, model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
-        """Predict the runtime's treatment of ``model``, without trying it.
+        """Predict how the runtime treats ``model``, without running it.
 
         Args:
             model: A model of the target's dialect.
-            inventory: Its caches.
+            inventory: The caches of the model.
 
         Returns:
-            Findings on the model as a whole first, then by layer.
+            Findings about the model as a whole, then by layer.
 
         Raises:
             UsageError: GP223, the target has no rules.
         """
         hint = "graphpass targets marks the targets that have rules"
-        raise UsageError("GP223", f"there are no rules for target {self.name}", hint)
+        raise UsageError("GP223", f"target {self.name} has no rules", hint)
 
     def observe(self, model: Model) -> Observation | str:  # noqa: ARG002
         """Run the runtime on ``model``.
@@ -178,7 +180,7 @@ class Target(ABC):
         return f"target {self.name} has no trial"
 
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
-        """Predict the treatment of a decoder with an encoder, or of a pair.
+        """Predict how the runtime treats a decoder with an encoder, or a pair.
 
         Returns:
             As `predict`.
@@ -194,7 +196,7 @@ class Target(ABC):
         return self.observe(decoder)
 
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
-        """Return the caches of ``model`` as the runtime sees them; ``None`` without a rule."""
+        """Return the runtime's view of the caches of ``model``; ``None`` without a rule."""
         return None
 
 

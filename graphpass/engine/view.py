@@ -1,4 +1,4 @@
-"""View the caches of a model as a consumer sees them."""
+"""Views: how other programs classify the caches of a model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Sees = Literal["kv", "linear", "cross", "nothing"]
 
 @dataclass(frozen=True, slots=True)
 class CacheView:
-    """Describes one cache as a consumer sees it.
+    """One cache as another program classifies it.
 
     Attributes:
         cache: Name of the cache.
-        sees: The kind that it takes the cache for; ``nothing`` if it overlooks the cache.
+        sees: The kind that the program assigns; ``nothing`` if it does not find the cache.
     """
 
     cache: str
@@ -28,14 +28,18 @@ class CacheView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Describes the caches of a model as another program classifies them.
+    """All caches of a model as another program classifies them.
 
     Attributes:
         consumer: Name of the program.
-        verdict: ``misreads`` if it classifies a cache wrongly, misses one, or refuses the model; ``cannot tell`` if its
-            rule does not apply to the model, or the kind of a cache is unknown.
-        reasons: One sentence each, without the program as its subject; a view that agrees may have remarks.
-        caches: In the inventory's order; empty if the rule does not apply.
+        verdict: The comparison with the inventory:
+
+            - ``agrees``: the program classifies all caches correctly.
+            - ``misreads``: it classifies a cache wrongly, misses one, or refuses the model.
+            - ``cannot tell``: its rule requires another form of model, or the kind of a cache is unknown.
+            - ``not applicable``: it is not for such models.
+        reasons: One sentence each, with the program as implied subject; includes remarks of a view that agrees.
+        caches: In the inventory's order; empty if the rule was not applied.
     """
 
     consumer: str
@@ -53,14 +57,14 @@ def judged(
     doubts: Iterable[str] = (),
     remarks: Iterable[str] = (),
 ) -> View:
-    """Return the view of a rule that had something to look at.
+    """Return the view of a program whose rule was applied.
 
     Args:
-        consumer: Its name.
-        inventory: The caches by graphpass's own analysis.
-        sees: The kind that it takes each cache for; it overlooks caches that are left out.
-        problems: Its mistakes.
-        doubts: Conditions outside the model on which its being right depends.
+        consumer: Name of the program.
+        inventory: The caches as graphpass classifies them.
+        sees: The kind that the program assigns to each cache, without caches that it does not find.
+        problems: Errors of the program.
+        doubts: Conditions outside the model that decide whether the program is right.
         remarks: Further notes.
     """
     problems = list(dict.fromkeys(problems))
@@ -76,31 +80,31 @@ def judged(
 
 
 def without_caches(consumer: str, inventory: Inventory) -> View | None:
-    """Return the view of a model without caches; ``None`` if it has some."""
-    return None if inventory.caches else View(consumer, "not applicable", ("the model carries no caches",))
+    """Return the view of a model without caches; ``None`` if the model has caches."""
+    return None if inventory.caches else View(consumer, "not applicable", ("the model has no caches",))
 
 
 def not_onnx(consumer: str, model: Model, inventory: Inventory) -> View | None:
-    """Return an ONNX consumer's view of any other model; ``None`` on ONNX with caches."""
+    """Return an ONNX program's view of another model; ``None`` for ONNX with caches."""
     if model.dialect != "onnx":
         return View(consumer, "not applicable", ("reads ONNX models",))
     return without_caches(consumer, inventory)
 
 
 def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
-    """Return a stateful-IR consumer's view of any other model; ``None`` on such IR.
+    """Return a stateful-IR program's view of another model; ``None`` for stateful IR.
 
     Args:
-        consumer: Its name.
+        consumer: Name of the program.
         model: The model.
-        inventory: Its caches.
-        finds: The part of a variable by which it finds caches: ``names``.
-        cross: The reason that a model with cross-attention caches is not for it.
+        inventory: The caches of the model.
+        finds: The attribute of variables by which the program finds caches: ``names``.
+        cross: Why the program is not for models with cross-attention caches.
     """
     if (empty := without_caches(consumer, inventory)) is not None:
         return empty
     if model.dialect != "openvino":
-        return View(consumer, "cannot tell", ("reads OpenVINO IR, so the model has to be converted first",))
+        return View(consumer, "cannot tell", ("reads OpenVINO IR only: convert the model first",))
     if not inventory.stateful:
         reason = f"finds caches by the {finds} of variables, and a stateless model has none"
         return View(consumer, "cannot tell", (reason,))
@@ -110,14 +114,14 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
 
 
 def is_mistaken(cache: Cache, seen: Sees) -> bool:
-    """Return whether ``seen`` is wrong for ``cache``; recurrent states may pass for linear."""
+    """Return whether ``seen`` is wrong for ``cache``; ``linear`` is accepted for recurrent states."""
     if cache.kind == "other":
         return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
     return cache.kind in {"kv", "linear"} and seen != cache.kind
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names for a sentence: ``a``, ``a and b``, ``a and 23 more``."""
+    """Return names as part of a sentence: ``a``, ``a and b``, ``a and 23 more``."""
     first, *others = names
     if not others:
         return first
@@ -125,12 +129,12 @@ def listed(names: Iterable[str]) -> str:
 
 
 def shape_text(shape: tuple[Dimension, ...] | None) -> str:
-    """Return ``[?, 2, 0, 16]`` or the like."""
+    """Return the shape as text: ``[?, 2, 0, 16]``."""
     return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:
-    """Pair each input or output of ``model`` in ``ports`` with all names that address it.
+    """Return each port of ``ports`` with all names that address it.
 
     Returns:
         Pairs in the order of ``ports``.

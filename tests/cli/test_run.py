@@ -102,7 +102,7 @@ def test_an_operator_unreadable_after_writing(capfd, tmp_path):
     done = in_process(capfd, "run", export("llama", "onnx-genai"), "-o", tmp_path / "out", "-p", "to-openvino")
     assert done.code == 6
     assert done.err.startswith("error: GP502: ")
-    assert "\nhint: put lower-operators before to-openvino, as graphpass convert --target does\n" in done.err
+    assert "\nhint: run lower-operators before to-openvino, as graphpass convert --target does\n" in done.err
     assert folder_contents(tmp_path) == {}
     lowered = ["-o", tmp_path / "out", "-p", "lower-operators,to-openvino", "-q"]
     assert in_process(capfd, "run", export("llama", "onnx-genai"), *lowered).code == 0

@@ -137,7 +137,7 @@ def test_print_changed_shows_differences():
 def test_print_changed_reports_changes_outside_the_text(model):
     told = []
     PassManager([Idle(), Idle(says="changed")], [PrintChanged(told.append)]).run(model)
-    assert told == ["--- idle: the text is the same"]
+    assert told == ["--- idle: the text is unchanged"]
 
 
 def test_print_all_shows_each_graph():

@@ -79,7 +79,7 @@ def test_reorder_with_the_length_of_the_past_as_input(form):
 
 @pytest.mark.parametrize("step", [MakeStateless(), InsertReorder(form="gpu")])
 def test_variables_in_bodies_are_refused(step):
-    with pytest.raises(PreconditionError, match="variable state lives in the body of a loop or branch"):
+    with pytest.raises(PreconditionError, match="variable state is in the body of a loop or branch"):
         PassManager([step]).run(forms.variable_in_a_body())
 
 

@@ -95,7 +95,7 @@ def test_a_target_without_rules_converts_with_a_note(capfd, tmp_path, monkeypatc
     monkeypatch.delattr(target, "predict")
     done = in_process(capfd, "check", LLAMA, "--target", "sample")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: GP223: there are no rules for target sample\nhint: graphpass targets marks ")
+    assert done.err.startswith("error: GP223: target sample has no rules\nhint: graphpass targets marks ")
     assert marked not in in_process(capfd, "targets").out.partition("\nsample\n")[2]
     assert converted(capfd, tmp_path / "out").code == 0
 

@@ -173,7 +173,7 @@ def test_operators_on_constants_are_folded_before() -> None:
     ("target", "id", "words"),
     [
         ("qnn{prompt=24,chunk=32}", "GP266", "a chunk of 32, a prompt of 24"),
-        ("qnn{prompt=64,capacity=32}", "GP266", "a capacity of 32 do not fit"),
+        ("qnn{prompt=64,capacity=32}", "GP266", "a capacity of 32 are inconsistent"),
         ("qnn{chunk=many}", "GP213", "chunk"),
         ("qnn{precision=i8}", "GP213", "precision"),
     ],
