@@ -1,1 +1,1 @@
-"""Write models: weights untouched, all files or none, read back before they take their place."""
+"""Model storage: weights are copied unchanged, writes are atomic, results are read back."""

@@ -1,4 +1,4 @@
-"""Reach folders by address: ``s3://``, ``gs://``, ``memory://``, all protocols of fsspec."""
+"""Folders at addresses: ``s3://``, ``gs://``, ``memory://``, and all other protocols of fsspec."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from typing import Any
 
 from graphpass.errors import GraphpassError, ReadError, UsageError, WriteError
 
-#: A lease that was not renewed for so many seconds belongs to a dead process.
+#: Seconds without a renewal after which the owner of a lease counts as dead.
 _LEASE = 20.0
 
-#: Listings differ in their word for a version.
+#: Names of the field for a file's version in listings of the various protocols.
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "created")
 
 
 def is_address(place: str) -> bool:
-    """Return whether a place is named by address, not by path."""
+    """Return whether ``place`` is an address rather than a path."""
     return "://" in place
 
 
 def filesystem_of(address: str) -> tuple[Any, str]:
-    """Return fsspec's file system of an address, and the path in it.
+    """Return fsspec's file system for an address, and the path in it.
 
     Raises:
-        UsageError: GP236, the protocol is unknown or needs a package.
+        UsageError: GP236, the protocol is unknown or requires a missing package.
     """
     protocol = address.partition("://")[0]
     extra = {"s3": "s3", "gs": "gs", "gcs": "gs"}.get(protocol, "remote")
     try:
         import fsspec
 
-        # A listing that is kept would hide the files that others write meanwhile.
+        # A cached listing would omit files that other processes write in the meantime.
         resolved: tuple[Any, str] = fsspec.core.url_to_fs(address, use_listings_cache=False)
     except ImportError as error:
         hint = f"pip install 'graphpass[{extra}]'"
         raise UsageError("GP236", f"{address} cannot be reached: {error.name or error} is missing", hint) from error
     except (ValueError, TypeError) as error:
         raise UsageError(
-            "GP236", f"{address} is not an address that fsspec knows: {error}", "fsspec lists them"
+            "GP236", f"{address} is not an address that fsspec supports: {error}", "use a protocol of fsspec"
         ) from error
     return resolved
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the addresses that a pattern means, in order.
+    """Return the addresses that match a pattern, sorted.
 
     Raises:
-        ReadError: GP115, the storage's error.
+        ReadError: GP115, the storage reports an error.
         UsageError: GP236, as `filesystem_of`.
     """
     system, path = filesystem_of(pattern)
@@ -62,11 +62,11 @@ def matching(pattern: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """Describes a stored file.
+    """A file in a storage.
 
     Attributes:
-        bytes: Its size.
-        version: Changes whenever the file does; empty if the storage keeps nothing of the kind.
+        bytes: Size in bytes.
+        version: A text that changes with the content; empty if the storage has none.
     """
 
     bytes: int
@@ -74,10 +74,10 @@ class StoredFile:
 
 
 class StoredFolder:
-    """Reads and publishes the files of a folder by its address."""
+    """A folder at an address, whose files can be read and published."""
 
     def __init__(self, address: str) -> None:
-        """Connect to nothing yet.
+        """Create a reference without accessing the storage.
 
         Raises:
             UsageError: GP236, as `filesystem_of`.
@@ -87,13 +87,13 @@ class StoredFolder:
         self._path = path.rstrip("/")
 
     def files(self, depth: int | None = None) -> dict[str, StoredFile]:
-        """Return the files by name; none if there is no folder.
+        """Return the files by name; empty if the folder does not exist.
 
         Args:
-            depth: 1 leaves subfolders out; ``None`` includes all.
+            depth: 1 excludes subfolders; ``None`` includes all.
 
         Raises:
-            ReadError: GP115, the storage's error.
+            ReadError: GP115, the storage reports an error.
         """
         with _reaching(self.address, writes=False):
             entries = self._system.find(self._path, maxdepth=depth, detail=True)
@@ -104,19 +104,19 @@ class StoredFolder:
         }
 
     def is_file(self) -> bool:
-        """Return whether the address is that of a file.
+        """Return whether the address is the address of a file.
 
         Raises:
-            ReadError: GP115, the storage's error.
+            ReadError: GP115, the storage reports an error.
         """
         with _reaching(self.address, writes=False):
             return bool(self._system.isfile(self._path))
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a small file, if there is one.
+        """Return the content of a small file; ``None`` if it does not exist.
 
         Raises:
-            ReadError: GP115, the storage's error.
+            ReadError: GP115, the storage reports an error.
         """
         with _reaching(self.address, writes=False):
             try:
@@ -126,32 +126,32 @@ class StoredFolder:
             return content
 
     def fetch(self, names: Iterable[str], folder: Path) -> None:
-        """Stream files into a folder on this machine.
+        """Download files into a local folder.
 
         Raises:
-            ReadError: GP115, the storage's error.
+            ReadError: GP115, the storage reports an error, or a name leads outside the folder.
         """
         with _reaching(self.address, writes=False):
             for name in names:
                 target = folder / name
                 if not target.resolve().is_relative_to(folder.resolve()):
-                    raise ReadError("GP115", f"{self.address}/{name} lies outside of its folder", "rename it")
+                    raise ReadError("GP115", f"{self.address}/{name} is outside its folder", "rename it")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._system.get_file(f"{self._path}/{name}", str(target))
 
     def publish(self, folder: Path, manifest: str, lease: Lease) -> None:
-        """Replace the files by those of a folder on this machine.
+        """Replace the files by those of a local folder.
 
-        They are uploaded beside their place, and copied to it by the storage. The manifest goes first and comes last:
-        files without one are not a result. Files of other names stay.
+        The files are uploaded to a scratch folder, from which the storage copies them. The manifest is removed first
+        and written last, because files without a manifest are not a result. Files with other names are kept.
 
         Args:
-            folder: The files.
-            manifest: Name of the file that makes them a result.
+            folder: The local folder.
+            manifest: Name of the file that makes the folder a result.
             lease: The lease on this folder.
 
         Raises:
-            WriteError: GP504, another process took the lease; GP505, the storage's error.
+            WriteError: GP504, another process took the lease; GP505, the storage reports an error.
         """
         names = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
         names.remove(manifest)
@@ -173,15 +173,15 @@ class StoredFolder:
 
     @contextlib.contextmanager
     def leased(self, seconds: float = _LEASE) -> Iterator[Lease]:
-        """Wait until no other process writes here, then keep others away.
+        """Wait until no other process writes to the folder, then yield a lease on it.
 
-        What a dead process left is removed.
+        Remains of dead processes are removed.
 
         Args:
             seconds: Time without a renewal after which a process counts as dead.
 
         Raises:
-            WriteError: GP505, the storage's error.
+            WriteError: GP505, the storage reports an error.
         """
         lease = Lease(self._system, f"{self._beside('lease')}", self.address, seconds)
         with _reaching(self.address, writes=True):
@@ -196,12 +196,12 @@ class StoredFolder:
         finally:
             lease.give_back()
 
-    def _beside(self, word: str) -> str:
+    def _beside(self, suffix: str) -> str:
         parent, _, name = self._path.rpartition("/")
-        return f"{parent}/.graphpass-{name}-{word}"
+        return f"{parent}/.graphpass-{name}-{suffix}"
 
     def _make_folder_of(self, path: str) -> None:
-        """Make the folder of a file, if the storage has folders."""
+        """Create the folder of a file, if the storage has folders."""
         self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
 
     def _remove(self, path: str) -> None:
@@ -210,10 +210,10 @@ class StoredFolder:
 
 
 class Lease:
-    """Keeps other processes away from a folder, as long as this one lives."""
+    """A lock on a folder, which its process renews; it expires after the process dies."""
 
     def __init__(self, system: Any, path: str, address: str, seconds: float) -> None:
-        """Take nothing yet."""
+        """Create a lease that is not taken yet."""
         self.path = path
         self._system, self._address, self._seconds = system, address, seconds
         self._owner, self._count = uuid.uuid4().hex, 0
@@ -222,13 +222,13 @@ class Lease:
         self._renewing = threading.Thread(target=self._renew, daemon=True)
 
     def take(self) -> None:
-        """Wait for the lease, and renew it from now on."""
+        """Wait for the lease, and renew it in a thread."""
         seen, since = b"", time.monotonic()
         while not self._create():
             holder = self._read()
             if holder != seen:
                 seen, since = holder, time.monotonic()
-            # Clocks of machines differ, so the time is that since this process saw a renewal.
+            # Clocks of machines differ, so the time counts from the last renewal that this process observed.
             elif time.monotonic() - since > self._seconds:
                 with contextlib.suppress(FileNotFoundError):
                     self._system.rm_file(self.path)
@@ -237,20 +237,20 @@ class Lease:
         self._renewing.start()
 
     def check(self) -> None:
-        """Check that no other process took this one for dead.
+        """Check that no other process took the lease.
 
         Raises:
-            WriteError: GP504, one did.
+            WriteError: GP504, another process took it.
         """
         if self._lost or not self._read().startswith(self._owner.encode()):
-            reason = f"another process writes to {self._address}, which took this one for dead"
-            raise WriteError("GP504", reason, "its result counts; run this again if there is none")
+            reason = f"another process took the lease on {self._address}, because this one did not renew it in time"
+            raise WriteError("GP504", reason, "the other process's result is valid; run this again if there is none")
 
     def give_back(self) -> None:
-        """Let others write."""
+        """Release the lease."""
         self._over.set()
         self._renewing.join()
-        # It ends by itself if the storage cannot be reached.
+        # The lease expires if the storage is unavailable.
         with contextlib.suppress(Exception):
             if self._read().startswith(self._owner.encode()):
                 self._system.rm_file(self.path)
@@ -275,7 +275,7 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._over.wait(self._seconds / 5):
-            # A renewal that fails is tried again; `check` finds out if another process took the lease.
+            # A failed renewal is retried; `check` detects a lease that another process took.
             with contextlib.suppress(Exception):
                 if not self._read().startswith(self._owner.encode()):
                     self._lost = True
@@ -291,7 +291,7 @@ def _reaching(address: str, *, writes: bool) -> Iterator[None]:
     except GraphpassError:
         raise
     except Exception as error:
-        # Each protocol's package has exceptions of its own.
+        # Each protocol's package raises its own exceptions.
         words = " ".join(f"{error}".split()) or type(error).__name__
         hint = "check the address, the credentials and the network"
         if writes:

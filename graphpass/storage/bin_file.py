@@ -1,4 +1,4 @@
-"""Lay out the ``.bin`` file of an IR: present bytes, then new ones."""
+"""Layout of the ``.bin`` file of an IR: existing weights, then new constants."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from graphpass.storage.kernel_copy import copy_file, copy_range, reserve
 from graphpass.storage.locking import lock
 from graphpass.storage.weight_file import FileRange, WeightFile, link_weights
 
-#: New constants start at multiples of this, so that they can be used where they are mapped.
+#: Offsets of new constants are multiples of this, so they can be used in a memory map.
 _ALIGNMENT = 64
 
-#: Extents keep their place within a page, so that what was aligned stays so.
+#: Extents keep their offset within a page, which preserves alignment.
 _PAGE = 4096
 
-#: Smaller gaps of unused bytes are copied; many small gaps would cost more than they save.
+#: Unused gaps up to this size are copied: each gap costs more than copying its bytes.
 _GAP = 64 * 1024
 
-#: Limits of the search for new bytes before the end of a shared file: places, and those that are compared whole.
+#: Limits of the search for equal bytes at the end of a shared file: candidate offsets, and those compared in full.
 _LOOK_BACK, _COMPARED = 2**15, 8
 
 _SAMPLE = 32
@@ -34,13 +34,13 @@ _SAMPLE = 32
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Maps bytes of a weight file to bytes of the ``.bin`` file.
+    """A range of a weight file and its offset in the ``.bin`` file.
 
     Attributes:
         file: The weight file.
-        start: The first byte.
-        end: One past the last byte.
-        target: Place of the first byte in the ``.bin`` file.
+        start: Offset of the first byte.
+        end: Offset after the last byte.
+        target: Offset of the first byte in the ``.bin`` file.
     """
 
     file: WeightFile
@@ -50,17 +50,17 @@ class Extent:
 
 
 class BinFile:
-    """Plans a ``.bin`` file, which fixes offsets, and then writes it."""
+    """Plans the offsets of a ``.bin`` file, then writes it."""
 
     def __init__(self, used: Iterable[FileRange], *, share: bool) -> None:
-        """Plan a file.
+        """Plan the copied ranges.
 
         Args:
-            used: The places in weight files that constants refer to.
-            share: Whether the file is to be the weight file itself, under a second name.
+            used: Ranges of weight files that constants refer to.
+            share: Whether the file is a hard link to the weight file.
 
         Raises:
-            UsageError: GP230, sharing is asked for and the weights lie in several files, or in none.
+            UsageError: GP230, ``share`` is set and the weights are not in exactly one file.
         """
         self._share = share
         self._extents = _whole_file(used) if share else _extents(used)
@@ -70,26 +70,26 @@ class BinFile:
 
     @property
     def appended(self) -> int:
-        """Return the number of bytes that no weight file holds, padding included."""
+        """Return the number of bytes after the copied weights, padding included."""
         return self._size - self._start
 
     @property
     def sources(self) -> tuple[WeightFile, ...]:
-        """Return the weight files that bytes come from."""
+        """Return the weight files that ranges are copied from."""
         return tuple(dict.fromkeys(extent.file for extent in self._extents))
 
     def offset_of(self, place: FileRange) -> int:
-        """Return the future offset of bytes of a weight file."""
+        """Return the offset that a range of a weight file will have."""
         for extent in self._extents:
             if extent.file == place.file and extent.start <= place.offset < max(extent.end, extent.start + 1):
                 return extent.target + place.offset - extent.start
         raise AssertionError(f"{place} was not planned")
 
     def append(self, data: NDArray[numpy.uint8]) -> int:
-        """Return the future offset of new bytes; the same bytes are written once.
+        """Return the offset that new bytes will have; equal bytes are written once.
 
         Args:
-            data: Bytes, rank 1; they must not change before `write`.
+            data: Bytes, rank 1, which must not change before `write`.
         """
         if not data.size:
             return 0
@@ -105,10 +105,10 @@ class BinFile:
         return offset
 
     def reuse_appended(self) -> None:
-        """Find new bytes that the same work left at the end of a shared file.
+        """Use equal bytes that an earlier conversion appended to a shared file, if any.
 
         Raises:
-            OSError: The file is gone.
+            OSError: The file does not exist.
         """
         if not (self._share and self._chunks):
             return
@@ -117,11 +117,11 @@ class BinFile:
         if last < 0:
             return
         content = numpy.memmap(self._extents[0].file.path, numpy.uint8, "r", shape=(self._start,))
-        places = numpy.arange(last, max(-1, last - _LOOK_BACK * _ALIGNMENT), -_ALIGNMENT) - first
+        shifts = numpy.arange(last, max(-1, last - _LOOK_BACK * _ALIGNMENT), -_ALIGNMENT) - first
         for offset, data in self._chunks:
             for index in (0, data.size - 1):
-                places = places[content[places + offset + index] == data[index]]
-        for moved in map(int, places[:_COMPARED]):
+                shifts = shifts[content[shifts + offset + index] == data[index]]
+        for moved in map(int, shifts[:_COMPARED]):
             if all(numpy.array_equal(content[offset + moved :][: data.size], data) for offset, data in self._chunks):
                 self._known = {
                     key: [(offset + moved, data) for offset, data in alike] for key, alike in self._known.items()
@@ -133,15 +133,15 @@ class BinFile:
         """Write the file.
 
         Args:
-            path: A new file.
+            path: The path, which must not exist.
 
         Raises:
-            OSError: The file system's error. A shared file then has its old length.
-            ReadError: GP110, the shared file was replaced meanwhile.
+            OSError: The file system reports an error. A shared file then has its old length.
+            ReadError: GP110, the shared file was replaced in the meantime.
         """
         if self._share:
             with contextlib.ExitStack() as stack:
-                if self._chunks:  # of two that append to one file, the second finds it changed
+                if self._chunks:  # concurrent writers to one file are serialized; the second detects the change
                     lock(self._extents[0].file.path, stack, wait=True)
                 link_weights(self._extents[0].file, path)
                 self._append_chunks(path)
@@ -185,7 +185,7 @@ def _whole_file(used: Iterable[FileRange]) -> list[Extent]:
     files = list(dict.fromkeys(place.file for place in used))
     if len(files) != 1:
         where = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
-        reason = f"weights can be shared where they lie in one file; these lie {where}"
+        reason = f"weights can be shared only if they are in one file; these are {where}"
         raise UsageError("GP230", reason, "write with --weights copy")
     return [Extent(files[0], 0, files[0].size, 0)]
 

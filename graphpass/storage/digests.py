@@ -1,7 +1,7 @@
-"""Digest weights on demand, by several threads, and remember the digests for each file.
+"""SHA-256 digests of weights, computed by several threads and cached for each file.
 
-They are remembered in the user's cache folder and not beside the weights: comparing only reads, the folders of models
-are under version control, uploaded, or read-only, and a stray file there would be copied with the model.
+The cache is in the user's cache folder, not beside the weights: comparing must not write to folders of models, which
+may be read-only, under version control or uploaded, and extra files would be copied with a model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphpass.storage.weight_file import FileRange, WeightFile, check_unchanged
 
 _CHUNK = 2**20
 
-#: Files of weights that are remembered, the most recently used ones.
+#: Number of weight files with cached digests, the most recently used ones.
 _REMEMBERED = 100
 
 
@@ -31,7 +31,7 @@ def digest_of_file(path: Path) -> str:
     """Return the SHA-256 of a file.
 
     Raises:
-        OSError: The file is not a regular one, or the file system's error.
+        OSError: The file is not a regular file, or the file system reports an error.
     """
     hasher = hashlib.sha256()
     with regular(path).open("rb") as stream:
@@ -41,10 +41,10 @@ def digest_of_file(path: Path) -> str:
 
 
 def digests_of(places: Iterable[FileRange]) -> dict[FileRange, str]:
-    """Return the SHA-256 of bytes in weight files, remembered for unchanged files.
+    """Return the SHA-256 of ranges of weight files, cached for unchanged files.
 
     Raises:
-        ReadError: GP110 a file is not as it was when the model was read; GP111 it cannot be read.
+        ReadError: GP110, a file changed since the model was read; GP111, a file cannot be read.
     """
     wanted: dict[WeightFile, list[FileRange]] = {}
     for place in dict.fromkeys(places):
@@ -64,14 +64,14 @@ def digests_of(places: Iterable[FileRange]) -> dict[FileRange, str]:
 
 
 def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
-    """Return the SHA-256 of the first bytes of files; shared ones may grow.
+    """Return the SHA-256 of the first bytes of files, which may have grown since.
 
     Args:
-        folder: Where they lie.
-        sizes: Number of bytes of each, by name.
+        folder: The folder of the files.
+        sizes: Number of bytes by file name.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
         ReadError: GP110 and GP111, as `digests_of`.
     """
     places = {name: FileRange(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
@@ -98,7 +98,7 @@ def _digest(descriptor: int, place: FileRange) -> str:
     offset, end = place.offset, place.offset + place.length
     while offset < end:
         chunk = os.pread(descriptor, min(_CHUNK, end - offset), offset)
-        if not chunk:  # the file was cut; `check_unchanged` reports it
+        if not chunk:  # the file was truncated; `check_unchanged` reports it
             break
         hasher.update(chunk)
         offset += len(chunk)
@@ -110,7 +110,7 @@ def _key(place: FileRange) -> str:
 
 
 def identity_of(file: WeightFile) -> list[Any]:
-    """Return path, size and times of a file, which change with its content."""
+    """Return path, file ids, size and time of a file, which change with its content."""
     return [str(file.path), file.device, file.inode, file.size, file.modified]
 
 
@@ -118,7 +118,7 @@ def _remembered(file: WeightFile) -> dict[str, str]:
     try:
         known = read_json(memory_of("digests", file.path).read_bytes())
         return dict(known["digests"]) if known["file"] == identity_of(file) else {}
-    except (OSError, ValueError, KeyError, TypeError):  # nothing is remembered, or it is damaged: compute it
+    except (OSError, ValueError, KeyError, TypeError):  # no valid cache entry
         return {}
 
 
@@ -127,7 +127,7 @@ def _remember(file: WeightFile, digests: dict[str, str]) -> None:
         return
     memory = memory_of("digests", file.path)
     remember(memory, {"file": identity_of(file), "digests": digests})
-    with contextlib.suppress(OSError):  # other processes tidy up, too
+    with contextlib.suppress(OSError):  # other processes remove entries, too
         files = sorted(memory.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns, reverse=True)
         for old in files[_REMEMBERED:]:
             old.unlink()

@@ -1,4 +1,4 @@
-"""Read and parse JSON and TOML of files that anybody may have written."""
+"""Parsers for JSON and TOML files from untrusted sources."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ else:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a file that has an end: no pipe, socket or device.
+    """Return ``path`` unless it is a pipe, socket or device, which may not end.
 
     Raises:
-        OSError: It has none, or the file system's error.
+        OSError: The file is of another kind, or the file system reports an error.
     """
     kind = path.stat().st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # reading a folder has an error of its own
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # reading a folder raises a specific error
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return path
 
@@ -31,21 +31,21 @@ def read_json(content: str | bytes) -> Any:
     """Return the value of a JSON document.
 
     Raises:
-        ValueError: It is none, or nests too deep.
+        ValueError: The content is not JSON, or its nesting is too deep.
     """
     try:
         return json.loads(content)
     except RecursionError as error:
-        raise ValueError("it nests too deep") from error
+        raise ValueError("the nesting is too deep") from error
 
 
 def read_toml(text: str) -> dict[str, Any]:
     """Return the tables of a TOML document.
 
     Raises:
-        ValueError: It is none, or nests too deep.
+        ValueError: The text is not TOML, or its nesting is too deep.
     """
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("it nests too deep") from error
+        raise ValueError("the nesting is too deep") from error

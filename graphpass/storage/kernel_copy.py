@@ -1,7 +1,7 @@
-"""Copy files by cloning blocks, past the file cache, or inside the kernel.
+"""Copy files by cloning blocks, by direct I/O, or inside the kernel.
 
-The caller waits until the disk has the copy, so it gains nothing from the cache, and making room there for gigabytes
-takes longer than all else: on one machine 1.5 GB took 2.5 s past the cache, and from 4 to 23 s through it.
+The caller waits until the data is on disk, so the page cache does not help, and freeing gigabytes of it is slow: on one
+machine a copy of 1.5 GB took 2.5 s by direct I/O, and 4 to 23 s through the page cache.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pathlib import Path
 
 from graphpass.progress import BYTES, advance, expect
 
-#: The request to share all blocks of another file (linux/fs.h).
+#: The ioctl that clones all blocks of another file (linux/fs.h).
 _FICLONE = 0x40049409
 
-#: Bytes a call; signals are handled between two.
+#: Bytes per system call; signals are handled between calls.
 _CHUNK = 256 * 2**20
 
-#: Smallest file that is copied past the cache, bytes of a block, and of a sector, at whose multiples blocks start.
+#: Minimum size of a file that is copied by direct I/O, size of its blocks, and alignment of their offsets.
 _LARGE, _BLOCK, _SECTOR = 64 * 2**20, 16 * 2**20, 4096
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file's content to a new file.
+    """Copy the content of a file to a new file.
 
     Raises:
-        OSError: The file system's error; `FileExistsError` if ``target`` is there.
+        OSError: The file system reports an error; `FileExistsError` if ``target`` exists.
     """
     with source.open("rb") as reading, target.open("xb") as writing:
         if _cloned(reading.fileno(), writing.fileno()):
@@ -41,7 +41,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def shares_blocks(source: Path, folder: Path) -> bool:
-    """Return whether copies of a file in a folder share its blocks."""
+    """Return whether the file system clones the blocks of a file copied into a folder."""
     probe = folder / "blocks"
     with source.open("rb") as reading, probe.open("xb") as writing:
         shared = _cloned(reading.fileno(), writing.fileno())
@@ -50,24 +50,24 @@ def shares_blocks(source: Path, folder: Path) -> bool:
 
 
 def reserve(target: int, size: int) -> None:
-    """Reserve room: writing is five times faster on ext4, and a full disk shows.
+    """Allocate disk space: ext4 then writes five times faster; a full disk fails early.
 
     Raises:
-        OSError: There is no room.
+        OSError: The disk is full.
     """
     if size and hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(target, 0, size)
         except OSError as error:
-            if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:  # a file system that cannot
+            if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:  # not supported by this file system
                 raise
 
 
 def flush(path: Path) -> None:
-    """Flush a file's content, or a folder's entries, to disk.
+    """Flush the content of a file, or the entries of a folder, to disk.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     if path.is_dir() and sys.platform == "win32":
         return
@@ -79,16 +79,16 @@ def flush(path: Path) -> None:
 
 
 def copy_range(source: int, offset: int, length: int, target: int) -> None:
-    """Copy bytes of one open file to the position of another.
+    """Copy a range of an open file to the current position of another.
 
     Args:
-        source: File descriptor to read from; its position stays.
-        offset: The first byte.
+        source: File descriptor to read from; its position is unchanged.
+        offset: Offset of the first byte.
         length: Number of bytes.
-        target: File descriptor to write to; its position moves on.
+        target: File descriptor to write to; its position advances.
 
     Raises:
-        OSError: The file system's error, or that the source ends too early.
+        OSError: The file system reports an error, or the source is too short.
     """
     end = offset + length
     by_kernel = hasattr(os, "copy_file_range")
@@ -97,7 +97,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
         if by_kernel:
             try:
                 done = os.copy_file_range(source, target, count, offset)
-            except OSError:  # two file systems, or one that cannot; real failures show when writing
+            except OSError:  # not supported between these files; other failures occur again when writing
                 by_kernel = False
                 continue
         else:
@@ -115,7 +115,7 @@ def _cloned(source: int, target: int) -> bool:
 
     try:
         fcntl.ioctl(target, _FICLONE, source)
-    except OSError:  # few file systems can: btrfs, xfs, some more; and not from one to another
+    except OSError:  # supported within one file system by btrfs, xfs and a few others
         return False
     return True
 
@@ -125,7 +125,7 @@ def _copied_past_cache(source: int, size: int, target: Path) -> bool:
         return False
     try:
         writing = os.open(target, os.O_WRONLY | os.O_DIRECT)
-    except OSError:  # some file systems cannot: tmpfs
+    except OSError:  # not supported by some file systems, such as tmpfs
         return False
     try:
         with mmap.mmap(-1, _BLOCK) as block, memoryview(block) as view:
@@ -154,9 +154,9 @@ def _written(target: int, data: memoryview, offset: int) -> bool:
     except OSError as error:
         if error.errno != errno.EINVAL or offset + written:
             raise
-        return False  # its sectors are larger
+        return False  # the device has larger sectors
     return True
 
 
 def _cut(offset: int, end: int) -> OSError:
-    return OSError(f"a file of weights ends at byte {offset}, and {end} bytes of it were there before")
+    return OSError(f"a file of weights was truncated: expected {end} bytes, got {offset}")

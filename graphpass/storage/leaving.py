@@ -1,4 +1,4 @@
-"""Note files that leave a folder, so that whoever finishes the change removes them."""
+"""Records of files to remove from a folder; a later writer can complete the removal."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _GONE = "gone"
 
 
 def note_gone(scratch: Path, names: Iterable[Path]) -> None:
-    """Note, in a scratch folder, files that leave the destination.
+    """Record, in a scratch folder, files to remove from the destination.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     (scratch / _GONE).write_text(json.dumps([str(name) for name in names]), encoding="utf-8")
 
 
 def gone(scratch: Path) -> tuple[Path, ...]:
-    """Return the files that `note_gone` noted, relative to the destination."""
+    """Return the files that `note_gone` recorded, relative to the destination."""
     noted = scratch / _GONE
     return tuple(map(Path, read_json(noted.read_bytes()))) if noted.exists() else ()
 
 
 def remove(names: Iterable[Path], destination: Path) -> None:
-    """Remove files of a folder, as far as they are there.
+    """Remove those files of a folder that exist.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     for name in names:
         (destination / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Lock files and folders until a process ends."""
+"""Locks on files and folders, released at the latest when the process ends."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Errors of file systems that have no locks, or none on folders, some network ones among them.
+#: Errors of file systems that do not support locks, or not on folders, such as some network file systems.
 _NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 
-#: Times that a file or its folder may be gone before it can be locked; some folders, as below /proc, cannot be made.
+#: Attempts to create a lock file whose folder disappears; some folders, such as below /proc, cannot be created.
 _MOST_MISSED = 1000
 
 
 @contextlib.contextmanager
 def sole_worker(place: Path) -> Iterator[None]:
-    """Let one process at a time work on a place.
+    """Run the block in one process at a time for ``place``; other processes wait.
 
-    Others wait until it is done. The lock is a file beside the place, which is gone after it, as are folders that were
-    made for it and are empty.
+    The lock is a file beside ``place``. It is removed at the end, with folders that were created for it and are empty.
 
     Args:
-        place: A file or folder, which need not be there.
+        place: A file or folder, which may be missing.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     file = _lock_of(place)
     made = [folder for folder in (place.parent, *place.parent.parents) if not folder.exists()]
@@ -37,22 +36,23 @@ def sole_worker(place: Path) -> Iterator[None]:
             try:
                 if _hold(file, stack):
                     break
-            except FileNotFoundError:  # another process is done with the file, or with its folder
+            except FileNotFoundError:  # another process removed the file or its folder
                 missed += 1
                 if missed == _MOST_MISSED:
                     raise
         try:
             yield
         finally:
-            # Locked until it is gone: another waiting process sees that, and makes a new one.
+            # The lock is released after the removal, so a waiting process notices that the file is gone and creates a
+            # new one.
             file.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # folders that are in use by now
+            with contextlib.suppress(OSError):  # folders that other processes use
                 for folder in made:
                     folder.rmdir()
 
 
 def remove_lock(place: Path) -> None:
-    """Remove the lock file of a `sole_worker` that was killed; a locked one stays."""
+    """Remove the lock file of a killed `sole_worker`; a locked file is kept."""
     file = _lock_of(place)
     with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         descriptor = os.open(file, os.O_RDONLY)
@@ -75,7 +75,7 @@ def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
             _flock(descriptor, wait=True)
             if not os.path.samestat(os.stat(file), os.fstat(descriptor)):
                 return False
-        except FileExistsError:  # the folder was there for another's mkdir, and gone when ours looked
+        except FileExistsError:  # another process created and removed the folder during mkdir
             if file.parent.exists() and not file.parent.is_dir():
                 raise
             return False
@@ -84,15 +84,15 @@ def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
-    """Lock a file or folder, and return whether no other process holds the lock.
+    """Lock a file or folder; return whether the lock was acquired.
 
     Args:
-        path: The file or folder; only callers of this function notice.
-        stack: Ends the lock.
-        wait: Wait until another holder ends the lock.
+        path: The file or folder; the lock is advisory.
+        stack: Releases the lock at its end.
+        wait: Whether to wait until another process releases the lock.
 
     Raises:
-        OSError: The file system's error; none if it has no locks.
+        OSError: The file system reports an error other than missing support for locks.
     """
     if sys.platform == "win32":
         return True

@@ -1,4 +1,4 @@
-"""Remember what was computed of files, in the user's cache folder."""
+"""A cache of results computed from files, in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: A file may be written to twice within one tick of its clock, so recently written files are not remembered.
+#: Two writes within one tick of the clock cannot be distinguished, so recently written files are not cached.
 _SETTLED = 2 * 10**9
 
-#: Suffix of files that are being written.
+#: Suffix of incomplete files.
 _HALF = ".new"
 
 
 def memory_folder(name: str) -> Path:
-    """Return a folder of what is remembered: ``graphpass/NAME`` in the user's cache folder."""
+    """Return a folder of the cache: ``graphpass/NAME`` in the user's cache folder."""
     folder = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(folder) if folder else Path.home() / ".cache") / "graphpass" / name
 
 
 def memory_of(name: str, path: str | os.PathLike[str]) -> Path:
-    """Return the file in folder ``name`` for what is remembered of a path."""
+    """Return the cache file of a path in folder ``name``."""
     return memory_folder(name) / f"{hashlib.sha256(os.fsencode(os.path.abspath(path))).hexdigest()}.json"
 
 
 def is_settled(*times: int) -> bool:
-    """Report whether a file with these times can no longer change within them.
+    """Return whether a further write to the file would change its times.
 
     Args:
         times: Times of its content and its state, in nanoseconds.
@@ -39,7 +39,7 @@ def is_settled(*times: int) -> bool:
 
 
 def sweep_memory() -> None:
-    """Remove memories that killed processes left half written."""
+    """Remove incomplete cache files of killed processes."""
     for name in ("cells", "digests", "runs", "weights"):
         for file in memory_folder(name).glob(f"*{_HALF}"):
             with contextlib.suppress(OSError):
@@ -48,13 +48,13 @@ def sweep_memory() -> None:
 
 
 def remember(memory: Path, content: Any) -> None:
-    """Write a memory, whole or not at all.
+    """Write a cache file atomically.
 
-    Without one, the next run computes again: that costs time alone, so errors of the file system are not a failure.
+    Errors of the file system are ignored: without the file, the next run only computes again.
 
     Args:
-        memory: The file, see `memory_of`.
-        content: A value that JSON can hold.
+        memory: The file; see `memory_of`.
+        content: A value that JSON can represent.
     """
     with contextlib.suppress(OSError):
         memory.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Hold weights that a pass made, as long as models refer to them."""
+"""Temporary files for weights that a pass created, kept while models refer to them."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from pathlib import Path
 
 from graphpass.errors import WriteError
 
-#: Weights start at multiples of this, so that a memory-mapped file can be used in place.
+#: Offsets of weights are multiples of this, so that a memory-mapped file can be used in place.
 ALIGNMENT = 4096
 
 _finished: weakref.WeakValueDictionary[str, ScratchFile] = weakref.WeakValueDictionary()
 
 
 class ScratchFile:
-    """Collects new weights, each after the other; it goes with the last reference to it.
+    """A file of new weights in sequence, removed with the last reference to this object.
 
     Attributes:
-        name: Name by which models refer to it, from its content; empty before `finish`.
-        size: Bytes so far.
+        name: Name by which models refer to the file, derived from its content; empty before `finish`.
+        size: Number of bytes written.
     """
 
     def __init__(self, prefix: str) -> None:
-        """Open a file in the system's folder for temporary ones.
+        """Create a file in the system's folder for temporary files.
 
         Args:
-            prefix: First letters of its name.
+            prefix: Prefix of the name.
 
         Raises:
-            WriteError: GP501, the file system's error; also of `write`.
+            WriteError: GP501, the file system reports an error, here or in `write`.
         """
         with _explained():
             folder = tempfile.mkdtemp(prefix=".graphpass_weights-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             self._path = Path(folder) / "weights"
             self._stream = self._path.open("w+b")
-            weakref.finalize(self, self._stream.close)  # of a file that errors left open
+            weakref.finalize(self, self._stream.close)  # for a file that an error left open
         self.name, self.size = "", 0
         self._prefix = prefix
         self._starts: dict[bytes, int] = {}
 
     def begin(self) -> int:
-        """Begin a new weight; return its offset."""
+        """Begin a weight; return its offset."""
         self._append(bytes(-self.size % ALIGNMENT))
         self._digest = hashlib.sha256()
         return self.size
 
     def write(self, content: bytes) -> None:
-        """Append bytes to the weight."""
+        """Append bytes to the current weight."""
         self._digest.update(content)
         self._append(content)
 
     def end(self, offset: int) -> int:
-        """End the weight that begins at ``offset``; return the offset of the first equal one."""
+        """End the weight at ``offset``; return the offset of the first weight with equal content."""
         start = self._starts.setdefault(self._digest.digest(), offset)
         if start != offset:
             self._stream.truncate(offset)
@@ -70,7 +70,7 @@ class ScratchFile:
             self.size += self._stream.write(content)
 
     def finish(self) -> None:
-        """Close the file, and derive its name from a digest of the weights."""
+        """Close the file, and set its name to a digest of the weights."""
         with _explained():
             self._stream.close()
         content = hashlib.sha256(repr(sorted(self._starts.items())).encode())
@@ -79,7 +79,7 @@ class ScratchFile:
 
     @classmethod
     def find(cls, name: str) -> Path | None:
-        """Return the path of a finished file by its name; ``None`` if there is none."""
+        """Return the path of a finished file by its name; ``None`` if unknown."""
         file = _finished.get(name)
         return None if file is None else file._path
 
@@ -90,4 +90,4 @@ def _explained() -> Iterator[None]:
         yield
     except OSError as error:
         reason = f"cannot write weights to {tempfile.gettempdir()}: {error.strerror or error}"
-        raise WriteError("GP501", reason, "make room there, or name another folder in TMPDIR") from error
+        raise WriteError("GP501", reason, "free space there, or set TMPDIR to another folder") from error

@@ -1,4 +1,4 @@
-"""Make temporary folders that the next process removes if their own is killed."""
+"""Temporary folders; if their process is killed, the next process removes them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from graphpass.storage.locking import lock
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
-    """Yield a new folder, which is removed with the context.
+    """Yield a new folder, which is removed at the end of the context.
 
     Args:
-        prefix: First letters of its name, for `sweep_scratch`.
-        place: The folder that it is made in; the system's for temporary files by default.
+        prefix: Prefix of the name, for `sweep_scratch`.
+        place: The parent folder; the system's folder for temporary files by default.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     with contextlib.ExitStack() as stack:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
             stack.callback(_remove, folder, os.getpid())
-            with contextlib.suppress(FileNotFoundError):  # somebody swept it up between the two
+            with contextlib.suppress(FileNotFoundError):  # another process removed the folder before it was locked
                 if lock(folder, stack) and folder.exists():
                     break
         yield folder
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """Remove a folder, unless a forked child ends its copy of the context."""
+    """Remove a folder, unless the current process is a forked child."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 

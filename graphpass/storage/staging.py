@@ -1,4 +1,4 @@
-"""Write into a folder whose files take their place together or not at all."""
+"""Staging: files that are written into a folder atomically, all or none."""
 
 from __future__ import annotations
 
@@ -23,22 +23,27 @@ _WRITING = "new"
 
 @contextlib.contextmanager
 def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a fresh folder whose files move into the destination at the end.
+    """Yield a new folder whose files are moved into the destination at the end.
 
-    A new destination appears at once with all its files. In an existing one all files get their new content at one
-    instant (`graphpass.storage.switching`), so that a killed writer leaves its old files or its new ones, and never a
-    graph beside weights of another. On a file system without links, they are replaced one by one: then there may be no
-    graph for an instant. If anything fails, in the ``with`` block or later, the destination is as before and nothing
-    else is left. After a crash or a kill the next writer cleans up. Of several that write the same files at once one
-    wins.
+    =====================================  ==========================================================
+    destination                            replacement
+    =====================================  ==========================================================
+    missing                                appears at once, with all files
+    existing                               all files change at once (`graphpass.storage.switching`)
+    existing, file system without links    files change one by one; the graph may be missing meanwhile
+    =====================================  ==========================================================
+
+    Thus a killed writer leaves either old or new files, and never a graph with weights of another result. If the
+    ``with`` block or the replacement fails, the destination is unchanged, and temporary files are removed. After a
+    crash the next writer cleans up. If several processes write the same files, one succeeds.
 
     Args:
-        destination: The folder to write into; it and its parents are made if missing.
-        replaced: Names of files in it that go away with the others' change, unless they are written.
+        destination: The folder to write into; it is created with its parents if missing.
+        replaced: Names of files to remove from the destination with the same change, unless they are written.
 
     Raises:
-        WriteError: GP501, with the file system's error, also for any `OSError` of the ``with`` block. GP504, another
-            process wrote the same files meanwhile.
+        WriteError: GP501, the file system reports an error, or the ``with`` block raises `OSError`; GP504, another
+            process wrote the same files.
     """
     staged: Path | None = None
     try:
@@ -69,14 +74,14 @@ def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]
     except OSError as error:
         place = str(error.filename or destination).replace(str(staged), str(destination))
         reason = f"cannot write to {destination}: {error.strerror or error} ({place})"
-        raise WriteError("GP501", reason, "nothing was changed; choose another folder, or make room") from error
+        raise WriteError("GP501", reason, "nothing was changed; choose another folder, or free space") from error
 
 
 def check_writable(file: Path) -> None:
-    """Check that a file can be made or replaced.
+    """Check that a file can be created or replaced.
 
     Raises:
-        WriteError: GP501, it cannot.
+        WriteError: GP501, the file cannot be written.
     """
     folder = next(parent for parent in file.absolute().parents if os.path.lexists(parent))
     if _is_stream(file) and os.access(file, os.W_OK):
@@ -89,16 +94,16 @@ def check_writable(file: Path) -> None:
         reason = f"permission denied in {folder}"
     else:
         return
-    raise WriteError("GP501", f"cannot write {file}: {reason}", "nothing was done; choose another place")
+    raise WriteError("GP501", f"cannot write {file}: {reason}", "nothing was changed; choose another folder")
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file of text, whole or not at all.
+    """Write a text file atomically.
 
     A device or pipe, as ``/dev/stdout``, is written to and not replaced.
 
     Raises:
-        WriteError: GP501, the file system's error; an older file is untouched.
+        WriteError: GP501, the file system reports an error; an existing file is unchanged.
     """
     # Names of nodes and files need not be text.
     content = text.encode("utf-8", errors="backslashreplace")
@@ -121,7 +126,7 @@ def _is_stream(file: Path) -> bool:
 
 
 def remove_leftovers(destination: Path) -> None:
-    """Finish or undo what killed writers began in a folder, and remove their leftovers."""
+    """Complete or undo the work of killed writers in a folder; remove temporary files."""
     for folder in (destination, destination.absolute().parent):
         _clean_up(folder)
     remove_lock(destination)
@@ -130,12 +135,12 @@ def remove_leftovers(destination: Path) -> None:
 def _scratch_folder(base: Path, stack: contextlib.ExitStack) -> Path:
     while True:
         scratch = base / f"{_PREFIX}{uuid.uuid4().hex}"
-        stack.callback(_leave, scratch, base)  # first: an interrupt right after the folder is made finds it known
+        stack.callback(_leave, scratch, base)  # before mkdir, so that an interrupt after it removes the folder
         scratch.mkdir()
         try:
             if lock(scratch, stack) and scratch.exists():
                 return scratch
-        except FileNotFoundError:  # somebody cleaned up between the two
+        except FileNotFoundError:  # another process removed the folder before it was locked
             continue
 
 
@@ -151,9 +156,9 @@ def _leave(scratch: Path, base: Path) -> None:
     try:
         settle(scratch, base)
         _finish(scratch, base)
-    except OSError:  # the next writer tries again
+    except OSError:  # the next writer retries
         return
-    # Old files first: without the folder beside them they would be taken for files to bring back.
+    # Remove replaced files first: without the folder of new files they would be restored.
     for folder in (scratch / "replaced", scratch):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -179,7 +184,7 @@ def _refuse_changes(staged: Path, destination: Path, inodes: dict[str, int]) -> 
 
 
 def _appear(staged: Path, destination: Path) -> None:
-    """Rename the staged folder to the destination, which is new, or parents of both."""
+    """Rename the staged folder, or its parent, to the destination, which does not exist."""
     while True:
         depth = sum(1 for folder in destination.parents if not folder.exists())
         missing, new = (destination, *destination.parents)[depth], (staged, *staged.parents)[depth]
@@ -196,30 +201,30 @@ def _appear(staged: Path, destination: Path) -> None:
 
 
 def _overtaken(path: Path) -> WriteError:
-    reason = f"another process wrote {path} while this one worked"
-    return WriteError("GP504", reason, "its result stays; run this again, or choose another folder")
+    reason = f"another process wrote {path} in the meantime"
+    return WriteError("GP504", reason, "the other process's result is kept; run this again, or choose another folder")
 
 
 _GRAPH_SUFFIXES = {".onnx", ".xml"}
 
-#: Folders for new files before they take their place, and for the files that they replace.
+#: Folders for new files before they are moved, and for the files that they replace.
 _COMPLETE, _REPLACED = "arriving", "replaced"
 
 
 def _replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> None:
-    """Put staged files into a folder; on failure the folder is as before.
+    """Move staged files into a folder one by one; on failure the folder is unchanged.
 
-    Old graphs leave first and new ones come last, so that no graph ever stands beside weights of another; for an
-    instant there is none.
+    Old graphs are moved away first, and new graphs are moved in last. So a graph is never beside weights of another
+    result, but may be missing during the change.
 
     Args:
         staged: The folder of the files, below ``scratch``.
-        scratch: A folder in ``destination`` with a unique name, to be removed with its contents.
-        destination: The folder; it is locked.
+        scratch: A folder in ``destination`` with a unique name, which the caller removes.
+        destination: The folder, which is locked.
         names: The files, relative to ``staged``.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     names = sorted(names, key=lambda name: (_is_graph(name), name))
     complete, replaced = scratch / _COMPLETE, scratch / _REPLACED
@@ -238,10 +243,10 @@ def _replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) 
 
 
 def _finish(scratch: Path, destination: Path) -> None:
-    """Finish or undo the work of a writer that was killed, if it had begun.
+    """Complete or undo the work of a killed writer, if it had begun.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     left = scratch / (_COMPLETE if (scratch / _COMPLETE).exists() else _REPLACED)
     files = (file for file in left.rglob("*") if file.is_file() or file.is_symlink())
@@ -286,5 +291,5 @@ def _put_back(old: Path, target: Path) -> None:
 
 
 def _remove_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # not made yet, or others use it by now
+    with contextlib.suppress(OSError):  # not created yet, or in use by other processes
         folder.rmdir()

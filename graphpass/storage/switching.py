@@ -1,13 +1,17 @@
-"""Give several files of a folder new content at one instant.
+"""Replace several files of a folder at one instant.
 
-No call replaces two files at once, but one call can turn a link. So each file is first replaced by a link to the old
-one, through one link that all have in common; that one is turned to the new files; and then each link gives way to the
-file itself. At any time a reader finds all old files or all new ones::
+No system call replaces two files, but replacing one symbolic link can redirect many paths:
+
+1. Each file is replaced by a link to the old file, through a common link ``current``.
+2. ``current`` is redirected from the old files to the new ones.
+3. Each link is replaced by the new file.
+
+A reader sees either all old files or all new ones::
 
     openvino_model.xml -> .graphpass-1/current/openvino_model.xml      .graphpass-1/current -> old, then -> complete
     openvino_model.bin -> .graphpass-1/current/openvino_model.bin
 
-A new file hangs from a link that leads nowhere until then, so it is not there.
+The link of a file that did not exist before is dangling until step 2, so the file does not exist for readers.
 """
 
 from __future__ import annotations
@@ -20,10 +24,10 @@ from pathlib import Path
 from graphpass.storage.kernel_copy import flush
 from graphpass.storage.leaving import gone, remove
 
-#: The link that all others lead through, and its targets: the folders of old and of new files.
+#: The common link, and its targets: the folders of old and of new files.
 _CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
 
-#: Copies of links among the old files; in ``old`` they are relative to the new place.
+#: Copies of old files that are symbolic links; in ``old`` they are resolved.
 _LINKS = "links"
 
 _MADE = "made"
@@ -31,24 +35,24 @@ _MADE = "made"
 _MOVING = "moving"
 
 
-#: Errors of file systems without links, or on files that may not be linked.
+#: Errors of file systems without links, and for files that may not be linked.
 _NO_LINKS = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) -> bool:
-    """Put staged files into a folder at one instant, or leave it unchanged.
+    """Replace files of a folder by staged ones at one instant, or change nothing.
 
     Args:
         staged: The folder of the files, below ``scratch``.
         scratch: A folder in ``destination`` with a unique name.
-        destination: The folder; it is locked.
+        destination: The folder, which is locked.
         names: The files, relative to ``staged``.
 
     Returns:
-        Whether the file system has the links; else the folder is as before.
+        Whether the file system supports links; otherwise the folder is unchanged.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     current = scratch / _CURRENT
     with contextlib.ExitStack() as undo:
@@ -74,17 +78,17 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
             _put(scratch / _COMPLETE / name, destination / name, scratch)
         flush(destination)
         undo.pop_all()
-    with contextlib.suppress(OSError):  # while the link is there, `settle` does the last steps again
+    with contextlib.suppress(OSError):  # on failure the link remains, and `settle` repeats these steps
         remove(gone(scratch), destination)
         current.unlink()
     return True
 
 
 def settle(scratch: Path, destination: Path) -> None:
-    """Finish or undo the unfinished work of another writer.
+    """Complete or undo the work of a killed writer.
 
     Raises:
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
     current, complete = scratch / _CURRENT, scratch / _COMPLETE
     if not current.is_symlink():
@@ -110,7 +114,7 @@ def _try_links(scratch: Path) -> None:
 
 
 def _keep(scratch: Path, destination: Path, name: Path) -> None:
-    """Give an old file a second name; make the folder of a new one."""
+    """Link an old file into ``old``, or create the folder of a new file."""
     target, old = destination / name, scratch / _OLD / name
     if not os.path.lexists(target):
         for folder in reversed(name.parents):
@@ -165,5 +169,5 @@ def _restore(scratch: Path, destination: Path, name: Path) -> None:
 
 def _remove_made(scratch: Path, destination: Path, folder: Path) -> None:
     if folder.name and (scratch / _MADE / folder).is_dir():
-        with contextlib.suppress(OSError):  # not made yet, or gone with another file's; or in use by others
+        with contextlib.suppress(OSError):  # not created yet, removed already, or in use by other processes
             (destination / folder).rmdir()

@@ -1,4 +1,4 @@
-"""Find constants in the files that a model's weights lie in, while those are unchanged."""
+"""Weight files: detection of changes, hard links, and constants in memory maps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphpass.errors import ReadError, UsageError
 
-#: Cure for a file that may not be read.
+#: Hint for a file without read permission.
 LET_READ = "let this user read it"
 
 _MAPS = Path("/proc/self/maps")
@@ -25,13 +25,13 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """Identifies a file of weights as it was when the model was read.
+    """A weight file, with its identity when the model was read.
 
     Attributes:
-        path: The file, links resolved.
-        device: Its file system.
-        inode: Its number there; a file put in its place has another.
-        size: Bytes.
+        path: The file, with links resolved.
+        device: Number of its file system.
+        inode: Its inode number, which changes if the file is replaced.
+        size: Size in bytes.
         modified: Time of the last write, in ns.
     """
 
@@ -43,21 +43,21 @@ class WeightFile:
 
     @classmethod
     def of(cls, path: Path) -> WeightFile:
-        """Return the file as it is now.
+        """Return the file with its current identity.
 
         Raises:
-            OSError: There is none.
+            OSError: The file does not exist.
         """
         status = path.stat()
         return cls(path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def is_same(self, path: Path) -> bool:
-        """Return whether ``path`` is another name of this file, unchanged."""
+        """Return whether ``path`` is a name of the same file, unchanged."""
         return replace(WeightFile.of(path), path=self.path) == self
 
     @property
     def unchanged(self) -> bool:
-        """Return whether the file is still there, unchanged."""
+        """Return whether the file still exists and is unchanged."""
         try:
             return WeightFile.of(self.path) == self
         except OSError:
@@ -65,20 +65,20 @@ class WeightFile:
 
 
 def lies_with(file: Path, model_file: Path) -> bool:
-    """Return whether a file of weights lies below the folder of its model, links resolved.
+    """Return whether a weight file is below the folder of its model, with links resolved.
 
-    The folder of the file that the model is a link to serves, too: in a download cache both are links into one of
-    blobs.
+    If the model file is a link, the folder of its target counts, too: in a download cache both files are links into a
+    folder of blobs.
     """
     folders = (model_file.parent.resolve(), model_file.resolve().parent)
     return any(file.resolve().is_relative_to(folder) for folder in folders)
 
 
 def check_unchanged(files: Iterable[WeightFile]) -> None:
-    """Check that the files are still those that the model was read from.
+    """Check that the files are unchanged since the model was read.
 
     Raises:
-        ReadError: GP110, one was replaced, edited or removed.
+        ReadError: GP110, a file was replaced, edited or removed.
     """
     for file in files:
         if not file.unchanged:
@@ -87,12 +87,12 @@ def check_unchanged(files: Iterable[WeightFile]) -> None:
 
 
 def link_weights(file: WeightFile, path: Path) -> None:
-    """Make ``path`` a second name of a weight file.
+    """Create ``path`` as a hard link to a weight file.
 
     Raises:
-        OSError: The file system's error, if it lacks room.
+        OSError: The disk is full or read-only.
         ReadError: GP110, the file was replaced.
-        UsageError: GP230, the file system makes no such link.
+        UsageError: GP230, the file system does not support this link.
     """
     try:
         os.link(file.path, path)
@@ -101,17 +101,17 @@ def link_weights(file: WeightFile, path: Path) -> None:
             raise
         reason = f"{file.path} cannot be shared: {error.strerror}"
         raise UsageError("GP230", reason, "write on the same file system, or with --weights copy") from error
-    if not file.is_same(path):  # replaced just before; nothing may be appended to that one
+    if not file.is_same(path):  # the source was replaced before the link was created
         check_unchanged([file])
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Places bytes in a weight file.
+    """A range of bytes in a weight file.
 
     Attributes:
         file: The file.
-        offset: The first byte.
+        offset: Offset of the first byte.
         length: Number of bytes.
     """
 
@@ -120,10 +120,10 @@ class FileRange:
     length: int
 
     def ends(self, count: int) -> bytes:
-        """Read both ends of the bytes from the file: touching a map maps a megabyte.
+        """Read the first and last ``count`` bytes by file; the map loads a megabyte.
 
         Raises:
-            OSError: The file is gone.
+            OSError: The file does not exist.
         """
         descriptor = os.open(self.file.path, os.O_RDONLY)
         try:
@@ -144,10 +144,10 @@ class _Window:
 
 
 def release(files: Iterable[WeightFile]) -> None:
-    """Give back the memory of read-only maps of ``files``.
+    """Release the memory of read-only maps of ``files``, on Linux only.
 
-    The kernel reads again as much as is touched later. Runtimes that pack weights read a whole map once. Elsewhere
-    than on Linux nothing is given back.
+    The kernel reads pages again when they are accessed. This helps after a runtime has packed the weights, which reads
+    each map once.
     """
     files = tuple(files)
     if not (files and _MAPS.exists()):
@@ -159,30 +159,30 @@ def release(files: Iterable[WeightFile]) -> None:
 
 
 class MappedWeights:
-    """Finds the memory of constants in a model's weight files.
+    """Finds the file ranges of constants in a model's weight files.
 
-    OpenVINO maps an IR's ``.bin`` and ONNX external data into memory, and its constants point there. The kernel lists
-    the maps (``/proc``, so on Linux; elsewhere no constant is found, and all are appended).
+    OpenVINO maps an IR's ``.bin`` file and ONNX external data into memory, and constants point into these maps. Linux
+    lists the maps in ``/proc``. On other systems no constant is found, so all constants are appended.
     """
 
     def __init__(self, files: Iterable[WeightFile]) -> None:
-        """Look up the maps of ``files``."""
+        """Read the memory maps of ``files``."""
         files = tuple(files)
         self._windows = _windows(files) if files and _MAPS.exists() else []
 
     def find(self, address: int, length: int) -> FileRange | None:
-        """Return the place of ``length`` bytes of memory; ``None`` if not from a file."""
+        """Return the file range of ``length`` bytes of memory; ``None`` if they are not mapped."""
         for window in self._windows:
             if window.start <= address and address + length <= window.end:
                 offset = window.offset + address - window.start
-                # The last page of a map reaches beyond the end of the file.
+                # The last page of a map extends beyond the end of the file.
                 if offset + length <= window.file.size:
                     return FileRange(window.file, offset, length)
         return None
 
 
 def _windows(files: tuple[WeightFile, ...]) -> list[_Window]:
-    # By path, and by number: overlay file systems show other numbers here, temporary links are gone by now.
+    # Match by path and by inode: overlay file systems report other inodes here, and temporary links may be removed.
     paths = {str(file.path): file for file in files}
     numbers = {(os.major(file.device), os.minor(file.device), file.inode): file for file in files}
     windows = []

@@ -199,7 +199,7 @@ def test_a_killed_publication_leaves_no_result(memory, monkeypatch):
 
 
 def test_a_name_cannot_lead_out_of_the_folder(memory, tmp_path):
-    with pytest.raises(ReadError, match="lies outside of its folder"):
+    with pytest.raises(ReadError, match="is outside its folder"):
         StoredFolder("memory://models").fetch(["../evil"], tmp_path)
 
 
@@ -232,7 +232,7 @@ def test_one_writer_at_a_time(memory, tmp_path):
         lease.check()
         memory.pipe_file("/results/.graphpass-llama-lease", b"another 1")
         (tmp_path / "graphpass.json").write_text("{}")
-        with pytest.raises(WriteError, match="took this one for dead"):
+        with pytest.raises(WriteError, match="another process took the lease"):
             folder.publish(tmp_path, "graphpass.json", lease)
     assert not memory.exists("/results/llama")
 

@@ -60,7 +60,7 @@ def test_a_pipe_is_not_read_as_a_document(pipe, read, error_id):
 
 
 def test_a_pipe_is_not_read_as_a_manifest(pipe):
-    assert damage(pipe) == "pipe.toml is damaged, or another program's"
+    assert damage(pipe) == "pipe.toml is not a valid manifest of graphpass"
     assert earlier_files(pipe) == (frozenset(), frozenset())
     with pytest.raises(OSError, match="not a regular file"):
         digest_of_file(pipe)
