@@ -1,13 +1,13 @@
-"""Define every error that graphpass raises on purpose, under one root.
+"""All errors that graphpass raises deliberately, with one base class.
 
-An error carries a stable id (``GP203``), a message that names the file, node or dimension, a hint on the next step, and
-through its class the exit code of the command line. Ids never change their meaning.
+An error has a stable id (``GP203``), a message that names the file, node or dimension, and a hint for the next step.
+Its class determines the exit code of the command line. The meaning of an id never changes.
 
 =====  ==========================================  =========
 ids    meaning                                     exit code
 =====  ==========================================  =========
 GP1xx  cannot read a model                         3
-GP2xx  the caller's request is not well formed     2
+GP2xx  the request is invalid                     2
 GP3xx  unsupported, or a precondition fails        4
 GP4xx  a pass failed                               5
 GP5xx  cannot write                                6
@@ -21,17 +21,17 @@ from typing import ClassVar
 
 
 class GraphpassError(Exception):
-    """Carries an id, a message, a hint and an exit code.
+    """Base class of all errors, with id, message, hint and exit code.
 
     Args:
         id: Stable identifier, for example ``"GP101"``.
-        message: The failure.
+        message: Description of the failure.
         hint: The next step.
 
     Attributes:
         id: Stable identifier, for example ``"GP101"``.
-        message: The failure, with the file, node or dimension.
-        hint: The next step; ``None`` if none is useful.
+        message: Description of the failure, with the file, node or dimension.
+        hint: The next step; ``None`` without advice.
         exit_code: Exit code of the command line.
 
     Examples:
@@ -60,7 +60,7 @@ class GraphpassError(Exception):
 
 
 class ReadError(GraphpassError):
-    """Reports a model file that is missing, damaged or of no known format.
+    """A model file is missing, damaged or of unknown format.
 
     Examples:
         >>> from graphpass import ReadError
@@ -72,7 +72,7 @@ class ReadError(GraphpassError):
 
 
 class UsageError(GraphpassError):
-    """Reports a request that is not well formed.
+    """The request is invalid.
 
     Examples:
         >>> from graphpass import UsageError
@@ -84,7 +84,7 @@ class UsageError(GraphpassError):
 
 
 class UnsupportedError(GraphpassError):
-    """Reports a part of a model that cannot be handled.
+    """A part of a model is not supported.
 
     Examples:
         >>> from graphpass import UnsupportedError
@@ -96,7 +96,7 @@ class UnsupportedError(GraphpassError):
 
 
 class PreconditionError(UnsupportedError):
-    """Reports a precondition of a pass or target that does not hold.
+    """A precondition of a pass or target does not hold.
 
     Examples:
         >>> from graphpass import PreconditionError
@@ -106,7 +106,7 @@ class PreconditionError(UnsupportedError):
 
 
 class PassFailedError(GraphpassError):
-    """Reports a pass that failed half-way; the input model is unchanged.
+    """A pass failed; the input model is unchanged.
 
     Examples:
         >>> from graphpass import PassFailedError
@@ -118,7 +118,7 @@ class PassFailedError(GraphpassError):
 
 
 class WriteError(GraphpassError):
-    """Reports a result that could not be written; an older result is untouched.
+    """A result cannot be written; an existing result is unchanged.
 
     Examples:
         >>> from graphpass import WriteError
@@ -130,7 +130,7 @@ class WriteError(GraphpassError):
 
 
 class VerificationError(GraphpassError):
-    """Reports two models that do not compute the same.
+    """Two models compute different results.
 
     Examples:
         >>> from graphpass import VerificationError

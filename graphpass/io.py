@@ -1,4 +1,4 @@
-"""Find, load and save models: the one module that knows both dialects."""
+"""Find, load and save models of both dialects."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from graphpass.storage.staging import staging
 from graphpass.storage.weight_file import MappedWeights, WeightFile, check_unchanged
 
 Weights = Literal["auto", "share", "copy", "shard"]
-"""Ways of weights to a result; see `stage_model`."""
+"""How weights are stored in a result; see `stage_model`."""
 
-#: Models that stand beside a language model; the name of a folder never means them.
+#: Models in the folder of a language model that the name of the folder never refers to.
 _COMPANION_MODELS = frozenset({"openvino_tokenizer.xml", "openvino_detokenizer.xml"})
 
 _CHECKPOINTS = frozenset({".safetensors", ".gguf", ".pt", ".pth"})
 
 _EXPORT = "export the checkpoint first: optimum-cli export onnx, or optimum-cli export openvino"
 
-#: Model ids of the Hugging Face hub, and their addresses, of which `Path` joins the slashes.
+#: Model ids of the Hugging Face hub, and their URLs, in which `Path` merges repeated slashes.
 _HUB_ID = re.compile(
     r"(?:https?:/+(?:www\.)?(?:huggingface|hf)\.co/|hf:/+)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII
 )
@@ -39,15 +39,16 @@ _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
 def find_model(path: str | Path) -> Path:
-    """Return the model file that ``path`` means.
+    """Return the model file that ``path`` refers to.
 
     Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them, or several with one language model
-            that is fed embeddings; see `find_language_model`.
+        path: A ``.onnx`` or ``.xml`` file, or a folder with one of them. Several are accepted if one is a language
+            model that reads embeddings; see `find_language_model`.
 
     Raises:
-        ReadError: GP101 nothing there; GP102 neither ``.onnx`` nor ``.xml``; GP103 a folder without a model.
-        UsageError: GP201 a folder with several models.
+        ReadError: GP101, the path does not exist; GP102, the file is neither ``.onnx`` nor ``.xml``; GP103, the folder
+            has no model.
+        UsageError: GP201, the folder has several models.
     """
     path = Path(path)
     try:
@@ -55,7 +56,7 @@ def find_model(path: str | Path) -> Path:
     except FileNotFoundError as error:
         raise ReadError("GP101", f"{path} does not exist", _hub_advice(path) or _did_you_mean(path)) from error
     except OSError as error:
-        hint = "let this user read it, and the folders in which it lies"
+        hint = "grant this user read access to it and its folders"
         raise ReadError("GP101", f"{path} cannot be read: {error.strerror}", hint) from error
 
 
@@ -80,22 +81,22 @@ def _found(path: Path) -> Path:
 
 
 def find_language_model(files: Iterable[Path]) -> Path | None:
-    """Return the one of several models that the others make embeddings for.
+    """Return the language model among ``files`` whose embeddings the other models compute.
 
-    It is the only one that takes embeddings, and the only one with caches that takes tokens in any form. Another would
-    be a model of its own, such as the same one in another precision.
+    This model is the only one with an embeddings input, and the only one with caches among those that read tokens or
+    embeddings. A second model with caches would be independent, for example the same model in another precision.
 
     Args:
         files: Models of one folder.
 
     Returns:
-        Its file; ``None`` if there is none, or several, or if a model cannot be read.
+        The model's file; ``None`` if there is none, or several, or if a model cannot be read.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
 
     try:
         takers = [model for model in map(load, files) if token_input(model.graph) is not None]
-    except ReadError:  # said once the file is named
+    except ReadError:  # `load` reports it
         return None
     embedded = [model for model in takers if EMBEDDINGS in model.graph.parameters]
     if len(embedded) != 1 or [model for model in takers if model.analysis(analyze_caches).caches] != embedded:
@@ -104,7 +105,7 @@ def find_language_model(files: Iterable[Path]) -> Path | None:
 
 
 def models_in(folder: Path) -> list[Path]:
-    """Return the model files directly in ``folder``, sorted by name, without tokenizer models."""
+    """Return the model files in ``folder`` by name, without subfolders and tokenizer models."""
     return sorted(
         file for file in folder.iterdir() if _is_graph(file) and file.name not in _COMPANION_MODELS and file.is_file()
     )
@@ -115,7 +116,7 @@ def _is_graph(file: Path) -> bool:
 
 
 def _hub_advice(path: Path) -> str:
-    """Return commands that export a model id of the hub; empty for other paths."""
+    """Return the commands that export a model id of the hub; empty for other paths."""
     match = _HUB_ID.fullmatch(path.as_posix())
     if match is None or _is_graph(path) or path.parent.is_dir():
         return ""
@@ -127,25 +128,23 @@ def _did_you_mean(path: Path) -> str:
     near: list[str] = []
     with contextlib.suppress(OSError):
         near = difflib.get_close_matches(path.name, sorted(file.name for file in path.parent.iterdir()), n=1)
-    return (
-        f"did you mean {path.parent / near[0]}?" if near else "name an .onnx or .xml file, or a folder that holds one"
-    )
+    return f"did you mean {path.parent / near[0]}?" if near else "name an .onnx or .xml file, or a folder with one"
 
 
 def _instead_of_file(file: Path) -> str:
     graph = next((graph for graph in (file.with_suffix(".xml"), file.with_suffix("")) if graph.is_file()), None)
     if graph is not None and _is_graph(graph):
-        return f"name the graph that reads it: {graph}"
+        return f"name its graph file: {graph}"
     return _EXPORT if file.suffix.lower() in _CHECKPOINTS else "name the model file itself"
 
 
 def _instead_of_folder(folder: Path) -> str:
     below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
     if below:
-        return f"name one of the folders in it that do: {', '.join(map(str, below))}"
+        return f"name one of its folders with a model: {', '.join(map(str, below))}"
     if any(file.suffix.lower() in _CHECKPOINTS for file in folder.iterdir()):
         return _EXPORT
-    return "name the model file, or the folder in which it lies"
+    return "name the model file, or its folder"
 
 
 def load(path: str | Path) -> Model:
@@ -154,13 +153,13 @@ def load(path: str | Path) -> Model:
     Weights are read when their values are first needed.
 
     Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+        path: A ``.onnx`` or ``.xml`` file, or a folder with one of them.
 
     Returns:
         The model; ``Model.dialect`` is ``"onnx"`` or ``"openvino"``.
 
     Raises:
-        ReadError: The file is missing, damaged, or of no known format (GP101 to GP107).
+        ReadError: GP101 to GP107, the file is missing, damaged, or of unknown format.
         UsageError: GP201, a folder with several models.
 
     Examples:
@@ -180,18 +179,18 @@ def load(path: str | Path) -> Model:
 
 
 def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
-    """Write a model, weights untouched, all files or none.
+    """Write a model atomically, with its weights unchanged.
 
     Args:
         model: The model to write.
-        path: The ``.onnx`` or ``.xml`` file to write; weights go beside it.
-        weights: Their way there; see `stage_model`.
+        path: The ``.onnx`` or ``.xml`` file to write; weights are written to the same folder.
+        weights: Storage of the weights; see `stage_model`.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.
-        UsageError: GP202 the suffix does not fit the model's dialect; GP203 the file is the model's own input; GP230
-            the weights cannot be shared.
-        WriteError: GP501, the file system's error; GP504, another process writes there.
+        UsageError: GP202, the suffix does not match the model's dialect; GP203, the file belongs to the model's input;
+            GP230, the weights cannot be shared.
+        WriteError: GP501, the file system reports an error; GP504, another process writes the same files.
 
     Examples:
         >>> import graphpass
@@ -205,10 +204,10 @@ def save(model: Model, path: str | Path, weights: Weights = "auto") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Reports on the weights of a written model.
+    """Storage of the weights of a written model.
 
     Attributes:
-        shared: Files of the input to which the result has hard links.
+        shared: Files of the input that the result has hard links to.
         appended: Bytes of new constants that were appended.
     """
 
@@ -217,23 +216,24 @@ class Written:
 
 
 def write_model(model: Model, path: Path, limit: int | None = None, weights: Weights = "auto") -> Written:
-    """Write a model, all files or none, and report on its weights.
+    """Write a model atomically, and report its weights.
 
     Args:
         model: The model to write; its weights are copied unchanged.
-        path: The ``.onnx`` file, or the ``.xml`` file beside which the ``.bin`` file goes.
-        limit: Size in bytes above which an ONNX model's weights get a file of their own; protobuf's by default.
+        path: The ``.onnx`` file, or the ``.xml`` file, whose ``.bin`` file has the same name.
+        limit: Size in bytes above which weights of an ONNX model are written to a data file; protobuf's limit by
+            default.
         weights: See `stage_model`.
 
     Returns:
-        The way of the weights, and the bytes appended.
+        The shared files, and the number of appended bytes.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.
-        UsageError: GP202 the suffix does not fit; GP203 it would overwrite the model's own input; GP230 the weights
-            cannot be shared.
-        WriteError: GP501 the file system's error; GP502 the written file does not read back; GP503 too large; GP504
-            another process writes there.
+        UsageError: GP202, the suffix does not match the model's dialect; GP203, the file belongs to the model's input;
+            GP230, the weights cannot be shared.
+        WriteError: GP501, the file system reports an error; GP502, the written file does not read back; GP503, the
+            model is too large; GP504, another process writes the same files.
     """
     check_destination(model, path)
     with staging(path.parent) as folder:
@@ -244,7 +244,7 @@ def check_destination(model: Model, path: Path) -> None:
     """Check that a model may be written to ``path``.
 
     Raises:
-        UsageError: GP202 the suffix does not fit the dialect; GP203 a file to be written is one of the model's input.
+        UsageError: GP202, the suffix does not match the dialect; GP203, a file to write belongs to the model's input.
     """
     check_suffix(model.dialect, path)
     sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
@@ -256,10 +256,10 @@ def check_destination(model: Model, path: Path) -> None:
 
 
 def check_suffix(dialect: Dialect, path: Path) -> None:
-    """Check that a file's suffix fits a dialect.
+    """Check that the suffix of a file matches a dialect.
 
     Raises:
-        UsageError: GP202, the suffix is of another dialect.
+        UsageError: GP202, the suffix belongs to another dialect.
     """
     suffix = _SUFFIXES[dialect]
     if path.suffix.lower() != suffix:
@@ -267,14 +267,14 @@ def check_suffix(dialect: Dialect, path: Path) -> None:
 
 
 def is_same_place(target: Path, source: Path) -> bool:
-    """Return whether writing ``target`` would replace ``source``, under any name.
+    """Return whether writing ``target`` would replace ``source``, by any path.
 
-    Another hard link to the same file is another place: the name is replaced, and the file stays.
+    Another hard link to the same file is not the same place: writing replaces the link, and the file is unchanged.
     """
     try:
         if not target.samefile(source):
             return False
-    except OSError:  # one is missing, or cannot be looked at, let alone written
+    except OSError:  # one of the files is missing or not accessible
         return False
     target, source = target.resolve(), source.resolve()
     return target.name.casefold() == source.name.casefold() and target.parent.samefile(source.parent)
@@ -283,31 +283,37 @@ def is_same_place(target: Path, source: Path) -> bool:
 def stage_model(
     model: Model, folder: Path, file_name: str, limit: int | None = None, weights: Weights = "auto"
 ) -> Written:
-    """Write a model into a staged folder, read it back, and report on its weights.
+    """Write a model into a staged folder, read it back, and report its weights.
 
-    Weights that lie in files already are never read: the result refers to them in a copy of the file that the kernel
-    makes (``"copy"``, ``"auto"``), or in the file itself, under a second name (``"share"``: a hard link). New
-    constants are appended, to a shared file, too, unless the same work left them there before: the input stays as
-    usable as before, but longer; and overwriting one of the two in place overwrites both. ``onnx.load`` refuses
-    external data that has a second hard link (ONNX Runtime and OpenVINO take it), so it cannot read an ONNX model that
-    shares its data.
+    Weights in files are not loaded. ``weights`` sets how the result stores them:
+
+    ===========  ============================================================================================
+    ``"copy"``   a copy of the file, made by the kernel
+    ``"auto"``   as ``"copy"``
+    ``"share"``  a hard link to the file
+    ``"shard"``  data files of limited size, ONNX only; see `graphpass.dialects.onnx.shards`
+    ===========  ============================================================================================
+
+    New constants are appended, also to a shared file, unless an earlier conversion already appended the same bytes. The
+    input remains usable, but its file grows. Overwriting either of two hard links in place changes both. ``onnx.load``
+    rejects external data with several hard links, so it cannot read an ONNX model that shares its data; ONNX Runtime
+    and OpenVINO can.
 
     Args:
         model: The model to write.
         folder: A folder of `graphpass.storage.staging.staging`.
         file_name: Name of the ``.onnx`` or ``.xml`` file.
         limit: See `write_model`.
-        weights: ``"copy"``, ``"share"`` or ``"auto"``; ``"shard"`` for data files of limited size, see
-            `graphpass.dialects.onnx.shards`.
+        weights: One of the values above.
 
     Returns:
-        The way of the weights, and the bytes appended.
+        The shared files, and the number of appended bytes.
 
     Raises:
         ReadError: GP110, the weights changed since the model was read.
         UsageError: GP230, the weights cannot be shared.
-        WriteError: GP501, GP502 or GP503.
-        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
+        WriteError: GP501, GP502 or GP503, as `write_model`.
+        OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.
     """
     share = weights == "share"
     with stage(f"writing {file_name}"):
@@ -341,19 +347,22 @@ def _check_written(model: Model, folder: Path, file_name: str) -> None:
         raise WriteError("GP502", f"{file_name} was written, but does not read back: {reason}", hint) from error
     for kind, before, after in (("inputs", model.inputs, written.inputs), ("outputs", model.outputs, written.outputs)):
         if not _same(before, after):
-            raise WriteError("GP502", f"{file_name} was written, but its {kind} read back as {after}, not as {before}")
+            raise WriteError(
+                "GP502",
+                f"{file_name} was written, but its {kind} differ when read back: expected {before}, got {after}",
+            )
     if _structure(model) != _structure(written):
-        raise WriteError("GP502", f"{file_name} was written, but reads back as another graph")
+        raise WriteError("GP502", f"{file_name} was written, but its graph differs when read back")
 
 
 def _structure(model: Model) -> str:
-    """Return a hash of all that writing must keep; see `Model.digest`."""
+    """Return a hash of everything that writing must preserve; see `Model.digest`."""
     if model.dialect == "onnx":
         return model.digest()
     from graphpass.dialects.openvino.digest import digest
     from graphpass.dialects.openvino.model import OpenVINOModel
 
-    assert isinstance(model, OpenVINOModel)  # its names are settled
+    assert isinstance(model, OpenVINOModel)  # `stabilise_names` ran
     return digest(model.ov_model, MappedWeights(file for file in model.weight_files if file.unchanged), shapes=False)
 
 
@@ -366,18 +375,18 @@ def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *
     check_unchanged(model.weight_files)
     files = external_files(model.proto, model.path)
     if share and not files:
-        reason = "weights can be shared where they lie in a file of their own; these lie in the graph's"
+        reason = "weights can be shared only if they are in a separate file; these are in the graph file"
         raise UsageError("GP230", reason, "write with --weights copy")
     limit = PROTO_LIMIT if limit is None else limit
     stage_onnx(model.proto, model.path, folder, file_name, link=share, limit=limit)
     check_unchanged(model.weight_files)
     if not share:
         return Written()
-    # Weights that a pass made are not the input's; they may lie on another file system.
+    # Weights that a pass created do not belong to the input, and may be on another file system.
     shared = {location: file for location, file in files.items() if ScratchFile.find(location) is None}
     for location, file in shared.items():
         if not (folder / location).samefile(file):
-            reason = f"{file} cannot be shared: the file system makes no hard link from there to the result"
+            reason = f"{file} cannot be shared: the file system did not create a hard link to it"
             raise UsageError("GP230", reason, "write on the same file system, or with --weights copy")
     return Written(tuple(shared.values()))
 
@@ -392,7 +401,7 @@ def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) 
     if not share:
         return Written(appended=file.appended)
     if file.appended:
-        # The change of the shared file is this one's own.
+        # This write changed the shared file.
         model.weight_files = tuple(WeightFile.of(source.path) for source in model.weight_files)
     return Written(tuple(source.path for source in file.sources), file.appended)
 

@@ -362,7 +362,7 @@ def test_unreadable_results_are_not_written(tmp_path):
 def test_other_ports_read_back_are_an_error(tmp_path, monkeypatch):
     other = load(export("gpt2", "onnx"))
     monkeypatch.setattr(write, "load", lambda path: other)
-    with pytest.raises(WriteError, match=r"GP502: .* its inputs read back as"):
+    with pytest.raises(WriteError, match=r"GP502: .* its inputs differ when read back"):
         write_model(load(export("llama", "onnx")), tmp_path / "out" / "m.onnx")
     assert not (tmp_path / "out").exists()
 
@@ -390,7 +390,7 @@ def test_two_models_are_staged_at_once(tmp_path):
 
 
 def test_two_models_with_equally_named_data(tmp_path):
-    words = r"GP501: .*other data of this name.*out/model\.onnx\.data"
+    words = r"GP501: .*a data file with this name and other content exists.*out/model\.onnx\.data"
     with pytest.raises(WriteError, match=words), staging(tmp_path / "out") as folder:  # noqa: PT012
         stage_model(load(export("llama", "onnx-genai")), folder, "llama.onnx")
         stage_model(load(export("qwen3", "onnx-genai")), folder, "qwen3.onnx")

@@ -1,1 +1,1 @@
-"""Write manifests and companions beside a model, and folders of several models."""
+"""Files beside a model: manifests, companions, and folders of several models."""

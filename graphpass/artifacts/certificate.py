@@ -1,7 +1,7 @@
-"""Certify what was proven of a result, and check that certificate and files belong together.
+"""Certificates: the proof of a result with digests of its files.
 
-A certificate is not a signature: whoever can write the result can write another certificate. It reveals damage, edits
-and files of different results.
+A certificate is not a signature: whoever can write the result can write another certificate. It detects damage, edits,
+and mixed files of different results.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _WITH_PROOF = f"{_HINT}, without --no-verify"
 
 _CHUNK = 2**20
 
-_NO_SIGNATURE = "no signature: whoever can write the result can write another certificate"
+_NO_SIGNATURE = "not a signature: whoever can write the result can write another certificate"
 
 
 def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, Any]:
-    """Return what a comparison proved, without what may differ from run to run.
+    """Return the results of a comparison that are reproducible.
 
-    The largest difference keeps one digit: runtimes add up in an order of their own.
+    The largest difference is rounded to one digit, because the summation order of runtimes varies.
 
     Args:
         comparison: The comparison of a result with its input.
-        inputs: The models of the input, as they were read, by part.
+        inputs: The models of the input, as read, by part.
 
     Raises:
         ReadError: GP110 and GP111, weights of the input cannot be read.
@@ -70,11 +70,11 @@ def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, An
 
 
 def check_certificate(result: Path, reference: Model | None = None) -> dict[str, Any]:
-    """Return the certificate of a result, if its files are those that were proven.
+    """Return the certificate of a result after checking that its files match.
 
     Args:
         result: A folder that `convert` or `run` wrote, or a model file of `run`.
-        reference: A model that the result was proven against, if that is asked.
+        reference: The model that the result must be proven against; ``None`` accepts any.
 
     Raises:
         UsageError: GP269, there is no certificate, as after ``--no-verify``.
@@ -100,51 +100,51 @@ def check_certificate(result: Path, reference: Model | None = None) -> dict[str,
 
 
 def _read(manifest: Path) -> dict[str, Any]:
-    damaged = f"{manifest} is damaged, or another program's"
+    invalid = f"{manifest} is not a valid manifest of graphpass"
     try:
         noted = read_json(regular(manifest).read_bytes())
     except FileNotFoundError as error:
         raise UsageError("GP269", f"there is no {manifest}", _WITH_PROOF) from error
     except (OSError, ValueError) as error:
-        raise ReadError("GP118", damaged) from error
+        raise ReadError("GP118", invalid) from error
     if not isinstance(noted, dict):
-        raise ReadError("GP118", f"{damaged}: it holds no object")
+        raise ReadError("GP118", f"{invalid}: expected a JSON object")
     if "certificate" not in noted:
-        raise UsageError("GP269", f"{manifest} holds no certificate", _WITH_PROOF)
+        raise UsageError("GP269", f"{manifest} has no certificate", _WITH_PROOF)
     if noted.get("manifest") != FORM:
-        words = f"{manifest} is of form {noted.get('manifest')!r}, and this version of graphpass reads form {FORM}"
+        words = f"{manifest} has format {noted.get('manifest')!r}, and this version of graphpass reads format {FORM}"
         raise ReadError("GP118", words, _HINT)
     if (offence := next(_offences(noted), None)) is not None:
-        raise ReadError("GP118", f"{damaged}: {offence}")
+        raise ReadError("GP118", f"{invalid}: {offence}")
     return noted
 
 
 def _offences(noted: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how a manifest breaks its schema."""
+    """Yield the violations of a manifest's schema."""
     from importlib import resources
 
     from jsonschema import Draft202012Validator
 
     text = resources.files("graphpass.reports").joinpath("schemas/manifest.json").read_text(encoding="utf-8")
     for error in Draft202012Validator(json.loads(text)).iter_errors(noted):
-        words = error.message if len(error.message) < 200 else f"it breaks the rule {error.validator}"
+        words = error.message if len(error.message) < 200 else f"violates the rule {error.validator}"
         yield f"{'.'.join(map(str, error.absolute_path)) or 'the object'}: {words}"
 
 
 def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -> None:
-    """Check, by reading all files of a result, that they are those proven."""
+    """Check that all files of a result equal the proven ones, by reading them."""
     folder, expected = manifest.parent, noted["certificate"]["files"]
     shared = set(noted["certificate"]["shared"])
     for name in expected:
         file, size = folder / name, noted["output"][name]["bytes"]
         if not file.resolve().is_relative_to(folder.resolve()):
-            raise ReadError("GP118", f"{manifest} is damaged, or another program's: {name} lies elsewhere")
+            raise ReadError("GP118", f"{manifest} is not a valid manifest of graphpass: {name} is in another folder")
         if not file.is_file() or file.stat().st_size < size:
-            raise VerificationError("GP604", f"{file} is missing or shorter than it was when it was proven", _HINT)
+            raise VerificationError("GP604", f"{file} is missing or shorter than when the result was proven", _HINT)
         if name not in shared and file.stat().st_size > size:
-            raise VerificationError("GP604", f"{file} is longer than it was when it was proven", _HINT)
+            raise VerificationError("GP604", f"{file} is longer than when the result was proven", _HINT)
     if is_folder and (added := _added(manifest, expected)):
-        raise VerificationError("GP604", f"added since the result was proven: {', '.join(added)}", _HINT)
+        raise VerificationError("GP604", f"files added since the result was proven: {', '.join(added)}", _HINT)
     sizes = [noted["output"][name]["bytes"] for name in expected]
     with ThreadPoolExecutor(usable_cores()) as threads:
         digests = threads.map(_digest, [folder / name for name in expected], sizes)
@@ -152,11 +152,11 @@ def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -
             str(folder / name) for name, digest in zip(expected, digests, strict=True) if digest != expected[name]
         ]
     if changed:
-        raise VerificationError("GP604", f"changed since the result was proven: {', '.join(changed)}", _HINT)
+        raise VerificationError("GP604", f"files changed since the result was proven: {', '.join(changed)}", _HINT)
 
 
 def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
-    """Return visible files in the folder that are not of the result."""
+    """Return the visible files in the folder that do not belong to the result."""
     folder = manifest.parent
     names = (file.relative_to(folder) for file in sorted(folder.rglob("*")) if not file.is_dir())
     expected = {*known, manifest.name, RESULT_FILE, PICTURE_FILE, ORIGIN_FILE}
@@ -165,7 +165,7 @@ def _added(manifest: Path, known: Mapping[str, str]) -> list[str]:
 
 
 def _digest(file: Path, size: int) -> str:
-    """Return the SHA-256 of the first bytes of a file, read again."""
+    """Return the SHA-256 of the first bytes of a file, without the cache."""
     hasher, left = hashlib.sha256(), size
     try:
         with regular(file).open("rb") as stream:
@@ -178,7 +178,7 @@ def _digest(file: Path, size: int) -> str:
 
 
 def summarize_certificate(certificate: Mapping[str, Any]) -> str:
-    """Return a few lines for people."""
+    """Return a summary in a few lines of text."""
     sequences, reach = certificate["sequences"], certificate["reach"]
     most = max((run["tokens"] for run in sequences), default=0)
     rows = max((run["rows"] for run in sequences), default=0)

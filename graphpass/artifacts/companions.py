@@ -1,4 +1,4 @@
-"""Copy the configurations and tokenizers beside a model, and convert tokenizers for openvino.genai."""
+"""Copy configurations and tokenizers of a model, and convert tokenizers for openvino.genai."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _COMPANIONS = (
     "openvino_detokenizer.bin",
 )
 
-#: Files that only ONNX Runtime GenAI reads; they name the .onnx file, so they would be wrong beside an .xml.
+#: Files that only ONNX Runtime GenAI reads. They refer to the .onnx file, so they do not fit an .xml file.
 _ONNX_COMPANIONS = ("genai_config.json", "audio_processor_config.json")
 
-#: One of these holds a tokenizer's vocabulary.
+#: Files that contain a tokenizer's vocabulary; one is enough.
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 
 _RESULTS = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
@@ -45,26 +45,26 @@ _PACKAGES = {"openvino_tokenizers": "openvino-tokenizers", "transformers": "tran
 
 
 def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """Return the files beside a model that belong to it, always in the same order.
+    """Return the files in a model's folder that belong to it, in fixed order.
 
     Args:
         model_file: The model's graph file.
-        dialect: Dialect of the result; files that only ONNX Runtime GenAI reads go with ``"onnx"``.
+        dialect: Dialect of the result; ``"onnx"`` includes files that only ONNX Runtime GenAI reads.
 
     Raises:
-        ReadError: GP113, one is a link to a file elsewhere.
+        ReadError: GP113, a file is a link to a file outside the folder.
     """
     names = _COMPANIONS + (_ONNX_COMPANIONS if dialect == "onnx" else ())
     files = tuple(file for name in names if (file := model_file.parent / name).is_file())
     for file in files:
         if not lies_with(file, model_file):
-            reason = f"{file} is a link that leads to {file.resolve()}, outside the folder of {model_file.name}"
+            reason = f"{file} is a link to {file.resolve()}, outside the folder of {model_file.name}"
             raise ReadError("GP113", reason, "copy the file itself beside the model")
     return files
 
 
 def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """Copy a model's companions into a staged folder, and return the copies.
+    """Copy a model's companions into a staged folder; return the copies.
 
     Args:
         model_file: The model's graph file.
@@ -72,34 +72,34 @@ def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino
         dialect: Dialect of the result.
 
     Raises:
-        ReadError: GP113, one is a link to a file elsewhere.
-        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
+        ReadError: GP113, a file is a link to a file outside the folder.
+        OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.
     """
     return tuple(Path(shutil.copyfile(file, folder / file.name)) for file in companions(model_file, dialect))
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Return whether ``folder`` holds a tokenizer of Hugging Face's, and no converted one."""
+    """Return whether ``folder`` has a tokenizer of Hugging Face and no converted one."""
     names = {file.name for file in folder.iterdir()}
     return not names.isdisjoint(_VOCABULARIES) and names.isdisjoint(_RESULTS)
 
 
 def missing_packages() -> list[str]:
-    """Return the packages that converting needs and that are not installed."""
+    """Return the packages that conversion of tokenizers requires and that are not installed."""
     return [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
 
 
 def stage_tokenizer(source: Path, folder: Path) -> str:
-    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``, and return the converter's name.
+    """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``; return the converter's name.
 
-    Their rt_info keeps the chat template and the tokens that start and end a text.
+    The rt_info of both includes the chat template, and the tokens that start and end a text.
 
     Args:
-        source: A folder for which `has_tokenizer` holds.
+        source: A folder for which `has_tokenizer` is true.
         folder: A folder of `graphpass.storage.staging.staging`.
 
     Raises:
-        UnsupportedError: GP348, it cannot be converted.
+        UnsupportedError: GP348, the tokenizer cannot be converted.
     """
     import openvino
     import openvino_tokenizers
@@ -107,13 +107,13 @@ def stage_tokenizer(source: Path, folder: Path) -> str:
 
     transformers.logging.set_verbosity_error()
     try:
-        # Both packages raise errors of any kind, and only they know the tokenizers that they take.
+        # Both packages raise exceptions of any type, and there is no list of the tokenizers that they support.
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(source), local_files_only=True)
         models = openvino_tokenizers.convert_tokenizer(tokenizer, with_detokenizer=True)
     except Exception as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise UnsupportedError(
-            "GP348", f"the tokenizer in {source} cannot be converted: {reason}", "--no-tokenizer leaves it unchanged"
+            "GP348", f"the tokenizer in {source} cannot be converted: {reason}", "--no-tokenizer skips the conversion"
         ) from error
     for name, model in zip(_RESULTS, models, strict=True):
         openvino.save_model(model, folder / name, compress_to_fp16=False)

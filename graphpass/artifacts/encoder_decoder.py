@@ -1,4 +1,4 @@
-"""Find the parts of an encoder-decoder model in a folder, by optimum's file names."""
+"""Find the files of an encoder-decoder model in a folder, by optimum's names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from graphpass.errors import UsageError
 
-_EXPORT = "export it with a task that ends in -with-past"
+_EXPORT = "export the model with a task that ends in -with-past"
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderDecoder:
-    """Names the files of one model.
+    """The files of an encoder-decoder model.
 
     Attributes:
-        encoder: Computes hidden states.
-        decoder: Computes a step from hidden states or caches of them, and its own past.
-        first: Computes the first step, and the caches of the hidden states; ``None`` if ``decoder`` does that, or the
-            encoder returns these caches.
+        encoder: Computes the encoder's hidden states.
+        decoder: Computes a step from its past, and from the hidden states or their caches.
+        first: Computes the first step, and the caches of the hidden states; ``None`` if ``decoder`` computes it, or if
+            the encoder returns these caches.
     """
 
     encoder: Path
@@ -28,7 +28,7 @@ class EncoderDecoder:
 
     @property
     def merged(self) -> bool:
-        """Return whether one file holds both decoders, as branches of an If."""
+        """Return whether one file has both decoders, as branches of an If."""
         return self.first == self.decoder
 
 
@@ -36,7 +36,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     """Return the files in folder ``path``; ``None`` without an encoder.
 
     Raises:
-        UsageError: GP225, it holds two encoders, or no decoder that goes with its encoder.
+        UsageError: GP225, the folder has two encoders, or no decoder for its encoder.
     """
     try:
         names = {file.name for file in path.iterdir()}
@@ -46,7 +46,7 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     if not forms:
         return EncoderDecoder(path / _BUILDER[0], path / _BUILDER[1], None) if names.issuperset(_BUILDER) else None
     if len(forms) > 1:
-        reason = f"{path} holds an encoder in ONNX and one in OpenVINO IR"
+        reason = f"{path} has an encoder in ONNX and one in OpenVINO IR"
         raise UsageError("GP225", reason, "move one of the two models into a folder of its own")
     prefix, suffix = forms[0]
     encoder, first, later, merged = (path / f"{prefix}{part}{suffix}" for part in _PARTS)
@@ -55,18 +55,18 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
     if merged.is_file():
         return EncoderDecoder(encoder, merged, merged)
     if later.is_file():
-        reason = f"{path} holds {later.name}, but not {first.name}, which fills the caches of cross attention"
+        reason = f"{path} has {later.name}, but not {first.name}, which fills the caches of cross attention"
         raise UsageError("GP225", reason, _EXPORT)
     if not first.is_file():
-        raise UsageError("GP225", f"{path} holds {encoder.name}, but no decoder", f"add {first.name}")
+        raise UsageError("GP225", f"{path} has {encoder.name}, but no decoder", f"add {first.name}")
     if suffix == ".onnx" or not _is_stateful(first):
-        reason = f"{path} holds {first.name}, which keeps nothing, but not {later.name}"
+        reason = f"{path} has {first.name}, which has no caches, but not {later.name}"
         raise UsageError("GP225", reason, _EXPORT)
     return EncoderDecoder(encoder, first, None)
 
 
 def folder_of_part(file: Path) -> Path | None:
-    """Return the folder of an encoder and a decoder with the part ``file``."""
+    """Return the folder of the encoder-decoder model that ``file`` belongs to, if any."""
     for names in (*([f"{prefix}{part}{suffix}" for part in _PARTS] for prefix, suffix in _FORMS), _BUILDER):
         parts = [file.with_name(name) for name in names]
         if file in parts and os.path.isfile(parts[0]) and any(map(os.path.isfile, parts[1:])):
@@ -74,7 +74,7 @@ def folder_of_part(file: Path) -> Path | None:
     return None
 
 
-#: Files of onnxruntime-genai's builder, whose encoder fills the caches of cross attention.
+#: Names in the output of onnxruntime-genai's builder, whose encoder computes the caches of cross attention.
 _BUILDER = ("encoder.onnx", "decoder.onnx")
 
 #: Optimum's names of the encoder and its decoders.

@@ -1,4 +1,4 @@
-"""Note inputs and settings beside a result, so that the work can be skipped."""
+"""Manifests: inputs and settings of a result, recorded to skip repeated work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphpass.reports.diff.weights import digest_of_weights
 from graphpass.storage.digests import digest_of_file, digests_of_files
 from graphpass.storage.documents import read_json, regular
 
-#: Version of the file's form, raised when older files cannot be compared any more.
+#: Version of the manifest's format, incremented if older manifests can no longer be compared.
 FORM = 3
 
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
@@ -31,12 +31,12 @@ _LIBRARIES = ("numpy", "onnx", "onnxruntime", "openvino")
 #: Name of the manifest in the folder of a result.
 MANIFEST_FILE = "graphpass.json"
 
-#: Names of the files that `graphpass ci` keeps beside a result: its report, its pictures, and its origin at an address.
+#: Names of the files that `graphpass ci` stores with a result: its report, its picture data, and its address of origin.
 RESULT_FILE, PICTURE_FILE, ORIGIN_FILE = "graphpass-cell.json", "graphpass-picture.json", "graphpass-origin.json"
 
 
 def manifest_of(result: Path, *, is_file: bool) -> Path:
-    """Return the path of a manifest: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` beside a file."""
+    """Return the manifest's path: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` for a file."""
     return result.parent / f"{result.name}.{MANIFEST_FILE}" if is_file else result / MANIFEST_FILE
 
 
@@ -48,18 +48,18 @@ def describe(
     weights: bool,
     copied: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Describe the inputs and settings of a result. The same description gives the same result.
+    """Describe the inputs and settings of a result; equal descriptions imply equal results.
 
     Args:
-        models: The models of the input, as they were read, from one folder: by part, ``"encoder"``, ``""`` if alone.
+        models: The models of the input, as read, from one folder, by part: ``"encoder"``, or ``""`` for a single model.
         passes: The pipeline of each part.
-        options: Everything else that the result depends on.
-        weights: Whether to digest the weights, which reads them once; see `digests_of`.
-        copied: Names of further files in the folder that the result gets unchanged.
+        options: All other settings that affect the result.
+        weights: Whether to include digests of the weights, which requires reading them once; see `digests_of`.
+        copied: Names of further files in the folder that are copied to the result.
 
     Raises:
-        ReadError: GP111 a file of the input cannot be read; GP113 it is a link to one elsewhere; GP110 it changed since
-            the model was read.
+        ReadError: GP110, a file of the input changed since the model was read; GP111, a file cannot be read; GP113, a
+            file is a link to a file outside the folder.
     """
     source = next(iter(models.values())).path
     assert source is not None
@@ -76,13 +76,13 @@ def describe(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the distributions that results depend on, by name."""
+    """Return the versions of the distributions that affect results, by name."""
     return dict(_versions(tuple(sys.path)))
 
 
 @functools.lru_cache(maxsize=8)
 def _versions(path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:  # noqa: ARG001 - keys the cache
-    # They stand in files of each distribution, and each cell of a matrix asks.
+    # Versions are read from files of each distribution; each cell of a matrix needs them.
     return tuple(sorted((distributions() | {name: metadata.version(name) for name in _LIBRARIES}).items()))
 
 
@@ -93,29 +93,28 @@ def write_manifest(
     graphs: Sequence[str],
     certificate: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the manifest of the result in a staged folder, without times.
+    """Write the manifest of a staged result, without times.
 
     Args:
-        path: The file to write, beside the result.
+        path: The manifest's path, beside the result.
         described: The return value of `describe` before the work.
         records: Results of the passes of each part.
-        graphs: Names of the result's graph files, noted with digests; weights, which another result may share and add
-            to, are noted with their size.
-        certificate: The return value of `graphpass.artifacts.certificate.certify`, to which digests of all files are
-            added.
+        graphs: Names of the result's graph files, which are recorded with digests. Weight files are recorded with their
+            size, because another result may share and extend them.
+        certificate: The return value of `graphpass.artifacts.certificate.certify`; digests of all files are added.
 
     Raises:
-        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
+        OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.
     """
     files = sorted(file for file in path.parent.rglob("*") if file.is_file())
     output: dict[str, Any] = {str(file.relative_to(path.parent)): {"bytes": file.stat().st_size} for file in files}
     for graph in graphs:
         output[graph]["sha256"] = _digest(path.parent / graph)
-    passes = _parts({name: [_told(record) for record in each] for name, each in records.items()})
+    passes = _parts({name: [_recorded(record) for record in each] for name, each in records.items()})
     noted = {**described, "passes": passes, "graphs": list(graphs), "output": output}
     if certificate is not None:
         sizes = {name: file["bytes"] for name, file in output.items()}
-        # Hard links: another model may add its weights to them.
+        # Another model that shares a hard link may append its weights.
         shared = [name for name in output if name not in graphs and (path.parent / name).stat().st_nlink > 1]
         noted["certificate"] = {**certificate, "files": digests_of_files(path.parent, sizes), "shared": shared}
         noted["certificate"]["seal"] = seal(noted)
@@ -130,7 +129,7 @@ def seal(noted: Mapping[str, Any]) -> str:
 
 
 def stale(path: Path, described: Mapping[str, Any]) -> str | None:
-    """Return why a result has to be made again; ``None`` if up to date.
+    """Return why a result must be computed again; ``None`` if it is up to date.
 
     Args:
         path: The manifest.
@@ -142,12 +141,12 @@ def stale(path: Path, described: Mapping[str, Any]) -> str | None:
         noted = read_json(regular(path).read_bytes())
         before = {key: noted[key] for key in described}
     except (OSError, ValueError, LookupError, TypeError):
-        return f"{path.name} is damaged, or another program's"
+        return f"{path.name} is not a valid manifest of graphpass"
     return _first_change(before, dict(described)) or damage(path)
 
 
 def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a description whose inputs have no digests of weights."""
+    """Return a description without digests of the inputs' weights."""
     source = described["input"]
     parts = {
         name: {key: value for key, value in part.items() if key != "weights"} if name != "beside" else part
@@ -159,28 +158,28 @@ def without_weights(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def damage(path: Path) -> str | None:
-    """Return the first damage to the result beside a manifest, if any."""
+    """Return the first difference between a manifest and the files of its result, if any."""
     try:
         output = {path.parent / name: file for name, file in read_json(regular(path).read_bytes())["output"].items()}
         for file, known in output.items():
             if not file.resolve().is_relative_to(path.parent.resolve()):
-                return f"{path.name} is damaged, or another program's"
+                return f"{path.name} is not a valid manifest of graphpass"
             if not file.is_file():
                 return f"{file.name} is missing"
             if file.stat().st_size < known["bytes"] or known.get("sha256") not in {None, _digest(file)}:
-                return f"{file.name} was changed since it was written"
+                return f"{file.name} changed since the result was written"
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return f"{path.name} is damaged, or another program's"
+        return f"{path.name} is not a valid manifest of graphpass"
     return None
 
 
 def graphs_of(path: Path) -> tuple[Path, ...]:
-    """Return the graph files of the result beside a manifest that is not stale."""
+    """Return the graph files of the result of a manifest, which must not be stale."""
     return tuple(path.parent / str(name) for name in read_json(regular(path).read_bytes())["graphs"])
 
 
 def source_of(model: Model, *, weights: bool) -> dict[str, Any]:
-    """Return the file name and digests of a model, as it was read."""
+    """Return the file name and digests of a model, as read."""
     assert model.path is not None
     source = {"file": model.path.name, "sha256": _digest(model.path)}
     return source | {"weights": digest_of_weights(model)} if weights else source
@@ -208,7 +207,7 @@ def _first_change(before: Any, after: Any) -> str | None:
     return None
 
 
-def _told(record: PassRecord) -> dict[str, Any]:
+def _recorded(record: PassRecord) -> dict[str, Any]:
     result = record.result
     if isinstance(result, Skipped):
         return {"pass": record.step.name, "skipped": result.reason}

@@ -1,4 +1,4 @@
-"""Copy the models and files that a language model's folder holds besides it."""
+"""Copy further models and files in the folder of a language model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from graphpass.storage.weight_file import WeightFile, check_unchanged, lies_with
 
 @dataclass(frozen=True, slots=True)
 class FolderParts:
-    """Names the files beside a language model that are not its companions.
+    """The files in the folder of a language model that are not its companions.
 
     Attributes:
         models: The other models.
-        weights: Their weights, by the name in the folder.
-        others: Their graphs, and whatever else lies in the folder.
-        folders: Folders in it, which are not copied.
+        weights: Weight files of these models, by name in the folder.
+        others: Graph files of these models, and all remaining files.
+        folders: Subfolders, which are not copied.
     """
 
     models: tuple[Model, ...]
@@ -34,18 +34,18 @@ class FolderParts:
 
 
 def find_folder_parts(model: Model) -> FolderParts | None:
-    """Return the files beside a language model that other models make embeddings for.
+    """Return the files in the folder of a language model whose embeddings other models compute.
 
-    Hidden files, such as those of downloads, are not copied.
+    Hidden files, such as those of downloads, are skipped.
 
     Args:
-        model: The model, as read from a file.
+        model: The model, read from a file.
 
     Returns:
-        The files; ``None`` if the model stands alone, or is not the only such one in its folder.
+        The files; ``None`` if the folder has no other model, or several such language models.
 
     Raises:
-        ReadError: As `graphpass.io.load`; GP113, a file is a link to one elsewhere.
+        ReadError: As `graphpass.io.load`; GP113, a file is a link to a file outside the folder.
     """
     if model.path is None or EMBEDDINGS not in model.graph.parameters:
         return None
@@ -61,7 +61,7 @@ def find_folder_parts(model: Model) -> FolderParts | None:
     rest = [path for path in inside if path.is_file() and path.resolve() not in own]
     for file in rest:
         if not lies_with(file, model.path):
-            reason = f"{file} is a link that leads to {file.resolve()}, outside the folder of {model.path.name}"
+            reason = f"{file} is a link to {file.resolve()}, outside the folder of {model.path.name}"
             raise ReadError("GP113", reason, "copy the file itself beside the model")
     weights = {path.name: read[path.resolve()] for path in rest if path.resolve() in read}
     others = tuple(path for path in rest if path.name not in weights)
@@ -69,15 +69,15 @@ def find_folder_parts(model: Model) -> FolderParts | None:
 
 
 def stage_parts(parts: FolderParts, folder: Path, *, share: bool) -> tuple[Path, ...]:
-    """Put the parts into a staged folder, and return the files that the result shares.
+    """Write the parts into a staged folder; return the files that the result shares.
 
     Args:
         parts: The files.
         folder: A folder of `graphpass.storage.staging.staging`.
-        share: Whether weights are to be the input's files, under a second name.
+        share: Whether weights become hard links to the input's files.
 
     Raises:
-        OSError: The file system's error; ``staging`` turns it into a `WriteError`.
+        OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.
         ReadError: GP110, weights changed since the models were read.
         UsageError: GP230, weights cannot be shared.
     """

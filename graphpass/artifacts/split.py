@@ -1,4 +1,4 @@
-"""Split one dynamic model into a prefill and a decode model of static shapes."""
+"""Split a dynamic model into a pair of static models for prefill and decode."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from graphpass.io import Weights, Written
 from graphpass.ir.model import Model
 from graphpass.ir.types import Dialect
 
-#: Name of the shared model while the two are made of it.
+#: Name of the temporary model from which both models are created.
 _BASE = "model"
 
-#: Bytes of weights in an ONNX file above which they leave it to be shared.
+#: Minimum bytes of weights in an ONNX file that are moved to a shared data file.
 _WORTH_SHARING = 1 << 16
 
 
 def preparation(model: Model, dialect: Dialect, split: Split) -> tuple[Pass[Any], ...]:
-    """Return passes that leave attention nothing but positions that its mask shows, in ``dialect``."""
+    """Return the passes that prepare a model in ``dialect`` for static shapes.
+
+    After them, attention reads only positions that its mask includes.
+    """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.engine.pipeline import parse_target
     from graphpass.engine.registry import get_pass, get_target
@@ -42,7 +45,7 @@ def preparation(model: Model, dialect: Dialect, split: Split) -> tuple[Pass[Any]
 
 
 def phases_of(split: Split) -> dict[str, tuple[Pass[Any], ...]]:
-    """Return the passes that make each of the two models, by its name."""
+    """Return the passes that create each of the two models, by name."""
     from graphpass.engine.pipeline import parse
     from graphpass.engine.registry import get_pass
 
@@ -55,7 +58,7 @@ def phases_of(split: Split) -> dict[str, tuple[Pass[Any], ...]]:
 
 
 def find_pair(folder: Path) -> tuple[Path, Path] | None:
-    """Return the prefill and the decode model of a folder; ``None`` without them."""
+    """Return the prefill and the decode model in a folder; ``None`` if one is missing."""
     for suffix in (".onnx", ".xml"):
         prefill, decode = (folder / f"{name}{suffix}" for name in PHASES)
         if prefill.is_file() and decode.is_file():
@@ -66,19 +69,19 @@ def find_pair(folder: Path) -> tuple[Path, Path] | None:
 def stage_split(
     prepared: Model, split: Split, folder: Path, weights: Weights = "auto"
 ) -> tuple[dict[str, Model], Written]:
-    """Write both models into a staged folder, over one file of weights.
+    """Write both models into a staged folder, with one file of weights.
 
-    An IR's weights lie beside its ``.xml`` in a file of the same name, where ``read_model`` looks for them, with the
-    suffix ``.bin``: both are hard links to one file. ONNX models name one data file.
+    Each ``.xml`` file has a ``.bin`` file of the same name, as ``read_model`` expects; both are hard links to one file.
+    ONNX models refer to one data file.
 
     Args:
         prepared: The model to split.
-        split: Their sizes.
+        split: The sizes of both models.
         folder: A folder of `graphpass.storage.staging.staging`.
-        weights: Way of the input's weights there; see `graphpass.io.stage_model`.
+        weights: Storage of the input's weights; see `graphpass.io.stage_model`.
 
     Returns:
-        The models as written, ``"prefill"`` and ``"decode"``; and how the input's weights were stored.
+        The written models, ``"prefill"`` and ``"decode"``, and how the input's weights were stored.
 
     Raises:
         PassFailedError, UnsupportedError: As the pass `make-static`.
@@ -93,7 +96,7 @@ def stage_split(
     appended = first.appended
     models = {}
     for name, steps in phases_of(split).items():
-        # Read again for each: weights that the one appends change the file that the other was read from.
+        # Load the base again for each model: appended weights change the file that the previous load refers to.
         model = PassManager(steps).run(load(base)).model
         done = stage_model(model, folder, f"{name}{suffix}", weights="share" if model.weight_files else "auto")
         appended += done.appended
@@ -105,14 +108,14 @@ def stage_split(
 
 
 def _limit(model: Model) -> int | None:
-    """Return the size above which an ONNX model's weights leave its file."""
+    """Return the size above which an ONNX model's weights move to a data file."""
     if model.dialect != "onnx":
         return None
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.dialects.onnx.tensors import SMALL, tensors
 
     assert isinstance(model, OnnxModel)
-    # Small tensors never leave the file, however many there are.
+    # Small tensors stay in the graph file, whatever their number.
     sizes = (len(tensor.raw_data) for tensor in tensors(model.proto))
     stored = sum(size for size in sizes if size > SMALL)
     return model.proto.ByteSize() - 1 if stored >= _WORTH_SHARING else None

@@ -265,11 +265,11 @@ def test_dump_into_the_output_needs_an_existing_folder(capfd, tmp_path, below):
     ("names", "given", "hint"),
     [
         (["llama/model.onnx"], "lama", "did you mean {}/llama?"),
-        (["llama/model.onnx", "other/x.txt"], ".", "name one of the folders in it that do: {}/llama"),
+        (["llama/model.onnx", "other/x.txt"], ".", "name one of its folders with a model: {}/llama"),
         (["model.safetensors", "config.json"], ".", "export the checkpoint first"),
         (["model.gguf"], "model.gguf", "export the checkpoint first"),
-        (["m.xml", "m.bin"], "m.bin", "name the graph that reads it: {}/m.xml"),
-        (["m.onnx", "m.onnx.data"], "m.onnx.data", "name the graph that reads it: {}/m.onnx"),
+        (["m.xml", "m.bin"], "m.bin", "name its graph file: {}/m.xml"),
+        (["m.onnx", "m.onnx.data"], "m.onnx.data", "name its graph file: {}/m.onnx"),
         (["openvino_tokenizer.xml", "tokenizer.json"], ".", "name the model file"),
     ],
 )

@@ -181,14 +181,14 @@ def test_a_result_with_different_logits_is_not_written(capfd, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("variant", "missing", "reason"),
     [
-        ("onnx", "decoder*", "holds encoder_model.onnx, but no decoder"),
+        ("onnx", "decoder*", "has encoder_model.onnx, but no decoder"),
         (
             "onnx",
             "decoder_[wm]*_*",
-            "holds decoder_model.onnx, which keeps nothing, but not decoder_with_past_model.onnx",
+            "has decoder_model.onnx, which has no caches, but not decoder_with_past_model.onnx",
         ),
-        ("onnx", "decoder_model*", "holds decoder_with_past_model.onnx, but not decoder_model.onnx, which fills the"),
-        ("ov-stateless", "*with_past*", "holds openvino_decoder_model.xml, which keeps nothing, but not openvino_"),
+        ("onnx", "decoder_model*", "has decoder_with_past_model.onnx, but not decoder_model.onnx, which fills the"),
+        ("ov-stateless", "*with_past*", "has openvino_decoder_model.xml, which has no caches, but not openvino_"),
     ],
 )
 def test_a_folder_without_an_encoder_or_decoder(capfd, tmp_path, variant, missing, reason):
@@ -207,7 +207,7 @@ def test_a_folder_with_two_models(capfd, tmp_path):
         shutil.copytree(export("t5", variant), tmp_path / "in", dirs_exist_ok=True)
     done = in_process(capfd, "convert", tmp_path / "in", "-o", tmp_path / "out", "--target", "cpu")
     assert done.code == 2
-    assert done.err.startswith(f"error: GP225: {tmp_path}/in holds an encoder in ONNX and one in OpenVINO IR")
+    assert done.err.startswith(f"error: GP225: {tmp_path}/in has an encoder in ONNX and one in OpenVINO IR")
 
 
 def test_an_encoder_filling_the_cross_caches(capfd, tmp_path):
