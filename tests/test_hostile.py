@@ -39,7 +39,7 @@ def test_weights_linked_outside_of_the_folder(tmp_path, ir):
     weights = ir.with_suffix(".bin")
     weights.rename(tmp_path / "secret")
     weights.symlink_to(tmp_path / "secret")
-    with pytest.raises(ReadError, match=r"GP113: .*openvino_model\.bin is a link that leads to .*secret, outside"):
+    with pytest.raises(ReadError, match=r"GP113: .*openvino_model\.bin is a link to .*secret, outside"):
         load(ir)
 
 
@@ -167,7 +167,7 @@ def test_external_data_of_another_length(tmp_path, length):
     proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
     next(entry for entry in proto.graph.initializer[0].external_data if entry.key == "length").value = length
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(ReadError, match=rf"GP105: tensor 'v' has its {length} bytes of data in .* take 4096"):
+    with pytest.raises(ReadError, match=rf"GP105: tensor 'v' has its {length} bytes of data in .* require 4096"):
         load(tmp_path)
 
 
@@ -259,7 +259,7 @@ def test_undecodable_text(tmp_path, place):
         holder, _, field = place.rpartition(".")
         setattr(getattr(proto, holder) if holder else proto, field, "damaged")
     (tmp_path / "model.onnx").write_bytes(proto.SerializeToString().replace(b"damaged", b"\xe7amaged"))
-    with pytest.raises(ReadError, match=r"GP104: .*model\.onnx is damaged: a name in it is not text"):
+    with pytest.raises(ReadError, match=r"GP104: .*model\.onnx is damaged: a name is not UTF-8"):
         load(tmp_path)
 
 
@@ -279,7 +279,7 @@ def test_a_model_path_without_a_file(tmp_path, name, kind):
 def test_a_too_large_onnx_file_is_not_read(tmp_path):
     with (tmp_path / "model.onnx").open("wb") as stream:
         stream.truncate(2**40)
-    with pytest.raises(ReadError, match=r"GP104: .* has 1099511627776 bytes, more than protobuf reads"):
+    with pytest.raises(ReadError, match=r"GP104: .* has 1099511627776 bytes, more than protobuf"):
         load(tmp_path)
 
 

@@ -80,7 +80,7 @@ def test_bodies_nested_too_deep_are_refused(tmp_path):
     of_nodes(tmp_path, *nested(16).node, helper.make_node("Identity", ["y15"], ["made"]))
     assert load(tmp_path).inputs
     of_nodes(tmp_path, *nested(18).node, helper.make_node("Identity", ["y17"], ["made"]))
-    with pytest.raises(ReadError, match=r"GP119: .* nests bodies of nodes more than 16 deep"):
+    with pytest.raises(ReadError, match=r"GP119: .* nests bodies of nodes deeper than 16"):
         load(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""ONNX and OpenVINO: models, graph builders, rewriters, files."""
+"""ONNX and OpenVINO IR: models, graph builders, rewriters and files."""

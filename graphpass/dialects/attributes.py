@@ -1,4 +1,4 @@
-"""Read the attributes of an operator by its dialect's own names."""
+"""Attributes of operators by their native names."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from graphpass.ir.graph import Node
 
 
 def native_attributes(node: Node) -> dict[str, Any]:
-    """Return the attributes of an operator by the names of its dialect.
+    """Return the attributes of an operator by their native names.
 
-    Strings are `str`; attributes that hold a body are left out.
+    Strings have type `str`. Attributes with bodies are omitted.
     """
     native = node.native
     if hasattr(native, "get_attributes"):

@@ -1,4 +1,4 @@
-"""Round numbers of f32 to types of 16 bits, a piece at a time."""
+"""Rounding of f32 values to types of 16 bits, in chunks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Literal, TypeAlias
 import numpy
 
 Half: TypeAlias = Literal["f16", "bf16"]
-"""A type of 16 bits."""
+"""A floating-point type of 16 bits."""
 
-#: Bytes that are read at once.
+#: Bytes that are read at a time.
 _PIECE = 2**24
 
-#: The most that rounding moves a number, relative to it, as an exponent of 2.
+#: Maximum relative rounding error of each type, as an exponent of 2.
 MOVES_BY: dict[Half, int] = {"bf16": -8, "f16": -11}
 
-#: The largest number of each type.
+#: Largest finite value of each type.
 LARGEST: dict[Half, float] = {"f16": float(numpy.finfo(numpy.float16).max), "bf16": (2 - 2**-7) * 2.0**127}
 
 
 def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
-    """Yield a part of a file."""
+    """Yield a range of a file in chunks."""
     with file.open("rb") as stream:
         stream.seek(offset)
         for start in range(0, length, _PIECE):
@@ -30,12 +30,12 @@ def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
 
 
 def rounded(numbers: numpy.ndarray, half: Half, *, cut: bool = False) -> tuple[bytes, bool]:
-    """Return the bytes of numbers of f32 in ``half``, and whether finite ones became infinite.
+    """Return the bytes of f32 values rounded to ``half``, and whether finite values became infinite.
 
     Args:
-        numbers: The numbers.
-        half: The type; ties go to even numbers.
-        cut: Whether to cut them to its range first.
+        numbers: The values.
+        half: The type; ties round to even.
+        cut: Whether to clip values to the range of the type first.
     """
     numbers = numbers.astype(numpy.float32, copy=False)
     if cut:
@@ -46,7 +46,7 @@ def rounded(numbers: numpy.ndarray, half: Half, *, cut: bool = False) -> tuple[b
         return made.tobytes(), bool((numpy.isinf(made) & numpy.isfinite(numbers)).any())
     bits = numpy.ascontiguousarray(numbers).view(numpy.uint32)
     upper = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
-    # The sum would carry into the sign of a NaN, or make an infinity of it.
+    # The sum could carry into the sign bit of a NaN, or turn a NaN into an infinity.
     upper = numpy.where(numpy.isnan(numbers), bits >> 16 | 0x40, upper).astype("<u2")
     infinite = (upper & 0x7FFF) == 0x7F80
     return upper.tobytes(), bool((infinite & numpy.isfinite(numbers)).any())

@@ -1,4 +1,4 @@
-"""Sign operators: equal signatures mean equal computations."""
+"""Signatures of operators: equal signatures imply equal computations."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _BODIES = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def signature(node: Node) -> str | None:
-    """Hash the kind and all attributes of an operator, and the body of a loop.
+    """Return a hash of the kind and the attributes of an operator.
 
-    It is ``None`` for others with bodies.
-
-    Names of nodes, and of a variable, do not count.
+    The hash includes the body of a loop, and excludes names of nodes and of a variable. It is ``None`` for other
+    operators with bodies.
     """
     native = node.native
     if isinstance(native, onnx.NodeProto):
@@ -40,7 +39,7 @@ def _hash(*parts: object) -> str:
 
 
 def meaning(node: Node, model: Model) -> tuple[str, int] | None:
-    """Return `signature` and the version of the operator's specification; ``None`` if it has bodies."""
+    """Return `signature` and the version of the operator; ``None`` for operators with bodies."""
     known = signature(node)
     if known is None or not isinstance(model, OnnxModel):
         return None if known is None else (known, 0)

@@ -1,4 +1,4 @@
-"""Make models of the text form."""
+"""Create models from the text form."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _WITH_BODIES = frozenset({"If", "Loop", "Scan", "TensorIterator"}) | LOOP_ENTRIE
 
 
 def parse(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
-    """Make a model of a graph's text.
+    """Create a model from the text of a graph.
 
-    A Constant without elements gets noise that its name and digest decide. Stated types of computed values are checked.
+    A Constant without elements gets random elements, seeded by its name and digest. Types of computed values are
+    checked if the text states them.
 
     Args:
-        text: The graph, as `graphpass print` writes it.
+        text: The graph, in the form that `graphpass print` writes.
         dialect: The dialect of the model.
-        opset: Version of ONNX's own operators.
+        opset: Version of the default ONNX operator set.
 
     Raises:
-        UsageError: GP270, the text is not a graph, or an operator is not one of the dialect.
+        UsageError: GP270, the text is not a graph, or the dialect lacks an operator.
     """
     statements = parse_text(text)
     model = _empty(dialect, opset)
@@ -48,7 +49,7 @@ def parse(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
 
 
 def noise(element_type: str, shape: tuple[int, ...], seed: str) -> numpy.ndarray:
-    """Return random elements that ``seed`` decides; columns have a norm of about 1."""
+    """Return random elements seeded by ``seed``; columns have a norm of about 1."""
     random = numpy.random.default_rng(zlib.crc32(seed.encode()))
     dtype = numpy.dtype(ELEMENT_TYPES[element_type].dtype or "float32")
     if dtype.kind == "b":
@@ -78,7 +79,7 @@ class _Builder:
     """Adds statements to a model.
 
     Attributes:
-        untyped: Outputs whose types are not stated.
+        untyped: Names of outputs whose types the text does not state.
     """
 
     def __init__(self, rewriter: Rewriter, dialect: Dialect) -> None:
@@ -119,7 +120,7 @@ class _Builder:
         if isinstance(operand, Literal):
             return self._constant(operand.values, operand.element_type, name)
         if operand is not None and operand not in self._values:
-            raise ValueError(f"%{operand} has no statement above")
+            raise ValueError(f"%{operand} has no statement above it")
         return operand if operand is None else self._values[operand]
 
     def _constant(self, values: numpy.ndarray, element_type: str, name: str) -> Handle:
@@ -160,7 +161,7 @@ class _Builder:
 
 
 def _name_of(statement: Statement) -> str:
-    """Return the name of the node; each of several results has its number after it."""
+    """Return the name of the node; the names of several results end in their index."""
     name = next(iter(statement.results), "")
     return name.removesuffix(".0") if len(statement.results) > 1 else name
 
@@ -170,7 +171,7 @@ def _domain(prefix: str) -> Mapping[str, str]:
 
 
 def _infer_outputs(model: Any, untyped: set[str]) -> None:
-    """Write inferred types into outputs; stated ones stay if onnx has no rules."""
+    """Set inferred types of outputs; stated types are kept if onnx cannot infer them."""
     import onnx
 
     from graphpass.dialects.onnx.walk import inferred
@@ -183,7 +184,9 @@ def _infer_outputs(model: Any, untyped: set[str]) -> None:
         if output.type.tensor_type.HasField("shape"):
             info.CopyFrom(output)
         elif info.name in untyped:
-            raise UsageError("GP270", f"the type of output {info.name} cannot be inferred", "state that of its value")
+            raise UsageError(
+                "GP270", f"the type of output {info.name} cannot be inferred", "state the type of its value"
+            )
 
 
 def _check_types(model: Model, statements: tuple[Statement, ...]) -> None:
@@ -193,7 +196,9 @@ def _check_types(model: Model, statements: tuple[Statement, ...]) -> None:
         for value, stated in zip(() if node is None else node.outputs, statement.types, strict=False):
             actual = TensorType(value.element_type, value.shape)
             if not _fits(stated, actual):
-                raise UsageError("GP270", f"{statement}: the value is {actual}", "correct the type, or leave it out")
+                raise UsageError(
+                    "GP270", f"{statement}: expected type {stated}, got {actual}", "correct the type, or omit it"
+                )
 
 
 def _fits(stated: TensorType, actual: TensorType) -> bool:
@@ -202,5 +207,5 @@ def _fits(stated: TensorType, actual: TensorType) -> bool:
     if stated.shape is None or actual.shape is None:
         return True
     pairs = zip(stated.shape, actual.shape, strict=False)
-    alike = all(left == right for left, right in pairs if isinstance(left, int) and isinstance(right, int))
-    return alike and len(stated.shape) == len(actual.shape)
+    agree = all(left == right for left, right in pairs if isinstance(left, int) and isinstance(right, int))
+    return agree and len(stated.shape) == len(actual.shape)

@@ -1,4 +1,4 @@
-"""Find the weights of models, unread."""
+"""Find the weights of models without reading them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from graphpass.storage.weight_file import FileRange, MappedWeights, WeightFile, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weight:
-    """Describes a tensor of more than 1 KiB.
+    """A tensor of more than 1 KiB.
 
     Attributes:
-        name: The model's name for it.
+        name: Name of the tensor in the model.
         element_type: OpenVINO's short name.
-        shape: Size along each axis.
-        content: Place in a file, or the bytes themselves.
-        holder: The constant that holds it; see `holder_of`.
+        shape: The shape.
+        content: Range of a weight file, or the bytes in memory.
+        holder: Identity of the constant; see `holder_of`.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Weight:
 
     @property
     def bytes_of(self) -> tuple[int, ...] | None:
-        """Return the file's identity and the place in it; ``None`` for bytes in memory."""
+        """Return the file's identity and the range in it; ``None`` for bytes in memory."""
         if not isinstance(self.content, FileRange):
             return None
         file = self.content.file
@@ -53,19 +53,19 @@ class Weight:
 
     @property
     def described(self) -> str:
-        """Return element type and shape in words."""
+        """Return element type and shape as text."""
         return f"{self.element_type} [{', '.join(map(str, self.shape))}]"
 
 
 def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
-    """Return the unread weights of a model, those in bodies and functions included.
+    """Return the weights of a model, bodies and functions included, without reading them.
 
     Args:
         model: The model.
-        above: Largest size in bytes of a tensor that does not count.
+        above: Size in bytes that a weight must exceed.
 
     Raises:
-        ReadError: GP105, ONNX external data is not where the model says.
+        ReadError: GP105, ONNX external data is missing.
     """
     weights = _of_onnx(model, above) if isinstance(model, OnnxModel) else _of_openvino(model, above)
     counts: Counter[str] = Counter()
@@ -78,12 +78,12 @@ def weights_of(model: Model, above: int = SMALL) -> tuple[Weight, ...]:
 
 
 def holder_of(node: Node) -> int | str:
-    """Return the identity of a Constant's native object, by which a `Weight` refers to it."""
+    """Return the identity of a Constant's native object, which `Weight.holder` stores."""
     return id(node.native) if isinstance(node.native, onnx.TensorProto) else str(node.native.get_name())
 
 
 def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
-    """Return the SHA-256 of each weight; those of files are remembered.
+    """Return the SHA-256 of each weight; digests of files are cached.
 
     Raises:
         ReadError: GP110 and GP111, as `digests_of`.
@@ -99,10 +99,10 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
 
 
 def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
-    """Return the SHA-256 of each weight, of f32, rounded to ``half``.
+    """Return the SHA-256 of each f32 weight after rounding to ``half``.
 
     Raises:
-        ReadError: GP110, a file is not as it was when the model was read.
+        ReadError: GP110, a file changed since the model was read.
     """
     digests = {}
     for weight in weights:
@@ -120,7 +120,7 @@ def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
 
 def _of_onnx(model: OnnxModel, above: int) -> Iterator[Weight]:
     files = {file.path: file for file in model.weight_files}
-    # A Constant's tensor often lacks a name; the node has one.
+    # The tensor of a Constant often has no name, so the node's name is used.
     names = {id(node.native): node.name for node in inlined(model).graph.of_op("Constant")}
     large = [tensor for tensor in tensors(model.proto) if nbytes(tensor) > above]
     external = all_external_data(filter(is_external, large), model.path)

@@ -1,4 +1,4 @@
-"""Check the numbers of inputs and outputs of bodies, which ONNX's checker does not."""
+"""Check the number of inputs and outputs of bodies, which ONNX's checker omits."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from graphpass.dialects.onnx.walk import ONNX_DOMAINS, bodies, opset_of
 
 _NO_BODY = onnx.GraphProto()
 
-#: The first version of Scan that does not run over a batch, and has no input of lengths.
+#: The first version of Scan without a batch axis and without an input for lengths.
 _SCAN_WITHOUT_BATCH = 9
 
 
 def misfit_in(proto: onnx.ModelProto) -> str | None:
-    """Return how a body does not fit its node; ``None`` if all do."""
+    """Return the first mismatch between a node and its bodies; ``None`` if there is none."""
     for graph in graphs(proto):
         for node in graph.node:
             if node.domain in ONNX_DOMAINS and (misfit := _misfit(node, opset_of(proto))) is not None:
-                return f"the bodies of {node.op_type} {node.name or list(node.output)} do not fit it: {misfit}"
+                return f"the bodies of {node.op_type} {node.name or list(node.output)} do not match it: {misfit}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Take one branch of each If that an input decides."""
+"""Replace Ifs whose condition is an input by one of their branches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int]:
-    """Replace each If that an input decides by its branch for ``value``.
+    """Replace each If whose condition is the input ``decider`` by its branch for ``value``.
 
-    The input is dropped; Ifs in bodies stay.
+    The input is removed. Ifs in bodies are kept.
 
     Returns:
-        The number of branches taken, and of outputs dropped, which depend on no input.
+        The number of replaced Ifs, and the number of removed outputs, which depended on no input.
     """
     rewriter = model.rewriter()
     graph, count = rewriter.surgery.graph, 0
@@ -37,7 +37,7 @@ def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int
 
 
 def deciders(model: OnnxModel) -> list[str]:
-    """Return the boolean inputs that do nothing but decide Ifs."""
+    """Return the boolean inputs that only conditions of Ifs read."""
     graph = model.graph
     inputs = {name: value for name, value in graph.parameters.items() if value.element_type == "boolean"}
     return [name for name, value in inputs.items() if {use.node.op for use in graph.uses(value)} == {"If"}]
@@ -58,7 +58,7 @@ def _drop_constant_outputs(graph: gs.Graph) -> int:
 
 
 def _drop_dead(graph: gs.Graph, decider: str) -> None:
-    """Drop nodes and inputs that lead to no output, and the input that decided."""
+    """Remove nodes and inputs upstream of no output, and the input ``decider``."""
     from graphpass.dialects.onnx.graphsurgeon import reads
 
     needed: set[int] = set()

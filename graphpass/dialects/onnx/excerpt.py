@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def excerpt_of(proto: onnx.ModelProto, nodes: Iterable[Node]) -> onnx.ModelProto:
-    """Copy ``nodes`` and their initializers; values that other nodes make become inputs.
+    """Return a copy of ``nodes`` and their initializers, with inputs for values from other nodes.
 
     Args:
         proto: The model.
-        nodes: Nodes of its view, outside of bodies.
+        nodes: Nodes of its view that are in no body.
     """
     wanted = list(nodes)
     made = {value.name for node in wanted for value in node.outputs}
@@ -45,7 +45,7 @@ def excerpt_of(proto: onnx.ModelProto, nodes: Iterable[Node]) -> onnx.ModelProto
 
 
 def counterparts(nodes: Iterable[Node], copy: Graph) -> dict[int, int]:
-    """Map nodes to those of an excerpt by the names of values."""
+    """Map nodes to nodes of an excerpt by the names of their values."""
     wanted = list(nodes)
     made = {value.name: node.index for node in copy.nodes for value in node.outputs if value.name}
     results = {node.name: node.index for node in copy.of_op("Result")}

@@ -1,4 +1,4 @@
-"""Write the files of an ONNX model: the graph, and its external data."""
+"""Write an ONNX model: the graph file and its external data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import copy_file
 from graphpass.storage.scratch_file import ALIGNMENT
 
-#: Protobuf's own limit on one message, in bytes.
+#: Protobuf's limit on the size of a message, in bytes.
 PROTO_LIMIT = 2**31 - 1
 
 
@@ -32,17 +32,17 @@ def stage_onnx(
     """Write a model and its external data into an empty folder.
 
     Args:
-        proto: The model; it is not edited.
-        source: The file it was read from.
-        folder: Folder to write into.
+        proto: The model, which is not modified.
+        source: The file that the model was read from.
+        folder: The folder.
         file_name: Name of the ``.onnx`` file.
-        link: Whether data files may be hard links to the source's.
-        limit: Bytes above which large tensors leave the ``.onnx`` file for a data file of their own.
+        link: Whether data files may be hard links to the source's files.
+        limit: Size in bytes above which large tensors are moved from the ``.onnx`` file to a new data file.
 
     Raises:
         ReadError: GP105, external data is missing.
-        WriteError: GP503, the model is over the limit without its large tensors, too.
-        OSError: The file system's error.
+        WriteError: GP503, the model without its large tensors still exceeds the limit.
+        OSError: The file system reports an error.
     """
     files = external_files(proto, source)
     for location, file in files.items():
@@ -62,7 +62,7 @@ def _without_weights(proto: onnx.ModelProto, folder: Path, name: str) -> onnx.Mo
 
 
 def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.TensorProto | None:
-    """Append a tensor's data to ``stream`` and refer to it; keep inline data."""
+    """Append a tensor's data to ``stream``; return a reference, or ``None`` if not moved."""
     if is_external(tensor) or not tensor.HasField("raw_data"):
         return None
     raw = tensor.raw_data
@@ -75,7 +75,7 @@ def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.Te
 
 
 def referring(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> onnx.TensorProto:
-    """Return a tensor without data that refers to bytes of a data file."""
+    """Return a tensor without data that refers to a range of a data file."""
     made = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,
@@ -101,13 +101,11 @@ def _copy(file: Path, target: Path, *, link: bool) -> None:
     if link:
         try:
             os.link(file, target)
-        except OSError:  # another file system, or one without links
+        except OSError:  # on another file system, or without support for links
             pass
         else:
             return
     if not target.exists():
         copy_file(file, target)
     elif not target.samefile(file) and not filecmp.cmp(file, target, shallow=False):
-        raise FileExistsError(
-            errno.EEXIST, "another model written with this one has other data of this name", str(target)
-        )
+        raise FileExistsError(errno.EEXIST, "a data file with this name and other content exists", str(target))

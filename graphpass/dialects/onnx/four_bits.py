@@ -1,4 +1,4 @@
-"""Round weights of products to 4 bits in blocks, as MatMulNBits reads them."""
+"""Quantize weights of products to 4 bits in blocks, in the format of MatMulNBits."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
     from graphpass.ir.graph import Graph, Node, Value
 
-#: Inputs of a product that share a scale and a zero point, as transformers.js publishes q4.
+#: Inputs of a product that share a scale and a zero point, as in the q4 models for transformers.js.
 BLOCK = 32
 
-#: Largest weight that is rounded, in numbers.
+#: Largest number of elements of a weight to quantize.
 _MOST = 2**31
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FourBits:
-    """Holds a weight ``[inputs, outputs]`` in blocks along its inputs.
+    """A weight ``[inputs, outputs]``, quantized in blocks along its inputs.
 
     Attributes:
-        packed: u8 ``[outputs, blocks, BLOCK / 2]``, the first of two numbers in the lower bits.
+        packed: u8 ``[outputs, blocks, BLOCK / 2]``, with the first of two values in the lower bits.
         scales: f32 ``[outputs, blocks]``.
-        zeros: u8 ``[outputs, (blocks + 1) / 2]``, zero points, packed alike.
-        inputs: Number of inputs; the last block is filled up.
+        zeros: u8 ``[outputs, (blocks + 1) / 2]``, zero points, packed in the same way.
+        inputs: Number of inputs; the last block is padded.
     """
 
     packed: NDArray[numpy.uint8]
@@ -40,7 +40,7 @@ class FourBits:
 
     @classmethod
     def of(cls, weight: NDArray[numpy.float32]) -> FourBits:
-        """Round a weight ``[inputs, outputs]`` by ONNX Runtime's own quantizer."""
+        """Quantize a weight ``[inputs, outputs]`` by ONNX Runtime's quantizer."""
         from onnxruntime.capi._pybind_state import quantize_matmul_4bits
 
         inputs, outputs = weight.shape
@@ -57,7 +57,7 @@ class FourBits:
         return made
 
     def widened(self) -> NDArray[numpy.float32]:
-        """Return the weight ``[inputs, outputs]`` that products compute with."""
+        """Return the dequantized weight ``[inputs, outputs]``."""
         outputs, blocks = self.scales.shape
         zeros = unpacked(self.zeros)[:, :blocks, None].astype(numpy.float32)
         numbers = unpacked(self.packed).astype(numpy.float32) - zeros
@@ -82,49 +82,49 @@ def unpacked(stored: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8
 
 @dataclass(frozen=True, slots=True)
 class FourBitProduct:
-    """Describes the weight of a product.
+    """The weight of a MatMul that can be quantized.
 
     Attributes:
-        weight: The constant, of two axes.
-        is_turned: Whether it is stored as ``[outputs, inputs]``.
+        weight: The constant, of rank 2.
+        is_transposed: Whether the constant is ``[outputs, inputs]``.
     """
 
     weight: Value
-    is_turned: bool = False
+    is_transposed: bool = False
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of inputs and outputs."""
+        """Return the number of inputs and the number of outputs."""
         first, second = (int(str(size)) for size in self.weight.shape or ())
-        return (second, first) if self.is_turned else (first, second)
+        return (second, first) if self.is_transposed else (first, second)
 
     def read(self, graph: Graph) -> NDArray[numpy.float32]:
         """Return the weight ``[inputs, outputs]``.
 
         Raises:
-            FileNotFoundError: It lies in a file that is not there.
+            FileNotFoundError: The file with its elements does not exist.
         """
         constant = graph.constant(self.weight, _MOST)
         assert constant is not None
         wide: NDArray[numpy.float32] = constant.astype(numpy.float32)
-        return wide.T if self.is_turned else wide
+        return wide.T if self.is_transposed else wide
 
 
 def four_bit_product(graph: Graph, product: Node) -> FourBitProduct | None:
-    """Return the weight of a MatMul, stored in f32 or f16, if it has one."""
-    value, is_turned = product.source(1), False
+    """Return the weight of a MatMul; ``None`` unless a constant in f32 or f16."""
+    value, is_transposed = product.source(1), False
     while (node := graph.producer(value)).op in {"Transpose", "Convert"}:
         if node.op == "Transpose" and node.attributes.get("order") != (1, 0):
             return None
-        is_turned ^= node.op == "Transpose"
+        is_transposed ^= node.op == "Transpose"
         value = node.source()
     is_matrix = value.rank == 2 and is_fixed(value.shape)
     is_weight = node.op == "Constant" and is_matrix and value.element_type in {"f16", "f32"}
-    return FourBitProduct(value, is_turned) if is_weight else None
+    return FourBitProduct(value, is_transposed) if is_weight else None
 
 
 def packed_weights(graph: Graph) -> Iterator[NDArray[numpy.uint8]]:
-    """Yield weights of MatMulNBits in 4 bits, u8 ``[outputs, blocks, bytes of a block]``."""
+    """Yield 4-bit weights of MatMulNBits, u8 ``[outputs, blocks, bytes of a block]``."""
     for node in graph.of_op("MatMulNBits"):
         constant = graph.constant(node.source(1), _MOST) if node.attributes.get("bits", 4) == 4 else None
         if constant is not None:

@@ -34,16 +34,16 @@ _DEFAULT_AXIS = {
     "TensorScatter": -2,
 }
 
-#: Operators whose axes are those of the result.
+#: Operators whose axis counts dimensions of the output.
 _BY_RESULT = frozenset({"OneHot", "Unsqueeze"})
 
-#: Reductions of ONNX's ScatterElements, by OpenVINO's words.
+#: Reductions of ScatterElements by their names in OpenVINO.
 _SCATTERED = {"add": "sum", "mul": "prod"}
 
-#: Operators of other domains that only share their name with an ONNX operator: they carry their domain.
+#: Operators of other domains that share their name with a different ONNX operator; their name includes the domain.
 _NAMESAKES = frozenset({("com.microsoft", "Attention")})
 
-#: Operators whose attributes the graph keeps unchanged.
+#: Operators whose native attributes are copied to the graph.
 _WITH_ATTRIBUTES = STATE_OPERATORS.keys() | {"Conv", "CumSum", "GatherND", "MatMulNBits"}
 _WITH_ATTRIBUTES |= {"RotaryEmbedding", "TensorScatter"}
 
@@ -52,7 +52,7 @@ _Types: TypeAlias = "ChainMap[str, onnx.TypeProto.Tensor]"
 
 
 class _Scope:
-    """Map names to values and types, those of outer graphs included."""
+    """Values and types by name in a graph, outer graphs included."""
 
     def __init__(self, graph: onnx.GraphProto, outer: _Scope | None = None) -> None:
         known = [*graph.value_info, *graph.output, *graph.input]
@@ -169,7 +169,10 @@ class _Builder:
 
 
 def _of_fused_product(attributes: Mapping[str, onnx.AttributeProto]) -> dict[str, Any]:
-    """Return attributes of com.microsoft FusedMatMul, which may exchange batch axes, too (docs/ContribOperators.md)."""
+    """Return attributes of com.microsoft FusedMatMul; source: docs/ContribOperators.md.
+
+    FusedMatMul can also transpose batch axes.
+    """
     flags = {
         name: attributes[name].i for name in ("transA", "transB", "transBatchA", "transBatchB") if name in attributes
     }
@@ -182,8 +185,8 @@ def _of_fused_product(attributes: Mapping[str, onnx.AttributeProto]) -> dict[str
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
     """Build a view: inputs, constants, sorted nodes, and a ``Result`` for each output.
 
-    With ``inline``, nodes in bodies stand beside the others (see `graphpass.ir.bodies`); otherwise a node with bodies
-    also reads their captures. External data lies beside ``path``.
+    With ``inline``, bodies are inlined as `graphpass.ir.bodies` describes; otherwise a node with bodies also reads the
+    values that they capture. External data is in the folder of ``path``.
     """
     scope = _Scope(inferred(proto).graph)
     builder = _Builder(scope, path)
@@ -211,7 +214,7 @@ def _add_constants(builder: _Builder, graph: onnx.GraphProto) -> None:
 
 _BRANCHES = ("then_branch", "else_branch")
 
-#: Operators whose bodies can be seen as a part of the graph around them.
+#: Operators whose bodies can be inlined.
 _INLINED = frozenset({"If", "Loop", "Scan"})
 
 
@@ -242,7 +245,7 @@ def _add_nodes(builder: _Builder, outermost: _Frame, *, inline: bool) -> None:
 
 
 def _can_be_inlined(native: onnx.NodeProto) -> bool:
-    """Return whether bodies of ``native`` can be inlined: opset 8's Scan runs over a batch."""
+    """Return whether bodies of ``native`` can be inlined; opset 8's Scan has a batch axis."""
     if native.op_type not in _INLINED or native.domain not in ONNX_DOMAINS:
         return False
     return native.op_type != "Scan" or len(native.input) == len(bodies(native)["body"].input)
@@ -269,7 +272,7 @@ def _join(builder: _Builder, native: onnx.NodeProto, branches: tuple[_Scope, ...
 
 
 def _loop(builder: _Builder, native: onnx.NodeProto) -> list[_Frame]:
-    """Add a node for each body input; return frames for the body's nodes."""
+    """Add a node for each input of the body; return frames for the body's nodes."""
     outer, body = builder.scope, bodies(native)["body"]
     inside = _Scope(outer.bodies[tuple(native.output)]["body"], outer)
     sources = [builder.read(name) for name in native.input]
@@ -330,7 +333,7 @@ def _add_node(builder: _Builder, native: onnx.NodeProto) -> None:
         builder.types[native.output[0]] = kind
         builder.add(name, "Constant", (), [native.output[0]], tensor)
         return
-    # Nothing can read a Constant of strings or a sparse one; it is an operator like others.
+    # A Constant of strings or a sparse one cannot be read, so it is an ordinary operator.
     op = "OpaqueConstant" if native.op_type == "Constant" else NEUTRAL_NAMES.get(native.op_type, native.op_type)
     if (native.domain, native.op_type) in _NAMESAKES:
         op = f"{native.domain}.{native.op_type}"
@@ -355,7 +358,7 @@ def _constant(native: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
-    """Return a Constant's elements, unless the installed ONNX lacks their type."""
+    """Return the elements of a Constant; ``None`` if the installed ONNX lacks their type."""
     try:
         if (elements := mapped(node.native, model_file)) is not None:
             return elements

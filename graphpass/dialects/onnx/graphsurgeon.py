@@ -1,10 +1,16 @@
-"""Edit an `onnx.ModelProto` as an onnx-graphsurgeon graph, and lose nothing that graphsurgeon does not know.
+"""Edit an `onnx.ModelProto` as an onnx-graphsurgeon graph without losing unsupported fields.
 
-graphsurgeon's own importer and exporter (0.6.1) drop metadata, doc strings of nodes and values, denotations,
-quantization annotations, overloads, unused initializers and value_info; copy weights of outer graphs into bodies; turn
-FLOAT8E4M3FNUZ into FLOAT8E4M3FN; fail on empty list attributes and on changed 4-bit or string constants; and recurse in
-``toposort``. Here graphsurgeon's objects are made from the ModelProto, which stays the truth:
-`graphpass.dialects.onnx.write_back` writes what was edited into it and leaves the rest alone.
+The importer and exporter of graphsurgeon 0.6.1 have these faults:
+
+- They drop metadata, doc strings of nodes and values, denotations, quantization annotations, overloads, and unused
+  initializers and value_info.
+- They copy weights of outer graphs into bodies.
+- They convert FLOAT8E4M3FNUZ to FLOAT8E4M3FN.
+- They fail on empty list attributes, and on changed constants of 4 bits or of strings.
+- ``toposort`` is recursive.
+
+Here graphsurgeon's objects are created from the ModelProto, and `graphpass.dialects.onnx.write_back` writes only the
+edits back into the ModelProto.
 """
 
 from __future__ import annotations
@@ -31,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class LazyWeights(LazyValues):  # type: ignore[misc]
-    """Values of a constant that are not read before something asks for them.
+    """The elements of a constant, read on first use.
 
     Attributes:
         tensor: The `onnx.TensorProto`.
     """
 
     def __init__(self, tensor: onnx.TensorProto, path: Path | None) -> None:
-        """Refer to ``tensor``, whose external data lies beside the model file ``path``."""
+        """Create a reference to ``tensor``; external data is in the folder of ``path``."""
         self.tensor = tensor
         self.shape = list(tensor.dims)
         self.dtype = _dtype(tensor.data_type)
@@ -46,16 +52,16 @@ class LazyWeights(LazyValues):  # type: ignore[misc]
         self._path = path
 
     def load(self) -> numpy.ndarray:
-        """Read the values, strings as objects; raise GP105 without external data."""
+        """Read the elements, with strings as objects; raise GP105 if external data is missing."""
         values: numpy.ndarray = numpy_helper.to_array(embedded(self.tensor, self._path))
         return values
 
 
 class SparseWeights(gs.ir.tensor.SparseValues):  # type: ignore[misc]
-    """Values of a sparse constant, which graphsurgeon shows as a dense one."""
+    """The elements of a sparse constant, which graphsurgeon presents as dense."""
 
     def __init__(self, tensor: onnx.SparseTensorProto) -> None:
-        """Refer to ``tensor``."""
+        """Create a reference to ``tensor``."""
         self.tensor = tensor
         self.shape = list(tensor.dims)
         self.dtype = _dtype(tensor.values.data_type)
@@ -63,7 +69,7 @@ class SparseWeights(gs.ir.tensor.SparseValues):  # type: ignore[misc]
 
 
 class SurgeonGraph(gs.Graph):  # type: ignore[misc]
-    """A graphsurgeon graph that sorts its nodes without recursion, and stably."""
+    """A graphsurgeon graph with a topological sort that is stable and not recursive."""
 
     def toposort(
         self, recurse_subgraphs: bool = True, recurse_functions: bool = True, mode: str = "full"
@@ -78,13 +84,13 @@ class SurgeonGraph(gs.Graph):  # type: ignore[misc]
 
 @dataclass(frozen=True, slots=True)
 class NodeOrigin:
-    """The proto that a node was made from, and its attributes as they were.
+    """The proto of a node, and the original attributes of the node.
 
     Attributes:
-        node: The node; kept, so that its id stays its own.
-        proto: Its NodeProto.
-        holder: The graph or function that holds the NodeProto.
-        attributes: By name the AttributeProto and the value that was made of it; of a list a copy, too.
+        node: The node; this reference prevents reuse of its id.
+        proto: The NodeProto of the node.
+        holder: The graph or function that contains the NodeProto.
+        attributes: By name, the AttributeProto, the value created from it, and a copy of the value if it is a list.
     """
 
     node: gs.Node
@@ -95,15 +101,15 @@ class NodeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class TensorOrigin:
-    """Hold the protos of a tensor and its type in them.
+    """The proto of a tensor, and the original type of the tensor.
 
     Attributes:
-        tensor: The tensor; kept, so that its id stays its own.
-        name: Its name.
-        typed: Its dtype and shape; ``None`` for a constant.
+        tensor: The tensor; this reference prevents reuse of its id.
+        name: The original name.
+        typed: The original dtype and shape; ``None`` for a constant.
         weights: The initializer of a constant.
-        values: The constant's values as imported.
-        was_read: Whether anything read it.
+        values: The original elements of a constant.
+        was_read: Whether the constant had users.
     """
 
     tensor: gs.Tensor
@@ -116,7 +122,7 @@ class TensorOrigin:
 
 @dataclass(slots=True)
 class _Scope:
-    """Hold a graph, body or function under construction, and the tensors in scope."""
+    """A graph, body or function under construction, with the tensors in its scope."""
 
     holder: Holder
     graph: gs.Graph
@@ -125,14 +131,14 @@ class _Scope:
 
 
 class Surgery:
-    """One edit of a model: open, change `graph`, write back, once.
+    """One edit of a model: create it, change `graph`, write back, once.
 
     Attributes:
-        graph: The model's main graph.
+        graph: The main graph.
         nodes: Origins of nodes by id.
         tensors: Origins of tensors by id.
         main: Tensors of the main graph by name.
-        holders: The proto of each graph, body and function, by the id of its graphsurgeon graph.
+        holders: Each graph, body and function with its proto, by the id of the graphsurgeon graph.
     """
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None) -> None:
@@ -157,7 +163,7 @@ class Surgery:
             producer_version=proto.producer_version,
             ir_version=proto.ir_version,
         )
-        # All graphs of a model share one list; assigning it would merge lists instead.
+        # All graphs of a model share one list; an assignment through graphsurgeon would merge lists instead.
         object.__setattr__(graph, "_functions", functions)
         return graph
 
@@ -189,7 +195,7 @@ class Surgery:
         self._note_reads()
 
     def _declare(self, scope: _Scope) -> None:
-        """Make tensors of the graph's own initializers, inputs and node outputs."""
+        """Create tensors for the initializers, inputs and node outputs of a graph."""
         own, holder = scope.tensors.maps[0], scope.holder
         if isinstance(holder, onnx.GraphProto):
             scope.infos = {info.name: info for info in (*holder.value_info, *holder.output, *holder.input)}
@@ -244,12 +250,12 @@ class Surgery:
     def _read(self, name: str, scope: _Scope) -> gs.Tensor:
         if not name:
             return gs.Variable.empty()
-        if name not in scope.tensors:  # nothing makes it
+        if name not in scope.tensors:  # it has no producer
             scope.tensors[name] = self._variable(name, scope)
         return scope.tensors[name]
 
     def _attribute(self, proto: onnx.AttributeProto, scope: _Scope, pending: list[_Scope]) -> Any:
-        """Convert an attribute for graphsurgeon; unknown kinds stay protos."""
+        """Convert an attribute for graphsurgeon; unsupported kinds remain protos."""
         if proto.ref_attr_name:
             kind = gs.util.misc.convert_from_onnx_attr_type(proto.type)
             return gs.Node.AttributeRef(proto.ref_attr_name, kind)
@@ -288,7 +294,7 @@ class Surgery:
 
 
 def inner_graphs(nodes: Iterable[gs.Node]) -> Iterator[gs.Graph]:
-    """Yield the bodies of nodes, and those inside them."""
+    """Yield the bodies of nodes, nested ones included."""
     pending = list(nodes)
     while pending:
         for value in pending.pop().attrs.values():
@@ -298,7 +304,7 @@ def inner_graphs(nodes: Iterable[gs.Node]) -> Iterator[gs.Graph]:
 
 
 def reads(node: gs.Node) -> Iterator[gs.Tensor]:
-    """Yield the tensors that a node reads, those that its bodies capture included."""
+    """Yield the tensors that a node reads, including those that its bodies capture."""
     yield from node.inputs
     for body in inner_graphs([node]):
         for inner in body.nodes:
@@ -307,9 +313,9 @@ def reads(node: gs.Node) -> Iterator[gs.Tensor]:
 
 
 def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
-    """Sort nodes topologically, each that comes too late before its first user.
+    """Sort nodes topologically; a node that comes too late is moved before its first user.
 
-    Nodes of a cycle are left out.
+    Nodes in a cycle are omitted.
     """
     own = {id(node) for node in nodes}
     ordered: list[gs.Node] = []
@@ -322,14 +328,18 @@ def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
             if id(node) in done:
                 pending.pop()
                 continue
-            makers = [maker for tensor in reads(node) for maker in tensor.inputs]
-            missing = [maker for maker in makers if id(maker) in own and id(maker) not in done and maker is not node]
+            producers = [producer for tensor in reads(node) for producer in tensor.inputs]
+            missing = [
+                producer
+                for producer in producers
+                if id(producer) in own and id(producer) not in done and producer is not node
+            ]
             if not missing:
                 pending.pop()
                 done.add(id(node))
                 ordered.append(node)
             elif id(node) in entered:
-                return ordered  # it waits for itself
+                return ordered  # the node depends on itself
             else:
                 entered.add(id(node))
                 pending += reversed(missing)
@@ -337,7 +347,7 @@ def sorted_nodes(nodes: list[gs.Node]) -> list[gs.Node]:
 
 
 def _dtype(code: int) -> Any:
-    """Return numpy's or ml_dtypes' type; ONNX's number if there is none."""
+    """Return the type of numpy or ml_dtypes; ONNX's code if there is none."""
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(code)
     except KeyError:

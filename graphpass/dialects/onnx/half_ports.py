@@ -1,4 +1,4 @@
-"""Find the tensors of ONNX operators that may be of 16 bits, by schemas."""
+"""Find inputs and outputs of ONNX operators that support 16-bit types, by schemas."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _HALVES: dict[Half, str] = {"f16": "tensor(float16)", "bf16": "tensor(bfloat16)"
 
 _ALL: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
-#: ONNX's operators that have bf16 on CUDA, which alone computes in it (docs/OperatorKernels.md of ONNX Runtime). Clip,
-#: Pad, comparisons and DequantizeLinear, among others, have none.
+#: ONNX operators with a bf16 kernel on CUDA, the only provider with bf16 (docs/OperatorKernels.md of ONNX Runtime).
+#: Among others, Clip, Pad, comparisons and DequantizeLinear have none.
 _BRAIN = frozenset(
     {
         *("Abs", "Add", "Attention", "Concat", "Conv", "Div", "Erf", "Expand", "Flatten", "Gather", "GatherElements"),
@@ -27,8 +27,8 @@ _BRAIN = frozenset(
     }
 )
 
-#: Operators of ONNX Runtime 1.32 of 16 bits, and ports that are not so in them (``bert_defs.cc``, ``contrib_defs.cc``).
-#: States of LinearAttention may be, but add up over all tokens.
+#: Operators of ONNX Runtime 1.32 with 16-bit types, and their inputs and outputs of other types (``bert_defs.cc``,
+#: ``contrib_defs.cc``). The state of LinearAttention supports 16 bits, but accumulates rounding errors over all tokens.
 _RUNTIME: dict[str, tuple[frozenset[int], frozenset[int]]] = {
     **dict.fromkeys(("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "RotaryEmbedding"), _ALL),
     **dict.fromkeys(("FusedMatMul", "GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "MoE"), _ALL),
@@ -44,18 +44,18 @@ _RUNTIME: dict[str, tuple[frozenset[int], frozenset[int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class HalfPorts:
-    """Inputs and outputs of a node that are of 16 bits together."""
+    """The inputs and outputs of a node that have the same 16-bit type."""
 
     inputs: frozenset[int] = frozenset()
     outputs: frozenset[int] = frozenset()
 
 
 def half_ports(node: Node, opset: int, half: Half) -> HalfPorts:
-    """Return the ports that are ``half`` if ``node`` computes in it, if it can.
+    """Return the ports of type ``half`` if ``node`` computes in it; empty if unsupported.
 
     Args:
         node: A node of an ONNX graph.
-        opset: Version of ONNX's own operators that the model imports.
+        opset: Version of the default ONNX operator set that the model imports.
         half: The type.
     """
     native = node.native
@@ -83,7 +83,7 @@ def _by_schema(node: Node, schema: onnx.defs.OpSchema, half: Half) -> HalfPorts:
     taken = {name for name in inputs if {_HALVES[half], _FLOAT} <= allowed.get(name, set())}
     made = taken
     if node.op == "DequantizeLinear" and inputs[1] in taken:
-        # Without output_dtype the type of the scale, which is a parameter of its own from opset 23 on.
+        # Without output_dtype the output has the type of the scale, a type parameter of its own since opset 23.
         made = {outputs[0]}
     return HalfPorts(
         frozenset(port for port, name in enumerate(inputs) if name in taken),

@@ -1,4 +1,4 @@
-"""Round ONNX weights to types of 16 bits, a piece at a time."""
+"""Round ONNX weights to 16-bit types, in chunks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from graphpass.dialects.rounding import Half, rounded
 
 
 class HalfWeights(NewWeights):
-    """Rounds weights; those of data files go to a new one."""
+    """Rounds weights; results for weights in data files are written to a new data file."""
 
     def __init__(self, model_file: Path | None, half: Half) -> None:
-        """Round weights of the model ``model_file`` to ``half``."""
+        """Create a writer for weights of the model ``model_file``, rounded to ``half``."""
         super().__init__(model_file, half)
         self._half = half
 
     def rounded(self, tensor: onnx.TensorProto, *, cut: bool) -> tuple[onnx.TensorProto, bool]:
-        """Return ``tensor``, of f32, rounded, without a name, and whether finite numbers became infinite.
+        """Return the f32 tensor rounded, without a name, and whether finite values became infinite.
 
         Args:
             tensor: The weight.
-            cut: Whether to cut numbers to the range of the type.
+            cut: Whether to clip values to the range of the type first.
 
         Raises:
             ReadError: GP105, external data is missing.

@@ -1,4 +1,4 @@
-"""Refuse ONNX models that are small on disk and endless once their functions are expanded."""
+"""Reject ONNX models that become too large when their functions are expanded."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import onnx
 
 from graphpass.errors import ReadError
 
-#: Nodes of a model with all calls of functions expanded, as shape inference and runtimes do.
+#: Maximum number of nodes with all functions expanded, as in shape inference and runtimes.
 _MOST_NODES = 1_000_000
 
-#: The newest version of an operator set that a model may import; onnx 1.23 is at 28.
+#: Maximum version of an operator set that a model may import; onnx 1.23 is at 28.
 _NEWEST_OPSET = 10_000
 
-#: Bodies in bodies. OpenVINO 2026.4.1 takes twice as long to compile an If for each level: 0.3 s at 12, 80 s at 20.
+#: Maximum nesting of bodies. OpenVINO 2026.4.1's compile time of Ifs doubles per level: 0.3 s at 12, 80 s at 20.
 _DEEPEST = 16
 
-_EXPORT_AGAIN = "export the model again; no exporter writes this"
+_EXPORT_AGAIN = "export the model again"
 
 
 def check_limits(proto: onnx.ModelProto, path: Path) -> None:
-    """Check versions of operator sets, and the size of functions.
+    """Check versions of operator sets, nesting of bodies, and the size of functions.
 
     Raises:
-        ReadError: GP119, a version is out of range, a function calls itself, the functions expand to too much, or
-            bodies nest too deep.
+        ReadError: GP119, a version is out of range, bodies are nested too deep, a function calls itself, or the
+            expanded functions have too many nodes.
     """
     for entry in proto.opset_import:
         if not 0 <= entry.version <= _NEWEST_OPSET:
@@ -35,7 +35,7 @@ def check_limits(proto: onnx.ModelProto, path: Path) -> None:
             reason = f"{path} imports version {entry.version} of the operators of {domain!r}, expected at most"
             raise ReadError("GP119", f"{reason} {_NEWEST_OPSET}", _EXPORT_AGAIN)
     if any(depth > _DEEPEST for depth, _ in _nodes(proto.graph.node)):
-        raise ReadError("GP119", f"{path} nests bodies of nodes more than {_DEEPEST} deep", _EXPORT_AGAIN)
+        raise ReadError("GP119", f"{path} nests bodies of nodes deeper than {_DEEPEST}", _EXPORT_AGAIN)
     if proto.functions:
         _check_functions(proto, path)
 
@@ -63,7 +63,7 @@ def _called(node: onnx.NodeProto) -> tuple[str, str]:
 
 
 def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[int, onnx.NodeProto]]:
-    """Yield nodes, those in bodies included, each with its depth of nesting."""
+    """Yield nodes with their depth of nesting, bodies included."""
     pending = [(0, nodes)]
     while pending:
         depth, level = pending.pop()

@@ -1,4 +1,4 @@
-"""`OnnxModel`: a model whose truth is an `onnx.ModelProto`."""
+"""`OnnxModel`: a model stored as an `onnx.ModelProto`."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node
 
 
-#: Operators that ONNX Runtime defines in ONNX's own domain, before or without ONNX.
+#: Operators that ONNX Runtime defines in ONNX's domain although ONNX lacks them, at all or in early opsets.
 _ONNX_RUNTIME_OPERATORS = frozenset({"SimplifiedLayerNormalization", "LayerNormalization"})
 
 
 class OnnxModel(Model):
-    """An ONNX model. External data stays on disk; ``proto`` keeps the references.
+    """An ONNX model; external data stays on disk, and ``proto`` refers to it.
 
     Attributes:
-        proto: The model; edit it, then call `mark_edited` (the pass manager does that).
-        scratch: Files of weights that passes made, kept while this model refers to them.
+        proto: The native model. Code that edits it calls `mark_edited`; the pass manager does this for passes.
+        scratch: Files of weights that passes created, kept while this model refers to them.
     """
 
     dialect = "onnx"
@@ -67,12 +67,12 @@ class OnnxModel(Model):
 
     @classmethod
     def load(cls, path: Path) -> OnnxModel:
-        """Read a ``.onnx`` file; external data is checked for its size, not read.
+        """Read an ``.onnx`` file; only the size of external data is checked.
 
         Raises:
-            ReadError: GP104 the file is not an ONNX model; GP105 external data is missing, too short or outside the
-                folder; GP110 the file changes while it is read; GP112 a tensor's data does not fit its shape; GP119
-                functions or versions of operators are out of range.
+            ReadError: GP104, the file is not an ONNX model; GP105, external data is missing, too short or outside the
+                folder; GP110, the file changed while it was read; GP112, a tensor's data does not match its shape;
+                GP119, functions or versions of operator sets exceed limits.
         """
         graph = WeightFile.of(path)
         proto = parse_onnx(path)
@@ -82,14 +82,14 @@ class OnnxModel(Model):
         repaired = repair_shapes(proto)
         model = cls(proto, path)
         if repaired:
-            model.mark_edited()  # runtimes are to read the repaired model, not the file
+            model.mark_edited()  # runtimes must read the repaired model, not the file
         model.weight_files = tuple(WeightFile.of(file) for file in external_files(proto, path).values())
         check_unchanged([graph])
         return model
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Inputs without an initializer of the same name, in the model's order."""
+        """Return the inputs without initializers of the same name, in the model's order."""
         graph = self.proto.graph
         initializers = {tensor.name for tensor in graph.initializer}
         initializers |= {sparse.values.name for sparse in graph.sparse_initializer}
@@ -97,7 +97,7 @@ class OnnxModel(Model):
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """Outputs, in the model's order."""
+        """See `Model.outputs`."""
         return tuple(port_of(info) for info in self.proto.graph.output)
 
     def clone(self) -> OnnxModel:
@@ -111,7 +111,7 @@ class OnnxModel(Model):
         return copy
 
     def excerpt(self, nodes: Iterable[Node]) -> tuple[OnnxModel, dict[int, int]]:
-        """See `Model.excerpt`; it costs as much as ``nodes`` do."""
+        """See `Model.excerpt`; the cost is proportional to the size of ``nodes``."""
         from graphpass.dialects.onnx.excerpt import counterparts, excerpt_of
 
         wanted = tuple(nodes)
@@ -122,7 +122,7 @@ class OnnxModel(Model):
         return copy, counterparts(wanted, copy.graph)
 
     def digest(self) -> str:
-        """Hash the structure; see `Model.digest`. Locations of large tensors are ignored.
+        """Return a hash of the structure; see `Model.digest`. Locations of large tensors are ignored.
 
         Raises:
             ReadError: GP105, external data is missing.
@@ -140,9 +140,9 @@ class OnnxModel(Model):
         return hasher.hexdigest()
 
     def validate(self) -> None:
-        """Run ONNX's checker over everything but weights; raise its error as GP310."""
+        """Run ONNX's checker without weights; raise GP310 with its message on failure."""
         skeleton = rebuilt(self.proto, _stub)
-        # The checker reads a sparse initializer's data; the name is all that the nodes need.
+        # The checker reads data of sparse initializers, which are stubs here. Nodes only require the names.
         skeleton.graph.initializer.extend(
             onnx.TensorProto(name=sparse.values.name, data_type=sparse.values.data_type, dims=[0])
             for sparse in skeleton.graph.sparse_initializer
@@ -158,7 +158,7 @@ class OnnxModel(Model):
             raise UnsupportedError("GP310", f"{called} is not valid ONNX: {misfit}")
 
     def read_note(self, key: str) -> str | None:
-        """See `Model.read_note`; it is the metadata property ``graphpass.<key>``."""
+        """See `Model.read_note`; notes are metadata properties ``graphpass.<key>``."""
         note = self._note(key)
         return None if note is None else note.value
 
@@ -181,10 +181,10 @@ class OnnxModel(Model):
 
     @contextlib.contextmanager
     def graphsurgeon(self) -> Iterator[gs.Graph]:
-        """Edit the model as an onnx-graphsurgeon graph for the time of the ``with`` block.
+        """Edit the model as an onnx-graphsurgeon graph during the ``with`` block.
 
-        The changes of the block are written into `proto` when it ends, and nothing else; none if it raises. Values of
-        constants are read when they are asked for. Nodes may be left in any order.
+        The edits are written into `proto` at the end of the block, unless the block raises; all else in `proto` is
+        unchanged. Elements of constants are read on first use. Nodes may be in any order.
 
         >>> with model.graphsurgeon() as graph:    # doctest: +SKIP
         ...     for node in graph.nodes:
@@ -205,20 +205,20 @@ class OnnxModel(Model):
 
     @contextlib.contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """Lend a file that ONNX Runtime and OpenVINO can read, during the ``with`` block.
+        """Yield a file that ONNX Runtime and OpenVINO can read, during the ``with`` block.
 
-        That is the model's own file if nothing was edited; else a file in a temporary folder with hard links to the
-        external data (copies if the file system cannot link). ONNX's own checker refuses hard links.
+        An unedited model yields its own file. Otherwise a file is written to a temporary folder, with hard links to the
+        external data, or copies if the file system does not support links. ONNX's checker rejects hard links.
 
         Raises:
             ReadError: GP105, external data is missing.
-            WriteError: GP503, the model does not fit into one file.
+            WriteError: GP503, the model exceeds the size limit of a file.
         """
         if self.path is not None and not self.edited:
             yield self.path
             return
         data = external_files(self.proto, self.path)
-        # Its name differs from those of staging folders, which another writer would remove as leftovers of a crash.
+        # The prefix differs from that of staging folders, which other writers remove after a crash.
         with scratch_folder(".graphpass_model-", _place_of_links(data)) as folder:
             name = self.path.name if self.path is not None else "model.onnx"
             stage_onnx(self.proto, self.path, folder, name, link=True)
@@ -226,10 +226,10 @@ class OnnxModel(Model):
 
 
 def parse_onnx(path: Path) -> onnx.ModelProto:
-    """Parse an ``.onnx`` file alone; raise GP104 on others."""
+    """Parse an ``.onnx`` file, without external data; raise GP104 for other files."""
     try:
         if (size := path.stat().st_size) > PROTO_LIMIT:
-            raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf reads: it is not an ONNX model")
+            raise ReadError("GP104", f"{path} has {size} bytes, more than protobuf's limit: it is not an ONNX model")
         content = path.read_bytes()
     except OSError as error:
         raise ReadError("GP104", f"{path} cannot be read: {error.strerror}") from error
@@ -244,10 +244,12 @@ def parse_onnx(path: Path) -> onnx.ModelProto:
         raise ReadError("GP104", f"{path} is not an ONNX model, or a damaged one", "export or copy it again") from error
     missing = "graph" if not proto.HasField("graph") else "" if proto.opset_import else "opset_import"
     if missing:
-        raise ReadError("GP104", f"{path} is not a complete ONNX model: it has no {missing}", "export or copy it again")
+        raise ReadError(
+            "GP104", f"{path} is not a complete ONNX model: the field {missing} is missing", "export or copy it again"
+        )
     # Protobuf returns bytes if a name is not UTF-8.
     if any(isinstance(name, bytes) for name in _names(proto)):
-        raise ReadError("GP104", f"{path} is damaged: a name in it is not text", "export or copy it again")
+        raise ReadError("GP104", f"{path} is damaged: a name is not UTF-8", "export or copy it again")
     return proto
 
 
@@ -272,7 +274,7 @@ def _names(proto: onnx.ModelProto) -> Iterator[str]:
 
 
 def port_of(info: onnx.ValueInfoProto) -> Port:
-    """Return an input or output as plain data."""
+    """Return an input or output as a `Port`."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         return Port(info.name, None, kind or "dynamic")
@@ -281,14 +283,14 @@ def port_of(info: onnx.ValueInfoProto) -> Port:
 
 
 def _stub(tensor: onnx.TensorProto) -> onnx.TensorProto | None:
-    """Replace weights by an empty tensor; return ``None`` for small inline tensors."""
+    """Return an empty tensor in place of a weight; ``None`` for small inline tensors."""
     if not is_external(tensor) and nbytes(tensor) <= SMALL:
         return None
     return onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=[0])
 
 
 def _move_runtime_operators(proto: onnx.ModelProto) -> None:
-    """Give ONNX Runtime's operators its domain, which the checker skips."""
+    """Move ONNX Runtime's operators to its domain, which the checker skips."""
     opset = opset_of(proto)
     unknown = {name for name in _ONNX_RUNTIME_OPERATORS if not onnx.defs.has(name, opset, "")}
     for graph in graphs(proto):
@@ -300,7 +302,7 @@ def _move_runtime_operators(proto: onnx.ModelProto) -> None:
 
 
 def _place_of_links(data: dict[str, Path]) -> Path | None:
-    """Find a folder for hard links to ``data``; ``None`` means the system's."""
+    """Return a folder for hard links to ``data``; ``None`` for the system's temporary folder."""
     if not data:
         return None
     beside = next(iter(data.values())).parent

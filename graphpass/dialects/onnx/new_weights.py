@@ -1,4 +1,4 @@
-"""Write new ONNX weights, a piece at a time."""
+"""Write new ONNX weights in chunks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from graphpass.storage.scratch_file import ScratchFile
 
 
 class NewWeights:
-    """Writes weights; those made of data files go to a new one.
+    """Writes weights; those computed from data files are written to a new data file.
 
     Attributes:
-        file: The new data file; ``None`` if no weight lies in one.
+        file: The new data file; ``None`` if unused.
     """
 
     def __init__(self, model_file: Path | None, prefix: str) -> None:
-        """Write weights of the model ``model_file``, into a file whose name begins with ``prefix``."""
+        """Create a writer for weights of ``model_file``; ``prefix`` begins the data file's name."""
         self.file: ScratchFile | None = None
         self._model_file = model_file
         self._prefix = prefix
@@ -34,7 +34,7 @@ class NewWeights:
     def written(
         self, data_type: int, shape: Sequence[int], pieces: Iterable[bytes], *, external: bool
     ) -> onnx.TensorProto:
-        """Return a tensor of the bytes in ``pieces``, without a name."""
+        """Return a tensor with the bytes of ``pieces``, without a name."""
         made = onnx.TensorProto(data_type=data_type, dims=shape)
         if not external:
             made.raw_data = b"".join(pieces)
@@ -45,7 +45,7 @@ class NewWeights:
         return made
 
     def declare(self, rewriter: OnnxRewriter, tensor: onnx.TensorProto, name: str) -> Handle:
-        """Make a constant of a tensor that this wrote."""
+        """Create a constant of a tensor that `written` returned."""
         made = rewriter.declared(LazyWeights(tensor, None), list(tensor.dims), name)
         weights = rewriter.weights(made)
         assert weights is not None
@@ -54,7 +54,10 @@ class NewWeights:
         return made
 
     def move_rest(self, rewriter: OnnxRewriter, kept: Iterable[Node]) -> None:
-        """Move constants that stay to the new data file if few: files are copied whole."""
+        """Move remaining external constants to the new data file if they are smaller than it.
+
+        Otherwise the result would need a copy of their whole old file.
+        """
         rest = [node for node in kept if is_external(node.native)]
         if self.file is None or sum(nbytes(node.native) for node in rest) > self.file.size:
             return
@@ -65,7 +68,7 @@ class NewWeights:
             rewriter.replace(value, self.declare(rewriter, moved, f"{value.name}/{self._prefix}"))
 
     def finish(self) -> None:
-        """Close the data file, and refer to it."""
+        """Close the data file, and set references to it."""
         if self.file is None:
             return
         self.file.finish()
@@ -76,14 +79,14 @@ class NewWeights:
         """Yield the bytes of an external tensor.
 
         Raises:
-            ReadError: GP105, they are missing.
+            ReadError: GP105, the data is missing.
         """
         data = external_data(tensor, self._model_file)
         return pieces_of(data.file, data.offset, data.length)
 
     @contextlib.contextmanager
     def _stored(self, tensor: onnx.TensorProto) -> Iterator[ScratchFile]:
-        """Let ``tensor`` have the bytes that the ``with`` block writes into the data file."""
+        """Refer ``tensor`` to the bytes that the ``with`` block writes into the data file."""
         file = self.file = self.file or ScratchFile(self._prefix)
         start = file.begin()
         yield file

@@ -1,4 +1,4 @@
-"""Translate operators from the neutral vocabulary to ONNX."""
+"""Translation of neutral operators to ONNX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.operators import REDUCTIONS
 from graphpass.ir.rewriter import Handle, Rewriter
 
-#: ONNX operators that the neutral vocabulary calls by another name.
+#: Neutral names of ONNX operators that differ from their native names.
 NEUTRAL_NAMES = {
     "And": "LogicalAnd",
     "Cast": "Convert",
@@ -38,28 +38,28 @@ NEUTRAL_NAMES = {
 
 _NATIVE_NAMES = {neutral: native for native, neutral in NEUTRAL_NAMES.items()}
 
-#: Operators that read their axes from an input, since opset 13, and from which version on.
+#: Operators whose axes are an input, with the first opset in which they are.
 AXES_INPUTS = dict.fromkeys(REDUCTIONS, 18) | {"CumSum": 11, "ReduceSum": 13, "Squeeze": 13, "Unsqueeze": 13}
 
-#: Operators of shapes that hold their axes in an attribute in early opsets, and in this input in later ones.
+#: Operators whose axes are an attribute in early opsets and this input in later ones.
 AXES_PORTS = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1}
 
-#: Outputs that are left out: kernels for inference do not compute mean and deviation.
+#: Omitted outputs: inference kernels do not compute mean and deviation.
 LEFT_OUT = {"SkipLayerNormalization": (1, 2), "SkipSimplifiedLayerNormalization": (1, 2)}
 
 #: From this version on, axes and lengths are inputs of Squeeze, Unsqueeze and Split, as they are written here.
 FIRST_OPSET = 13
 
-#: The first version with Swish. Before it QuickGelu of ONNX Runtime (1.31) is the same; OpenVINO's frontend (2026.4.1)
-#: reads that in f32 alone.
+#: The first opset with Swish. Before it QuickGelu of ONNX Runtime (1.31) is equivalent, which OpenVINO's frontend
+#: (2026.4.1) supports in f32 only.
 SWISH = 24
 
 
 def check_opset(opset: int, what: str) -> None:
-    """Check that the model imports ONNX 13 or later; errors name ``what``.
+    """Check that the model imports opset 13 or later; errors begin with ``what``.
 
     Raises:
-        UnsupportedError: GP340, it is from before 13.
+        UnsupportedError: GP340, the opset is older.
     """
     if opset < FIRST_OPSET:
         raise UnsupportedError(
@@ -72,7 +72,7 @@ def check_opset(opset: int, what: str) -> None:
 def translated(
     rewriter: Rewriter, opset: int, kind: str, inputs: list[Handle | None], name: str, attributes: dict[str, Any]
 ) -> tuple[str, str | None, list[Handle | None], dict[str, Any]]:
-    """Return operator, domain, inputs and attributes as ONNX has them; arguments as of `Rewriter.make`."""
+    """Return operator, domain, inputs and attributes in ONNX; arguments as in `Rewriter.make`."""
     domain: str | None = attributes.pop("domain", None)
     if domain is not None:
         return kind, domain, inputs, attributes
@@ -96,7 +96,7 @@ def translated(
     elif kind == "Slice":
         start, stop, *step = inputs[1:]
         axes = list(attributes.pop("axes"))
-        # OpenVINO's frontend computes steps that are left out, and its fusions require constants.
+        # OpenVINO's frontend computes omitted steps, but its fusions require constant ones.
         steps = step[0] if step else constant([1] * len(axes), "step")
         inputs = [inputs[0], start, stop, constant(axes, "axes"), steps]
     elif kind == "Pad":

@@ -1,4 +1,4 @@
-"""Let an ONNX model that computes in f16 or bf16 compute in f32."""
+"""Convert the computation of an ONNX model from f16 or bf16 to f32."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _BRAIN = frozenset({"bf16"})
 
 _FLOAT = onnx.TensorProto.FLOAT
 
-#: Attributes that name the type of an output.
+#: Attributes that determine the type of an output.
 _TYPES = frozenset({"dtype", "output_dtype", "to"})
 
-#: Constants up to this many elements become f32; larger ones stay as stored, and a Cast follows.
+#: Largest number of elements of a constant that is converted to f32; a Cast follows larger constants.
 _FEW_ELEMENTS = 16
 
 
 def first_in_bf16(model: Model) -> Node | None:
-    """Return the first node, weights apart, with an output in bf16; ``None`` without one."""
+    """Return the first node with an output in bf16, except weights; ``None`` without one."""
     return _first_in(model, _BRAIN) if isinstance(model, OnnxModel) else None
 
 
@@ -40,22 +40,22 @@ def _first_in(model: OnnxModel, halves: Collection[str]) -> Node | None:
 
 
 def in_f32(model: Model) -> Model:
-    """Return ``model`` with f32 in place of f16 and bf16 if it is ONNX."""
+    """Return ``model`` with f32 in place of f16 and bf16; IR is returned unchanged."""
     return _without(model, HALVES)
 
 
 def is_in_f16(model: Model) -> bool:
-    """Return whether anything but weights of an ONNX model is f16."""
+    """Return whether an ONNX model has values in f16 besides weights."""
     return isinstance(model, OnnxModel) and _first_in(model, HALVES - _BRAIN) is not None
 
 
 def without_bf16(model: Model) -> Model:
-    """Return ``model`` with f32 in place of bf16 if it is ONNX.
+    """Return ``model`` with f32 in place of bf16; IR is returned unchanged.
 
-    ONNX Runtime (1.32) has no products in bf16 on the CPU. Weights keep their numbers.
+    ONNX Runtime (1.32) has no products in bf16 on the CPU. The values of weights are unchanged.
 
     Raises:
-        UnsupportedError: GP327, an operator gives bf16 whatever its inputs are.
+        UnsupportedError: GP327, an operator returns bf16 for any type of its inputs.
     """
     return _without(model, _BRAIN)
 
@@ -69,13 +69,13 @@ def _without(model: Model, halves: Collection[str]) -> Model:
 
 
 def promote(model: OnnxModel) -> Mapping[str, int]:
-    """Promote a model and its bodies in place; see the pass `change-precision`.
+    """Convert a model and its bodies to f32 in place; see the pass `change-precision`.
 
     Returns:
-        Number of operators, constants and weights that changed, and of casts that went; empty if nothing did.
+        Counts of changed operators, constants and weights, and of removed casts; empty if nothing changed.
 
     Raises:
-        UnsupportedError: GP327, an operator gives such types whatever its inputs are.
+        UnsupportedError: GP327, an operator returns f16 or bf16 for any type of its inputs.
     """
     return {} if _first_in(model, HALVES) is None else _promote(model, HALVES)
 
@@ -87,7 +87,7 @@ def _promote(model: OnnxModel, halves: Collection[str]) -> Mapping[str, int]:
     model.mark_edited()
     if (left := _first_in(model, halves)) is not None:
         hint = "keep the model in its type: leave change-precision out of the pipeline"
-        raise UnsupportedError("GP327", f"{left.called} gives f16 or bf16 whatever its inputs are", hint)
+        raise UnsupportedError("GP327", f"{left.called} returns f16 or bf16 for any type of its inputs", hint)
     promotion.counts["converts gone"] = _bypass_casts(model)
     return {name: count for name, count in promotion.counts.items() if count}
 
@@ -102,7 +102,7 @@ class _Promotion:
         self._names |= {tensor.name for graph in graphs(proto) for tensor in getattr(graph, "initializer", ())}
 
     def widen(self, graph: Holder) -> None:
-        """Let a graph, body or function compute in f32."""
+        """Convert a graph, body or function to f32."""
         initializers = graph.initializer if isinstance(graph, onnx.GraphProto) else ()
         infos = (*graph.input, *graph.output, *graph.value_info) if isinstance(graph, onnx.GraphProto) else ()
         ports = {info.name for info in graph.output} if isinstance(graph, onnx.GraphProto) else set(graph.output)
@@ -137,7 +137,7 @@ class _Promotion:
         self.counts["weights"] += len(casts)
 
     def _is_weight(self, tensor: onnx.TensorProto) -> bool:
-        """Return whether ``tensor`` needs a Cast; others of few elements become f32 here."""
+        """Return whether ``tensor`` requires a Cast; convert it here if it is small."""
         if tensor.data_type not in self._codes:
             return False
         if not is_held(tensor, _FEW_ELEMENTS):
@@ -148,7 +148,7 @@ class _Promotion:
 
 
 def _nodes(graph: Holder) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph and of the bodies inside it."""
+    """Yield the nodes of a graph and of its bodies."""
     pending: list[Holder] = [graph]
     while pending:
         for node in pending.pop().node:
@@ -157,7 +157,7 @@ def _nodes(graph: Holder) -> Iterator[onnx.NodeProto]:
 
 
 def _bypass_casts(model: OnnxModel) -> int:
-    """Bypass casts to the type that is there; return their number."""
+    """Remove casts between equal types; return their number."""
     rewriter = model.rewriter()
     needless = [
         node for node in model.graph.of_op("Convert") if node.source().element_type == node.outputs[0].element_type

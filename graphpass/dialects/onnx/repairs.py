@@ -1,4 +1,4 @@
-"""Repair declared shapes that exporters write wrongly, and that ONNX Runtime ignores."""
+"""Repair incorrect shape declarations of exporters, which ONNX Runtime ignores."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from graphpass.dialects.onnx.tensors import graphs
 
 
 def repair_shapes(proto: onnx.ModelProto) -> bool:
-    """Repair sizes given as text, and types that contradict an initializer.
+    """Repair sizes that are declared as text, and types that contradict an initializer.
 
-    transformers 5.23 writes the size 2 as the name ``"2"``, and leaves the value_info of a scalar that its fusions
-    reshaped to ``[1]``. The type of an initializer follows from its data, so that no information is lost. A number as
-    text is a size if an input has it: optimum-onnx 0.1.0 declares logits of one position, ``"1"``, for any number.
+    transformers 5.23 declares the size 2 as the symbol ``"2"``, and keeps the value_info of a scalar that its fusions
+    reshaped to ``[1]``. The type of an initializer follows from its data, so the declaration can be removed. A number
+    as text is a size only if an input has it: optimum-onnx 0.1.0 uses ``"1"`` for a varying number of logits.
 
     Returns:
-        Whether there was any.
+        Whether anything was repaired.
     """
     repaired = False
     names = {dimension.dim_param for dimension in _dimensions(proto.graph.input) if _is_size(dimension.dim_param)}

@@ -1,4 +1,4 @@
-"""Edit an ONNX model, through onnx-graphsurgeon."""
+"""`OnnxRewriter`: edits an ONNX model through onnx-graphsurgeon."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from graphpass.ir.types import Dimension
 
 
 class OnnxRewriter(Rewriter):
-    """Edits a graphsurgeon graph; tensors that an edit does not make keep their names.
+    """Edits a graphsurgeon graph; existing tensors keep their names.
 
     Attributes:
-        surgery: The graphsurgeon graph and where it came from.
-        opset: Version of ONNX's own operators that the model imports.
+        surgery: The graphsurgeon graph with the origins of its objects.
+        opset: Version of the default ONNX operator set that the model imports.
     """
 
     def __init__(self, proto: onnx.ModelProto, path: Path | None, graph: Graph, edited: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class OnnxRewriter(Rewriter):
         self._bodies: list[gs.Graph] = []
 
     def node(self, node: Node) -> gs.Node:
-        """Return the graphsurgeon node of a node of the graph."""
+        """Return the graphsurgeon node for a node of the view."""
         return self._nodes[id(node.native)]
 
     def native(self, value: Value) -> Handle:
@@ -63,10 +63,12 @@ class OnnxRewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; with the attribute ``domain``, ONNX's own is ``""``, all is written as given.
+        """See `Rewriter.make`; the attribute ``domain`` selects native operators and attributes.
+
+        The domain of ONNX operators is ``""``.
 
         Raises:
-            UnsupportedError: GP340, the model imports a version of ONNX's operators from before 13.
+            UnsupportedError: GP340, the model imports an opset before 13.
         """
         check_opset(self.opset, name)
         handles = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
@@ -84,7 +86,7 @@ class OnnxRewriter(Rewriter):
         )
 
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
-        """See `Rewriter.constant`; one of each content."""
+        """See `Rewriter.constant`; equal constants are created once."""
         if isinstance(values, numpy.ndarray):
             tensor = numpy_helper.from_array(values)
         else:
@@ -92,7 +94,7 @@ class OnnxRewriter(Rewriter):
             array = numpy.array(listed, numpy.int64 if element_type == "i64" else numpy.float32)
             code = element_code(element_type)
             if element_type == "bf16":
-                # OpenVINO (2026.4.1) takes bits in int32_data for numbers.
+                # OpenVINO (2026.4.1) misreads the bits of bf16 in int32_data as values.
                 tensor = onnx.TensorProto(data_type=code, dims=array.shape, raw_data=rounded(array, "bf16")[0])
             else:
                 tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
@@ -103,14 +105,14 @@ class OnnxRewriter(Rewriter):
         return self._constants[key]
 
     def weights(self, handle: Handle) -> LazyWeights | None:
-        """Return the stored values of an initializer; ``None`` for other tensors."""
+        """Return the stored elements of an initializer; ``None`` for other tensors."""
         values = getattr(handle, "_values", None)
         return values if isinstance(values, LazyWeights) else None
 
     def declared(
         self, content: LazyWeights | numpy.ndarray, shape: Sequence[int], name: str, element_type: str = ""
     ) -> Handle:
-        """Declare the bytes of an initializer in another shape or type, unread."""
+        """Create an initializer with the same bytes and another shape or type, without reading them."""
         tensor = onnx.TensorProto()
         tensor.CopyFrom(content.tensor if isinstance(content, LazyWeights) else numpy_helper.from_array(content))
         tensor.dims[:] = shape
@@ -125,12 +127,12 @@ class OnnxRewriter(Rewriter):
 
     @contextlib.contextmanager
     def body(self, name: str, inputs: Iterable[str], element_type: str) -> Iterator[gs.Graph]:
-        """Make the body of a loop from the nodes made in the ``with`` block.
+        """Create the body of a loop from the nodes created in the ``with`` block.
 
         Args:
             name: Name of the graph.
-            inputs: Labels of its inputs.
-            element_type: Element type of its inputs and outputs.
+            inputs: Labels of the inputs.
+            element_type: Element type of the inputs and outputs.
         """
         code, outer = element_code(element_type), self._home
         self._home = made = gs.Graph(name=name, opset=self.opset)
@@ -155,7 +157,7 @@ class OnnxRewriter(Rewriter):
         self._rename(made, source, [len(outputs) - 1])
 
     def _release_name(self, name: str) -> None:
-        """Rename inner tensors that bear the name of a new input or output."""
+        """Rename an inner tensor that has the name of a new input or output."""
         inner = self.surgery.main.get(name)
         self._names.add(name)
         if inner is not None and inner.name == name:
@@ -177,12 +179,12 @@ class OnnxRewriter(Rewriter):
         return made
 
     def adopt(self, donor: OnnxRewriter, node: Node, name: str) -> None:
-        """Move a node of another model of the folder here; weights stay in their files.
+        """Move a node from another model in the same folder; weights stay in their files.
 
         Args:
-            donor: Rewriter of the other model, which is unusable afterwards.
-            node: A weight of the other model, or a node that only reads moved nodes and redirected values.
-            name: Prefix of its name and of the names of its tensors.
+            donor: Rewriter of the other model, which cannot be used afterwards.
+            node: A weight of the other model, or a node that reads only moved nodes and redirected values.
+            name: Prefix for the names of the node and its tensors.
         """
         tensors = [donor.native(output) for output in node.outputs]
         makers = {id(maker): maker for tensor in tensors for maker in tensor.inputs}.values()
@@ -205,7 +207,7 @@ class OnnxRewriter(Rewriter):
         self._replaced[old] = new
 
     def _rename(self, old: gs.Tensor, new: gs.Tensor, ports: list[int]) -> None:
-        """Let ``new`` take over the name and model outputs of ``old``."""
+        """Transfer the name and the model outputs of ``old`` to ``new``."""
         outputs = self.surgery.graph.outputs
         if (ports and not new.inputs) or any(output is new for output in outputs):
             (new,) = self.add_native("Identity", [new], claim_name(self._names, f"{old.name}/output"), 1, {}, None)
@@ -253,7 +255,7 @@ class OnnxRewriter(Rewriter):
             self._released.append(native.inputs[port])
             native.inputs[port] = handle
             return
-        # Captures of bodies have no port of their own.
+        # Captured values of bodies have no native port.
         captured = self.native(node.source(port))
         for inner in _inner_nodes(native):
             for place, read in enumerate(inner.inputs):
@@ -262,7 +264,7 @@ class OnnxRewriter(Rewriter):
         self._released.append(captured)
 
     def set_input(self, node: Node, port: int, source: Operand) -> None:
-        """See `Rewriter.set_input`; without a source the input is omitted."""
+        """See `Rewriter.set_input`; ``None`` as source omits the input."""
         native = self.node(node)
         while len(native.inputs) <= port:
             native.inputs.append(gs.Variable.empty())
@@ -271,7 +273,7 @@ class OnnxRewriter(Rewriter):
         native.inputs[port] = gs.Variable.empty() if handle is None else handle
 
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:  # noqa: ARG002
-        """See `Rewriter.add_past`; there are no variables."""
+        """See `Rewriter.add_past`; ONNX has no variables."""
         inputs = self.surgery.graph.inputs
         place = next(place for place, tensor in enumerate(inputs) if tensor.name == like.name)
         self._release_name(name)
@@ -333,7 +335,7 @@ class OnnxRewriter(Rewriter):
         tensor.shape = _resized(tensor.shape if tensor.shape is not None else [None] * len(sizes), sizes)
 
     def rename_ports(self, names: Mapping[Node, str]) -> None:
-        """Rename inputs and outputs of the model; two may exchange names."""
+        """Rename inputs and outputs of the model, which may exchange names."""
         ports = {node: self._port(node) for node in names}
         for node, name in names.items():
             if ports[node].name != name:
@@ -349,7 +351,7 @@ class OnnxRewriter(Rewriter):
                 tensor.shape = [name if size == symbol else size for size in tensor.shape]
 
     def name_dimension(self, node: Node, axis: int | None, name: str) -> None:
-        """Name a dimension of an input or output that has no fixed size."""
+        """Set the symbol of an input's or output's dimension, unless the size is fixed."""
         tensor = self._port(node)
         if axis is not None and tensor.shape is not None and not isinstance(tensor.shape[axis], int):
             tensor.shape = [name if place == axis else size for place, size in enumerate(tensor.shape)]
@@ -368,7 +370,7 @@ class OnnxRewriter(Rewriter):
         return next(tensor for tensor in ports if tensor.name == node.name)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
-        """See `Rewriter.mark_permuted`; for outputs of the model, `transpose_port` does it."""
+        """See `Rewriter.mark_permuted`; `transpose_port` handles outputs of the model."""
         tensor = self.native(value)
         if not any(output is tensor for output in self.surgery.graph.outputs):
             _permute(tensor, order)
@@ -383,7 +385,7 @@ class OnnxRewriter(Rewriter):
     def every(self, *kinds: str) -> Iterator[gs.Node]:
         """Yield the nodes of these native operators in the graph, its bodies and functions.
 
-        What is made until the next one is asked for stands in the same graph as the node.
+        Nodes that are created during an iteration are added to the graph that contains the yielded node.
         """
         for graph, _ in list(self.surgery.holders.values()):
             self._home = graph
@@ -393,7 +395,7 @@ class OnnxRewriter(Rewriter):
     def add_native(
         self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
     ) -> list[Handle]:
-        """Add a node with ONNX's own attributes; return its ``count`` outputs."""
+        """Add a node with native attributes; return its ``count`` outputs."""
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
         left_out = LEFT_OUT.get(op, ())
@@ -428,9 +430,9 @@ class OnnxRewriter(Rewriter):
 
 
 def _detach(nodes: dict[int, gs.Node]) -> None:
-    """Take all inputs of nodes away; ``nodes`` has them by id.
+    """Remove all inputs of ``nodes``, a map by id.
 
-    graphsurgeon's own way compares a tensor's users one by one with each node that goes, by all that they hold.
+    In graphsurgeon this compares each user of a tensor with each removed node, field by field.
     """
     sources = {id(source): source for node in nodes.values() for source in node.inputs}
     for source in sources.values():

@@ -1,4 +1,4 @@
-"""Let GroupQueryAttention keep keys and values in integers, and undo that."""
+"""Convert caches of GroupQueryAttention to integers, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import NDArray
 
-#: Inputs with past and scale, output with the present: keys, then values.
+#: Inputs for past and scale, and the output for the present: keys, then values.
 _PORTS = ((3, 12, 1), (4, 13, 2))
 
 _STORED = {8: "i8", 4: "u8"}
@@ -24,12 +24,12 @@ Scales = tuple["NDArray[numpy.float32]", "NDArray[numpy.float32]"]
 
 
 def round_caches(model: OnnxModel, scales: Mapping[str, Scales], bits: int) -> None:
-    """Keep caches in ``bits`` bits.
+    """Convert caches to integers of ``bits`` bits.
 
     Args:
-        model: A model whose pasts, at these nodes, are inputs that nothing else reads.
-        scales: By the name of the GroupQueryAttention.
-        bits: 8, or 4: two values in each byte.
+        model: A model in which the pasts of these nodes are inputs without further users.
+        scales: Scales by name of the GroupQueryAttention.
+        bits: 8, or 4 with two values per byte.
     """
     rewriter = model.rewriter()
     for node in [node for node in rewriter.graph.of_op("GroupQueryAttention") if node.name in scales]:
@@ -44,7 +44,7 @@ def round_caches(model: OnnxModel, scales: Mapping[str, Scales], bits: int) -> N
 
 
 def dequantize_caches(model: OnnxModel) -> None:
-    """Keep all caches of GroupQueryAttention in the type of the query, as before `round_caches`."""
+    """Convert all caches of GroupQueryAttention back to the query's type; undoes `round_caches`."""
     rewriter = model.rewriter()
     for node in rewriter.graph.of_op("GroupQueryAttention"):
         native = rewriter.node(node)
@@ -65,7 +65,7 @@ def dequantize_caches(model: OnnxModel) -> None:
 
 
 def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, size: int | None) -> None:
-    """Declare type and last dimension of past and present of the scale at ``port``."""
+    """Declare type and last dimension of the past and the present with the scale ``port``."""
     past, _, present = next(ports for ports in _PORTS if ports[1] == port)
     graph, made = rewriter.graph, node.outputs[present]
     results = _results(graph, made)
@@ -74,7 +74,7 @@ def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, s
             rewriter.redirect(result, 0, made)
     value = node.source(past)
     rewriter.declare_type(made, element_type)
-    # A Gather may stand between, as of `insert-reorder`.
+    # A Gather may be in between, inserted by `insert-reorder`.
     while (source := graph.producer(value)).op != "Parameter":
         rewriter.declare_type(value, element_type)
         value = source.source()
@@ -84,7 +84,7 @@ def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, s
 
 
 def _results(graph: Graph, made: Value) -> list[Node]:
-    """Return outputs of the model that are ``made``, converted (gptj) or not."""
+    """Return the outputs of the model that equal ``made``, possibly converted (gptj)."""
     results, pending = [], [made]
     while pending:
         for use in graph.uses(pending.pop()):

@@ -1,4 +1,4 @@
-"""Replace operators without rules of shapes by plain ones of equal shapes, for shape inference."""
+"""Replace operators without rules for shape inference by operators with equal shapes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from onnx import helper
 
 from graphpass.ir.operators import COMPRESSED_PRODUCTS
 
-#: Operators of ONNX that give their first input's shape to the result.
+#: ONNX operators whose output has the shape of the first input.
 _KEEPS_SHAPE = frozenset({"Cast", "Identity", "ScatterElements", "ScatterND"})
 
-#: The end of a loop's outputs that have proxies.
+#: Suffix of outputs of loops that have proxies.
 _LOOPED = "/looped"
 
 
 def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
-    """Replace nodes without rules in onnx by proxies of equal shapes, not values.
+    """Replace nodes without shape inference in onnx by proxies with equal shapes, but other values.
 
-    Nodes come in topological order. Before opset 13 nothing is replaced but outputs of loops.
+    Nodes must be in topological order. Before opset 13 only outputs of loops get proxies.
     """
     proxies: list[onnx.NodeProto] = []
     for node in nodes:
@@ -37,10 +37,10 @@ def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.Node
 
 
 def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
-    """Return outputs of a Loop whose shape no iteration changes, with their starts.
+    """Return outputs of a Loop with constant shape, each with its initial value's input.
 
-    Inference gives carried tensors no shape, as it may change. Scripted loops over tokens write each one's result into
-    a tensor that they carry.
+    Shape inference leaves carried tensors without shape, because iterations may change it. Scripted loops over tokens
+    write each result into a carried tensor.
     """
     body: onnx.GraphProto = _attributes(loop)["body"]
     makers = {name: node for node in body.node for name in node.output}
@@ -55,7 +55,7 @@ def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
 
 
 def outputs_of(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Return the names of outputs before `shape_proxies`."""
+    """Return the names of outputs as before `shape_proxies`."""
     return tuple(name.removesuffix(_LOOPED) for name in node.output)
 
 
@@ -72,14 +72,14 @@ def _same_as_first(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _skip(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    # The norm and the sum have the shape of the input; nothing reads mean and deviation.
+    # The norm and the sum have the shape of the input; mean and deviation have no users.
     return [
         helper.make_node("Identity", [node.input[0]], [name]) for name in (node.output[0], *node.output[3:4]) if name
     ]
 
 
 def _compressed_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Make ``[.., N]`` of ``[.., K]``: one element along the last axis, copied N times."""
+    """Create ``[.., N]`` from ``[.., K]``: one element along the last axis, repeated N times."""
     name, made = node.output[0], _Made(node)
     column = made.op("ReduceSum", node.input[0], made.integers([-1]), keepdims=1)
     made.op("Expand", column, made.integers([_attributes(node)["N"]]), output=name)
@@ -96,7 +96,7 @@ def _fused_product(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Make ``[.., hidden]`` of scales ``[words, hidden / block]``; the data may be packed."""
+    """Create ``[.., hidden]`` from scales ``[words, hidden / block]``; the data may be packed."""
     attributes, made = _attributes(node), _Made(node)
     rank_two = attributes.get("gather_axis", 0) == 0 and attributes.get("quantize_axis", 1) in {1, -1}
     if not rank_two or not attributes.get("block_size", 128):
@@ -107,7 +107,7 @@ def _gathered_blocks(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _quantize(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Make the first input's shape of the zero point's type, which is u8 without one."""
+    """Create the first input's shape in the zero point's type, by default u8."""
     if len(node.input) < 3 or not node.input[2]:
         return [helper.make_node("Cast", [node.input[0]], [node.output[0]], to=onnx.TensorProto.UINT8)]
     return _typed_as(node, node.input[2])
@@ -147,9 +147,9 @@ def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _multi_head(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Make ``[batch, queries, width of values]`` and ``[batch, heads, keys, size]``.
+    """Create ``[batch, queries, width of values]`` and ``[batch, heads, keys, size]``.
 
-    Of operands with other than three axes nothing is known: Einsum has no shape of them.
+    For operands of other ranks than 3, Einsum leaves the shape unknown.
     """
     made, inputs, outputs = _Made(node), [*node.input, *[""] * 8], [*node.output, "", ""]
     if not (inputs[1] and inputs[2]):
@@ -165,14 +165,14 @@ def _multi_head(node: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 def _quantized(made: _Made, heads: str, bits: int) -> str:
-    """Quantize new heads: two values of 4 bits make a byte."""
+    """Quantize new heads; two values of 4 bits share a byte."""
     if bits == 4:
         heads = made.op("Slice", heads, *(made.integers([number]) for number in (0, 2**31 - 1, -1, 2)))
     return made.op("Cast", heads, to=onnx.TensorProto.UINT8 if bits == 4 else onnx.TensorProto.INT8)
 
 
 def _linear_attention(node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Make heads of the value's size, as many as query or key and value have."""
+    """Create ``max(q_num_heads, kv_num_heads)`` heads of the value's size."""
     attributes, made = _attributes(node), _Made(node)
     heads = made.op("Reshape", node.input[2], made.integers([0, 0, attributes["kv_num_heads"], -1]))
     first = made.op("Slice", heads, *(made.integers([number]) for number in (0, 1, 2)))
@@ -226,7 +226,7 @@ _PROXIES: dict[str, Callable[[onnx.NodeProto], list[onnx.NodeProto]]] = {
     "SkipSimplifiedLayerNormalization": _skip,
 }
 
-#: Attributes that the checker, not shape inference, misses.
+#: Attributes that shape inference requires; only the checker reports missing ones.
 _REQUIRED = {
     "GroupQueryAttention": frozenset({"num_heads", "kv_num_heads"}),
     "LinearAttention": frozenset({"q_num_heads", "kv_num_heads"}),

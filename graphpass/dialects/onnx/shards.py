@@ -1,4 +1,4 @@
-"""Lay the weights of an ONNX model out in data files of limited size."""
+"""Store weights of an ONNX model in data files of limited size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from graphpass.errors import UnsupportedError, WriteError
 from graphpass.storage.kernel_copy import copy_range
 from graphpass.storage.scratch_file import ALIGNMENT
 
-#: Bytes of a data file: browsers hold one in an ArrayBuffer, which may take less than 2 GiB.
+#: Maximum bytes of a data file: browsers load it into one ArrayBuffer, whose limit may be below 2 GiB.
 SHARD = 2**31 - 2**20
 
 _Key: TypeAlias = "str | tuple[str, int, int]"
@@ -31,13 +31,13 @@ _Key: TypeAlias = "str | tuple[str, int, int]"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Places a weight in a data file.
+    """Position of a weight in the data files.
 
     Attributes:
-        shard: Number of the file.
-        offset: First byte in it.
+        shard: Index of the file.
+        offset: Offset of the first byte.
         length: Number of bytes.
-        source: Its data; bytes if the graph's file holds them.
+        source: The data; bytes if they are in the graph file.
     """
 
     shard: int
@@ -47,29 +47,29 @@ class _Place:
 
 
 def count_shards(model: OnnxModel, limit: int = PROTO_LIMIT) -> int:
-    """Return the number of data files that `stage_sharded` writes; it raises as that does."""
+    """Return the number of data files that `stage_sharded` writes; raises the same errors."""
     return max((place.shard for place in _places(model, limit).values()), default=-1) + 1
 
 
 def shard_names(file_name: str, count: int) -> list[str]:
-    """Return the names of a model's data files, as transformers.js looks for them."""
+    """Return the names of a model's data files that transformers.js expects."""
     return [f"{file_name}_data" + (f"_{shard}" if shard else "") for shard in range(count)]
 
 
 def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = PROTO_LIMIT) -> None:
-    """Write a model into a folder, and its weights into ``NAME_data``, ``NAME_data_1`` and so on.
+    """Write a model into a folder, with weights in ``NAME_data``, ``NAME_data_1`` and so on.
 
     Args:
-        model: The model; it is left unchanged.
-        folder: Folder to write into.
+        model: The model, which is not modified.
+        folder: The folder.
         file_name: Name of the ``.onnx`` file.
-        limit: Bytes above which weights leave the ``.onnx`` file.
+        limit: Size in bytes above which weights are moved from the ``.onnx`` file.
 
     Raises:
         ReadError: GP105, external data is missing.
-        UnsupportedError: GP399, a weight is larger than a data file may be.
-        WriteError: GP503, the model is over protobuf's limit without its weights, too.
-        OSError: The file system's error.
+        UnsupportedError: GP399, a weight exceeds the size of a data file.
+        WriteError: GP503, the model without its weights exceeds protobuf's limit.
+        OSError: The file system reports an error.
     """
     places = _places(model, limit)
     names = shard_names(file_name, count_shards(model, limit))
@@ -85,7 +85,7 @@ def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = P
 
 
 def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
-    """Place each piece of data once, in the model's order."""
+    """Assign a position to each range of data once, in the model's order."""
     places: dict[_Key, _Place] = {}
     shard = end = 0
     sources: list[tuple[_Key, str, ExternalData | bytes]] = [
@@ -100,7 +100,7 @@ def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
             continue
         length = len(source) if isinstance(source, bytes) else source.length
         if length > SHARD:
-            reason = f"weight {name} takes {length:,} bytes, and a file for browsers holds {SHARD:,}"
+            reason = f"weight {name} has {length:,} bytes, and files for browsers are limited to {SHARD:,}"
             raise UnsupportedError("GP399", reason, "store it in fewer bits: dtype=fp16, q4 or q4f16")
         offset = end + -end % ALIGNMENT
         if offset + length > SHARD:

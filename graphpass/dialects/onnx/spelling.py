@@ -1,4 +1,4 @@
-"""Spell ONNX operators as `Rewriter.make` takes them: the inverse of `graphpass.dialects.onnx.operators.translated`."""
+"""Express ONNX operators as arguments of `Rewriter.make`: the inverse of `operators.translated`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphpass.dialects.onnx.walk import ONNX_DOMAINS
 from graphpass.ir.graph import Graph, Node, Spelling, Value, positive_axis
 from graphpass.ir.operators import REDUCTIONS
 
-#: Operators whose axis the neutral form counts from 0, and states if it is the default.
+#: Operators whose axis counts from 0 in the neutral form, and is stated even if it is the default.
 _WITH_AXIS = frozenset(
     {"Concat", "Gather", "GatherElements", "LogSoftmax", "OneHot", "ScatterElementsUpdate", "Softmax"}
 )
@@ -23,12 +23,12 @@ _WITH_AXIS |= {"TopK", "VariadicSplit"}
 def spelled(graph: Graph, node: Node, *, opset: int) -> Spelling:
     """Return the spelling of an operator.
 
-    One that `make` cannot express is native, with the prefix ``onnx.``.
+    An operator that `make` cannot express is native, with the prefix ``onnx.``.
 
     Args:
-        graph: The view that the node is of.
+        graph: The view that contains the node.
         node: The operator.
-        opset: Version of ONNX's own operators that the model imports.
+        opset: Version of the default ONNX operator set that the model imports.
     """
     native = node.native
     if not isinstance(native, onnx.NodeProto) or node.op in {"Carried", "Final", "Iteration", "Sliced", "Stacked"}:
@@ -58,7 +58,7 @@ def _neutral(graph: Graph, node: Node, attributes: dict[str, Any], opset: int) -
         return Spelling(op, inputs, {"zero_keeps": False} if attributes.get("allowzero") else {})
     if op == "Slice":
         return _slice(graph, node)
-    # `make` writes no other form of these.
+    # `make` can express only one form of these operators.
     is_odd = op == "Pad" or (op == "VariadicSplit" and len(inputs) < 2) or "reduction" in attributes
     return None if is_odd else Spelling(op, inputs, attributes)
 

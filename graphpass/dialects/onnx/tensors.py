@@ -1,4 +1,4 @@
-"""Find the tensors of an ONNX model, and the files that hold their data."""
+"""Find the tensors of an ONNX model, and the files with their data."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from graphpass.storage.weight_file import LET_READ, lies_with
 Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 """A graph, body or function."""
 
-#: Tensors of at most this many bytes count as structure, larger ones as weights.
+#: Tensors up to this many bytes count as structure, larger ones as weights.
 SMALL = 1024
 
-#: Bytes beyond which elements are mapped, and types that need no conversion then.
+#: Size in bytes above which tensors are mapped into memory, and types that can be mapped without conversion.
 _MANY = 2**20
 _MAPPED: dict[int, str] = {onnx.TensorProto.FLOAT: "<f4", onnx.TensorProto.FLOAT16: "<f2"}
 
@@ -52,22 +52,22 @@ def element_type(code: int) -> str:
 
 
 def element_code(name: str) -> int:
-    """Return ONNX's number of the element type that `element_type` calls ``name``."""
+    """Return ONNX's code for the element type ``name``, the inverse of `element_type`."""
     return ELEMENT_TYPES[name].code
 
 
 def nbytes(tensor: onnx.TensorProto) -> int:
-    """Return the bytes of a tensor by shape and type; strings count 8 each."""
+    """Return the bytes of a tensor by shape and type; a string counts 8 bytes."""
     bits = _BY_CODE[tensor.data_type].bits if tensor.data_type in _BY_CODE else 8
     size: int = (prod(tensor.dims) * bits + 7) // 8
     return size
 
 
 def check_tensor(tensor: onnx.TensorProto) -> None:
-    """Check that an inline tensor's data fits its shape and type.
+    """Check that an inline tensor's data matches its shape and type.
 
     Raises:
-        ReadError: GP112, it holds more or less, or its size is not known.
+        ReadError: GP112, the size of the data differs or is unknown.
     """
     count = prod(tensor.dims)
     bits = _BY_CODE[tensor.data_type].bits if tensor.data_type in _BY_CODE else 0
@@ -84,21 +84,21 @@ def check_tensor(tensor: onnx.TensorProto) -> None:
         needed = nbytes(tensor) if bits < 8 else 2 * count if is_complex else count
         size, unit = sum(len(value) for value in values), "values"
     if size != needed:
-        raise ReadError("GP112", f"{described} needs {needed} {unit} and has {size}", _EXPORT_AGAIN)
+        raise ReadError("GP112", f"{described} requires {needed} {unit}, got {size}", _EXPORT_AGAIN)
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Return whether the tensor's data lies in a file of its own."""
+    """Return whether the tensor's data is in a data file."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
 def is_held(tensor: onnx.TensorProto, most: int) -> bool:
-    """Return whether the model file holds the elements, ``most`` of them or fewer."""
+    """Return whether the tensor is inline and has at most ``most`` elements."""
     return not is_external(tensor) and prod(tensor.dims) <= most
 
 
 def graphs(proto: onnx.ModelProto) -> Iterator[Holder]:
-    """Yield the main graph, functions, and the bodies inside them."""
+    """Yield the main graph, functions, and all bodies."""
     training = [graph for info in proto.training_info for graph in (info.initialization, info.algorithm)]
     pending: list[Any] = [*training, *proto.functions, proto.graph]
     while pending:
@@ -111,7 +111,7 @@ def graphs(proto: onnx.ModelProto) -> Iterator[Holder]:
 
 
 def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield initializers and tensors in attributes, of the main graph, its bodies and functions."""
+    """Yield initializers, and tensors in attributes, of all graphs, bodies and functions."""
     for holder in graphs(proto):
         if isinstance(holder, onnx.GraphProto):
             yield from holder.initializer
@@ -126,9 +126,10 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.TensorProto | None]) -> onnx.ModelProto:
-    """Copy a model with other tensors; replaced ones of the main graph are never copied.
+    """Return a copy of a model with tensors replaced by ``change``.
 
-    ``change`` returns the replacement of a tensor; ``None`` keeps it.
+    ``change`` returns the replacement of a tensor; ``None`` keeps it. Replaced initializers of the main graph are not
+    copied.
     """
     copy = onnx.ModelProto()
     merge(proto, copy, without="graph")
@@ -144,13 +145,13 @@ def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.Te
 
 @dataclass(frozen=True, slots=True)
 class ExternalData:
-    """Place of the data of one tensor.
+    """The file range with the data of one tensor.
 
     Attributes:
-        tensor: The tensor's name.
+        tensor: Name of the tensor.
         location: The file, relative to the model's folder.
-        file: The file itself, links resolved.
-        offset: First byte.
+        file: The file, with links resolved.
+        offset: Offset of the first byte.
         length: Number of bytes.
     """
 
@@ -162,16 +163,17 @@ class ExternalData:
 
 
 def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> ExternalData:
-    """Find the data of an external tensor.
+    """Return the file range of an external tensor.
 
     Raises:
-        ReadError: GP105, the reference is damaged, leads out of the model's folder, to no file or to an unreadable one.
+        ReadError: GP105, the reference is invalid, the file is missing or not readable, or it is outside the model's
+            folder.
     """
     return next(all_external_data([tensor], model_file))
 
 
 def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | None) -> Iterator[ExternalData]:
-    """Find the data of external tensors; look up each file once.
+    """Yield the file ranges of external tensors; each file is checked once.
 
     Raises:
         ReadError: As `external_data`.
@@ -189,7 +191,7 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
         except ValueError as error:
             raise _no_data(tensor, f"data in {file} at an offset or length that is not a number") from error
         if length != nbytes(tensor) and tensor.data_type in _BY_CODE:
-            needed = f"its type and shape {list(tensor.dims)} take {nbytes(tensor)}"
+            needed = f"its type and shape {list(tensor.dims)} require {nbytes(tensor)}"
             raise _no_data(tensor, f"{length} bytes of data in {file}, but {needed}", _EXPORT_AGAIN)
         if offset < 0 or length < 0 or offset + length > size:
             reason = f"bytes {offset} to {offset + length} of {file}, which has {size}"
@@ -198,7 +200,7 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
 
 
 def mapped(tensor: onnx.TensorProto, model_file: Path | None) -> numpy.ndarray | None:
-    """Map the elements of a large external tensor in f16 or f32.
+    """Map the elements of a large external tensor in f16 or f32; ``None`` for others.
 
     Raises:
         ReadError: As `external_data`.
@@ -211,21 +213,21 @@ def mapped(tensor: onnx.TensorProto, model_file: Path | None) -> numpy.ndarray |
 
 
 def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None) -> tuple[Path, int]:
-    """Return the file at ``location``, links resolved, and its size."""
+    """Return the file at ``location``, with links resolved, and its size."""
     if (made := ScratchFile.find(location)) is not None:
         return made, made.stat().st_size
     if model_file is None:
-        raise _no_data(tensor, f"data in {location!r}, but the model was read from no folder")
-    # Backslashes part folders on Windows; a model must not mean another file there.
+        raise _no_data(tensor, f"data in {location!r}, but the model has no folder")
+    # Backslashes separate folders on Windows, where a location must refer to the same file.
     parts = PurePosixPath(location.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0]:
         raise _no_data(tensor, f"data in {location!r}, which is not a relative path inside the folder of {model_file}")
     try:
         file = (model_file.parent / location).resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a circle of links, until Python 3.13; a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # a cycle of links before Python 3.13, or a NUL character
         raise _no_data(tensor, f"data in {location!r}, which is not a path: {error}") from error
     if not lies_with(file, model_file):
-        raise _no_data(tensor, f"data in {location!r}, a link that leads to {file}, outside the folder of {model_file}")
+        raise _no_data(tensor, f"data in {location!r}, a link to {file}, outside the folder of {model_file}")
     if not os.path.isfile(file):  # also if permission is missing
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
     if not os.access(file, os.R_OK):
@@ -234,15 +236,15 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
 
 
 def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
-    """Map locations to data files, in the model's order; raise GP105 without one."""
+    """Return data files by location, in the model's order; raise GP105 if one is missing."""
     files = all_external_data(filter(is_external, tensors(proto)), model_file)
     return {data.location: data.file for data in files}
 
 
 def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorProto:
-    """Copy the tensor with its data inside, read from its file if external.
+    """Return the tensor with inline data, read from its file if external.
 
-    ``onnx`` itself refuses links to data, which download caches and shared results contain.
+    ``onnx`` rejects links to data files, which download caches and shared results contain.
 
     Raises:
         ReadError: GP105, external data is missing.
@@ -257,7 +259,7 @@ def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorPr
 
 
 def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:
-    """Return the first and last 64 bytes, or values of typed fields.
+    """Return the first and last 64 bytes of a tensor, or values of typed fields.
 
     Raises:
         ReadError: GP105, external data is missing.
@@ -294,7 +296,7 @@ def _dense(sparse: Any) -> Iterator[onnx.TensorProto]:
 
 
 def merge(source: Any, target: Any, without: str) -> None:
-    """Copy all fields of a message but one into another."""
+    """Copy all fields of a message except ``without`` into another."""
     for field, value in source.ListFields():
         if field.name == without:
             continue

@@ -1,4 +1,4 @@
-"""Write iterations of a loop one after another."""
+"""Unroll loops."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from graphpass.ir.rewriter import Handle
 
 
 def unroll(rewriter: OnnxRewriter, node: Node, count: int) -> bool:
-    """Replace a Loop or Scan by its iterations.
+    """Replace a Loop or Scan by a sequence of its iterations.
 
     Args:
-        rewriter: Edits the model.
+        rewriter: The model's rewriter.
         node: The loop.
-        count: Number of its iterations, 1 or more.
+        count: Number of iterations, at least 1.
 
     Returns:
-        Whether the loop was replaced: no iteration ends it, and no loop or branch lies in its body.
+        Whether the loop was replaced. A loop that an iteration may end, or whose body has loops or branches, is kept.
     """
     form = _loop(rewriter, node) if node.op == "Loop" else _scan(rewriter, node)
     is_nested = any(isinstance(value, gs.Graph) for inner in form.body.nodes for value in inner.attrs.values())
@@ -34,13 +34,13 @@ def unroll(rewriter: OnnxRewriter, node: Node, count: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Describes a loop.
+    """The parts of a loop.
 
     Attributes:
-        body: Its body.
-        carried: The tensors that the first iteration gets.
-        sliced: Tensors of which each iteration gets a slice, with axis and whether from the back.
-        stacked: Axes along which outputs of iterations are stacked, and whether from the back.
+        body: The body.
+        carried: Initial values of the loop-carried tensors.
+        sliced: Tensors that iterations slice, each with the axis and whether slicing starts at the end.
+        stacked: For each stacked output, the axis and whether stacking starts at the end.
     """
 
     body: gs.Graph
@@ -71,7 +71,7 @@ def _scan(rewriter: OnnxRewriter, node: Node) -> _Form:
 
 
 def _goes_on(body: gs.Graph) -> bool:
-    """Return whether no iteration ends a Loop."""
+    """Return whether the condition of a Loop is true after each iteration."""
     condition = body.outputs[0]
     while condition.inputs and condition.inputs[0].op == "Identity":
         condition = condition.inputs[0].inputs[0]
@@ -81,7 +81,7 @@ def _goes_on(body: gs.Graph) -> bool:
 
 
 def _iterations(rewriter: OnnxRewriter, node: Node, form: _Form, count: int) -> list[Handle]:
-    """Write the iterations; return what the loop gives."""
+    """Write the iterations; return the outputs of the loop."""
     write = rewriter.under(node.name)
     carried, stacks = list(form.carried), [list[Handle]() for _ in form.stacked]
     is_loop = node.op == "Loop"
@@ -102,7 +102,7 @@ def _iterations(rewriter: OnnxRewriter, node: Node, form: _Form, count: int) -> 
 
 
 def _copied(rewriter: OnnxRewriter, body: gs.Graph, prefix: str, inputs: list[Handle]) -> list[Handle]:
-    """Copy the nodes of a body; return what its outputs are."""
+    """Copy the nodes of a body; return the copies of its outputs."""
     copies: dict[int, gs.Tensor] = {id(port): tensor for port, tensor in zip(body.inputs, inputs, strict=True)}
     for node in body.nodes:
         name = f"{prefix}/{(node.name or node.op).lstrip('/')}"

@@ -1,4 +1,4 @@
-"""Walk ONNX graphs: nodes in order, their bodies, and inferred shapes."""
+"""Traverse ONNX graphs: sorted nodes, bodies, and inferred shapes."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from graphpass.dialects.onnx.shapes import shape_proxies
 from graphpass.dialects.onnx.tensors import graphs, is_held
 from graphpass.errors import UnsupportedError
 
-#: Names of the domain of ONNX's own operators.
+#: Names of the domain of the default ONNX operator set.
 ONNX_DOMAINS = frozenset({"", "ai.onnx"})
 
-#: Constants of up to this many elements may be shapes, axes or scales, which shape inference reads.
+#: Largest number of elements of constants for shape inference, which may be shapes, axes or scales.
 _SMALL = 64
 
-#: Elements of a tensor of rank 1 up to which values are followed: onnx notes each of them, known or not.
+#: Largest size of a rank-1 tensor for data propagation: onnx stores each element, known or not.
 _LONGEST = 2**20
 
 
 def opset_of(proto: onnx.ModelProto) -> int:
-    """Return the version of ONNX's own operators that ``proto`` imports; 0 if none."""
+    """Return the version of the default operator set that ``proto`` imports; 0 if none."""
     return next((entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS), 0)
 
 
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return ``proto`` without its weights and with inferred shapes.
+    """Return ``proto`` without weights and with inferred shapes.
 
-    Operators that onnx has no rules for, and nodes downstream of them, stay without shapes, unless they have proxies.
+    Operators without inference rules in onnx have proxies or no shapes. Nodes downstream of missing shapes have none
+    either.
 
     Raises:
-        UnsupportedError: GP310, the model contradicts itself; with the words of onnx.
+        UnsupportedError: GP310, the model is inconsistent; the message includes onnx's error.
     """
     known = _inferred(_without_weights(proto))
-    # Inference gives no shape to tensors that a Loop carries, as it may change; a round ranks one level of bodies.
-    while _tell_ranks(known.graph) or _tell_results(known.graph):
+    # Inference leaves carried tensors of a Loop without shapes. Each round determines ranks for one level of bodies.
+    while _set_carried_ranks(known.graph) or _set_result_shapes(known.graph):
         known = _inferred(known)
     return known
 
@@ -71,7 +72,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.input.extend(proto.graph.input)
     light.graph.output.extend(proto.graph.output)
     light.graph.value_info.extend(proto.graph.value_info)
-    # Inference goes through the nodes once, in the file's order.
+    # Inference visits the nodes once, in the file's order.
     opset = opset_of(proto)
     light.graph.node.extend(shape_proxies(in_order(proto.graph.node, set()), opset))
     for tensor in proto.graph.initializer:
@@ -80,12 +81,12 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
         else:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
             light.graph.input.append(onnx.helper.make_value_info(tensor.name, kind))
-    _tell_constants(light.graph)
+    _copy_constants(light.graph)
     return light
 
 
-def _tell_constants(graph: onnx.GraphProto) -> None:
-    """Copy small constants into bodies that read them: inference knows no others there."""
+def _copy_constants(graph: onnx.GraphProto) -> None:
+    """Copy small constants into bodies that read them, where inference requires them."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and [attribute.name for attribute in node.attribute] == ["value"]:
@@ -101,8 +102,8 @@ def _tell_constants(graph: onnx.GraphProto) -> None:
         pending += [inner for node in body.node for inner in bodies(node).values()]
 
 
-def _tell_ranks(graph: onnx.GraphProto) -> bool:
-    """Give carried tensors without shape the rank of their start; return whether any changed."""
+def _set_carried_ranks(graph: onnx.GraphProto) -> bool:
+    """Set the rank of carried tensors to their initial value's; return whether any changed."""
     changed = False
     pending: list[tuple[onnx.GraphProto, ChainMap[str, int]]] = [(graph, ChainMap())]
     while pending:
@@ -126,8 +127,8 @@ def _tell_ranks(graph: onnx.GraphProto) -> bool:
     return changed
 
 
-def _tell_results(graph: onnx.GraphProto) -> bool:
-    """Give carried results their start's rank, and sizes that iterations keep."""
+def _set_result_shapes(graph: onnx.GraphProto) -> bool:
+    """Set ranks of carried results, and sizes that iterations keep; return whether any changed."""
     changed = False
     infos = {info.name: info.type.tensor_type for info in (*graph.value_info, *graph.output, *graph.input)}
     for node in graph.node:
@@ -163,7 +164,7 @@ def _sizes(kind: onnx.TypeProto.Tensor) -> list[int]:
 
 
 def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
-    """Sort ``nodes`` topologically; keep the file's order if it is one."""
+    """Sort ``nodes`` topologically; the file's order is kept if it is topological."""
     pending = list(nodes)
     produced = {output for node in pending for output in node.output if output}
     waiting: dict[str, list[int]] = {}
@@ -188,7 +189,7 @@ def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
 
 
 def captured(node: onnx.NodeProto) -> list[str]:
-    """Return the names that the bodies of ``node`` read from outside themselves."""
+    """Return the names that the bodies of ``node`` capture from outer graphs."""
     pending = list(bodies(node).values())
     if not pending:
         return []

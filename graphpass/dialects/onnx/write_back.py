@@ -1,4 +1,4 @@
-"""Write an edited graphsurgeon graph back into its ModelProto, and nothing else."""
+"""Write the edits of a graphsurgeon graph back into its ModelProto."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphpass.errors import UnsupportedError
 
 @dataclass(slots=True)
 class _Job:
-    """Hold a graph to write, and by id the constants of outer graphs."""
+    """A graph to write, with the constants of outer graphs by id."""
 
     graph: gs.Graph
     holder: Holder
@@ -29,23 +29,23 @@ class _Job:
 
 
 class WriteBack:
-    """Writes one `Surgery`."""
+    """Writes the edits of one `Surgery`."""
 
     def __init__(self, surgery: Surgery) -> None:
-        """Prepare to write ``surgery``."""
+        """Create a writer for ``surgery``."""
         self._surgery = surgery
         self._changed = False
         self._pending: list[_Job] = []
         self._weights = {
             id(origin.weights): origin for origin in surgery.tensors.values() if origin.weights is not None
         }
-        #: Outputs that the nodes of each graph had.
+        #: Original outputs of the nodes of each graph.
         self._made = {
             id(holder): {name for node in holder.node for name in node.output} for _, holder in surgery.holders.values()
         }
 
     def run(self) -> bool:
-        """Write everything; return whether anything differed."""
+        """Write all edits; return whether the model changed."""
         surgery = self._surgery
         proto, graph = surgery.proto, surgery.graph
         self._pending.append(_Job(graph, proto.graph, ChainMap()))
@@ -151,7 +151,7 @@ class WriteBack:
         values = constant._values
         if origin is not None and values is origin.values and proto is origin.weights:
             return
-        if isinstance(values, LazyValues):  # of another constant
+        if isinstance(values, LazyValues):  # elements of another constant
             made = values.tensor
         else:
             made = numpy_helper.from_array(_typed(constant), constant.name)
@@ -159,7 +159,7 @@ class WriteBack:
                 return
         if isinstance(made, onnx.SparseTensorProto) or isinstance(proto, onnx.SparseTensorProto):
             raise UnsupportedError(
-                "GP344", f"the sparse constant {constant.name} was changed", "make a new gs.Constant instead"
+                "GP344", f"the sparse constant {constant.name} was changed", "create a new gs.Constant instead"
             )
         doc = proto.doc_string
         proto.CopyFrom(made)
@@ -167,7 +167,7 @@ class WriteBack:
         self._changed = True
 
     def _write_initializers(self, job: _Job, nodes: list[gs.Node]) -> ChainMap[int, None]:
-        """Drop dead initializers; write the others, new ones to the graph that reads them."""
+        """Remove dead initializers; write the others, new ones into the graph that reads them."""
         holder, outer = job.holder, job.outer
         direct = _constants((tensor for node in nodes for tensor in node.inputs), job.graph.outputs, job.graph.inputs)
         anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
@@ -192,7 +192,7 @@ class WriteBack:
         return own
 
     def _with_constant_nodes(self, nodes: list[gs.Node]) -> list[gs.Node]:
-        """Put a Constant node before the nodes for each new constant of a function."""
+        """Insert a Constant node for each new constant of a function, before all other nodes."""
         constants = _constants(tensor for node in nodes for tensor in node.inputs)
         made = (
             ({"value": gs.Constant("", constant._values)}, gs.Variable(constant.name))
@@ -201,7 +201,7 @@ class WriteBack:
         return [*(gs.Node("Constant", output.name, attributes, [], [output]) for attributes, output in made), *nodes]
 
     def _write_ports(self, infos: Any, tensors: list[gs.Tensor]) -> None:
-        """Write inputs or outputs; keep declarations except for changed types or shapes."""
+        """Write inputs or outputs; declarations are kept except for changed types and shapes."""
         before = [info.SerializeToString(deterministic=True) for info in infos]
         by_name = {info.name: info for info in infos}
         after = []
@@ -223,7 +223,7 @@ class WriteBack:
         origins = {origin.name: origin for key in made if (origin := self._surgery.tensors.get(key)) is not None}
         known = {info.name for info in holder.value_info}
         was_made = self._made.get(id(holder), set())
-        # Weights of another type than before: the builder declares them, too.
+        # Weights may have a new type, which the value_info would contradict.
         weights = {tensor.name: tensor.data_type for tensor in holder.initializer}
         for place in reversed(range(len(holder.value_info))):
             info = holder.value_info[place]
@@ -241,7 +241,7 @@ class WriteBack:
                 self._changed = True
 
     def _update_info(self, info: onnx.ValueInfoProto, tensor: gs.Tensor) -> bool:
-        """Declare ``tensor``, but keep fields unknown to graphsurgeon; return whether it differed."""
+        """Declare the type of ``tensor``, keeping unsupported fields; return whether the type changed."""
         origin = self._surgery.tensors.get(id(tensor))
         changed: bool = info.name != tensor.name
         info.name = tensor.name
@@ -271,7 +271,7 @@ class WriteBack:
         return True
 
     def _write_opsets(self, proto: onnx.ModelProto, graph: gs.Graph) -> None:
-        """Import the domains of nodes, in version 1, and the graph's opset."""
+        """Import the graph's opset, and version 1 of further domains of nodes."""
         known = {entry.domain for entry in proto.opset_import}
         graphs = [graph, *inner_graphs(graph.nodes)]
         used = dict.fromkeys(node.domain for graph in graphs for node in graph.nodes if node.domain)
@@ -310,7 +310,7 @@ def _typed(constant: gs.Constant) -> numpy.ndarray:
 
 
 def _same(made: onnx.TensorProto, values: LazyWeights) -> bool:
-    """Compare values that were only read with those of the file."""
+    """Compare loaded elements with those in the file."""
     if (made.data_type, list(made.dims)) != (values.tensor.data_type, list(values.tensor.dims)):
         return False
     before, after = values.load(), numpy_helper.to_array(made)
@@ -319,7 +319,7 @@ def _same(made: onnx.TensorProto, values: LazyWeights) -> bool:
 
 
 def _attribute(name: str, value: Any, like: onnx.AttributeProto | None) -> onnx.AttributeProto:
-    """Make the proto of a value; numbers and empty lists keep their kind."""
+    """Return the proto of a value; numbers and empty lists keep their type."""
     if isinstance(value, gs.Graph):
         made = onnx.AttributeProto(name=name, type=onnx.AttributeProto.GRAPH)
         made.g.SetInParent()

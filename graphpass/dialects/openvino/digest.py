@@ -1,4 +1,4 @@
-"""Hash the structure of an OpenVINO model without reading weights."""
+"""Hash of the structure of an OpenVINO model, without reading weights."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from graphpass.storage.weight_file import MappedWeights
 _SMALL = 1024
 _SAMPLE = 64
 
-#: Marks that OpenVINO itself puts on a model that it writes.
+#: Keys of rt_info that OpenVINO writes into each model.
 _STAMPS = frozenset({"OpenVINO Runtime", "Runtime_version", "version"})
 
 
 def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = True) -> str:
-    """Return a hash of ``ov_model``: two models with the same hash have the same graph.
+    """Return a hash of ``ov_model``: models with equal hashes have equal graphs.
 
-    A node's hash holds those of its inputs, so the order in which nodes happen to be listed does not count.
+    The hash of a node includes the hashes of its inputs, so the order of nodes in the file is irrelevant.
 
     Args:
         ov_model: The model.
-        mapped: Places of constants in files that did not change.
-        shapes: Whether inferred shapes count; reading a model infers them again, and may find more or less.
+        mapped: Ranges of constants in unchanged files.
+        shapes: Whether to include inferred shapes. Reading a model infers them again, with possibly different results.
     """
     graphs = [("", ov_model)]
     for _, graph in graphs:
@@ -34,17 +34,16 @@ def digest(ov_model: openvino.Model, mapped: MappedWeights, *, shapes: bool = Tr
             if inside := bodies(op):
                 graphs.extend((op.get_name(), body) for body in inside)
     within: dict[str, list[str]] = {}
-    for owner, graph in reversed(graphs):  # bodies before the graphs that hold them
+    for owner, graph in reversed(graphs):  # bodies before the graphs that contain them
         within.setdefault(owner, []).append(_graph_digest(graph, within, mapped, shapes=shapes))
     return _hash(within[""], _plain(ov_model.rt_info, leave_out=_STAMPS))
 
 
 def loop_digest(op: openvino.Node) -> str | None:
-    """Return a hash of what a Loop or TensorIterator computes of its inputs.
+    """Return a hash of the function that a Loop or TensorIterator computes.
 
-    It is ``None`` for a body with variables, random numbers or bodies of its own.
-
-    All elements of constants count; shapes follow from the inputs.
+    The hash includes all elements of constants; shapes follow from the inputs. It is ``None`` if the body has
+    variables, random numbers or further bodies.
     """
     inside: dict[str, str] = {}
     (body,) = bodies(op)
@@ -93,7 +92,7 @@ def _graph_digest(graph: openvino.Model, within: dict[str, list[str]], mapped: M
 
 
 def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str:
-    if element_type == "dynamic":  # an omitted input of an operator, as OpenVINO's ONNX frontend makes it
+    if element_type == "dynamic":  # OpenVINO's ONNX frontend represents an omitted input so
         return ""
     if element_type == "string":
         return repr(op.get_tensor_view().str_data.tolist())

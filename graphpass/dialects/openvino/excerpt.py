@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
     from graphpass.ir.graph import Graph, Node, Value
 
-#: Names of inputs and outputs that an excerpt has and the model has not.
+#: Prefix of the names of inputs and outputs that an excerpt adds.
 _NAME = "graphpass/excerpt"
 
 _ENDS = frozenset({"Result", "Assign", "Parameter"})
 
 
 def excerpt_of(model: openvino.Model, nodes: Iterable[Node]) -> openvino.Model:
-    """Copy ``nodes``; values that other nodes make become inputs.
+    """Return a copy of ``nodes``, with inputs in place of values from other nodes.
 
-    Nodes that none of them reads become outputs, too.
+    Nodes whose users are all left out become outputs.
 
     Args:
-        model: The model, whose edges are others for a moment.
+        model: The model, whose edges are changed temporarily.
         nodes: Nodes of its view.
     """
     kept = {node.index: node for node in nodes}
@@ -44,7 +44,7 @@ def excerpt_of(model: openvino.Model, nodes: Iterable[Node]) -> openvino.Model:
 
 @contextlib.contextmanager
 def _cut_off(kept: Mapping[int, Node]) -> Iterator[list[openvino.Node]]:
-    """Let ``kept`` nodes read inputs in place of other nodes, during the block."""
+    """Replace values from other nodes by inputs of ``kept`` nodes during the block."""
     made: dict[tuple[int, int], openvino.Node] = {}
     before = []
     try:
@@ -64,7 +64,7 @@ def _cut_off(kept: Mapping[int, Node]) -> Iterator[list[openvino.Node]]:
 
 
 def counterparts(graph: Graph, copy: Graph, nodes: Iterable[Node]) -> dict[int, int]:
-    """Map ``nodes`` of a graph to those of an excerpt, which may have another order."""
+    """Map ``nodes`` of a graph to nodes of its excerpt, whose order may differ."""
     kept = {node.index: node for node in nodes}
     ends = {_called(node): node for node in copy.of_op("Result", "Assign", "Parameter")}
     pairs = [(top, copy.producer(ends[f"{_NAME}/{number}"].source())) for number, top in enumerate(_tops(kept))]
@@ -88,7 +88,7 @@ def _called(node: Node) -> str:
 
 
 def _tops(kept: Mapping[int, Node]) -> list[Node]:
-    """Return the nodes that none of them reads."""
+    """Return the nodes that have no users among ``kept``."""
     read = {value.node for node in kept.values() for value in node.sources}
     return [node for index, node in kept.items() if index not in read and node.op not in _ENDS]
 

@@ -1,7 +1,7 @@
-"""Write IRs whose graphs refer to weights by their offset in the ``.bin`` file.
+"""Write IRs whose graphs refer to weights by offsets in the ``.bin`` file.
 
-OpenVINO's own serializer reads and writes every weight. Here it writes only the graph, with a ReadValue of no content
-in place of each large Constant. In the XML these layers become Constants again, with the offsets of their bytes.
+OpenVINO's serializer reads and writes every weight. Here it writes only a stub of the graph, in which a ReadValue
+stands for each large Constant. The XML is then edited: these layers become Constants with the offsets of their bytes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from graphpass.errors import WriteError
 from graphpass.storage.bin_file import BinFile
 from graphpass.storage.weight_file import FileRange, MappedWeights, WeightFile, check_unchanged
 
-#: Constants of at most this many bytes stay in the stub: OpenVINO infers shapes from their values.
+#: Constants up to this many bytes stay in the stub, because OpenVINO infers shapes from their elements.
 _SMALL = 1024
 
 _STUB = "graphpass-constant-"
 
-#: A layer that stands for a Constant, or a Constant: up to the end of its data.
+#: A layer of the stub that stands for a Constant, or a Constant: up to the end of its data element.
 _LAYER = re.compile(
     rb'(<layer id="\d+" name="[^"]*" type=")'
     rb'(?:ReadValue" version="opset6">(?P<gap>\s*)<data variable_id="' + _STUB.encode() + rb'(?P<stub>\d+)"[^>]*/>'
@@ -40,7 +40,7 @@ _NO_NUMBERS = frozenset({"string", "dynamic"})
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A Constant, with its type and shape as XML; ``place`` only in a file."""
+    """A Constant, with type and shape as XML; ``place`` is its range in a file."""
 
     described: str
     data: NDArray[numpy.uint8]
@@ -56,31 +56,31 @@ def stage_openvino(
     *,
     share: bool,
 ) -> BinFile:
-    """Write an IR into a staged folder; constants that lie in ``files`` are not read.
+    """Write an IR into a staged folder without reading constants that are in ``files``.
 
     Args:
-        ov_model: The model; it is not edited.
-        source: The file it was read from.
-        files: The files that its weights were read from.
-        folder: Folder to write into.
-        file_name: Name of the ``.xml`` file; the ``.bin`` file goes beside it.
-        share: Link the ``.bin`` file to the one file of weights, and append to it.
+        ov_model: The model, which is not modified.
+        source: The file that the model was read from.
+        files: The weight files of the model.
+        folder: The staged folder.
+        file_name: Name of the ``.xml`` file; the ``.bin`` file has the same stem.
+        share: Whether the ``.bin`` file is a hard link to the only weight file, to which new constants are appended.
 
     Returns:
         The ``.bin`` file.
 
     Raises:
-        ReadError: GP110, one of ``files`` changed since it was read.
+        ReadError: GP110, one of ``files`` changed since the model was read.
         UsageError: GP230, the weights cannot be shared.
         WriteError: GP501, OpenVINO cannot write the graph.
-        OSError: The file system's error.
+        OSError: The file system reports an error.
     """
-    # Memory still maps all of a file that was moved away.
+    # A file that was moved away is still mapped into memory.
     files = [file for file in files if file.path.exists()]
     check_unchanged(files)
     mapped = MappedWeights(files)
     stub = ov_model.clone()
-    # A clone keeps only those names of an output's tensor that its Result has.
+    # In a clone, the tensor of an output keeps only the names that its Result has.
     for result, copy in zip(ov_model.get_results(), stub.get_results(), strict=True):
         copy.input_value(0).add_names(result.input_value(0).get_names())
     weights, small = _take_out(stub, mapped)
@@ -102,7 +102,7 @@ def stage_openvino(
 
 
 def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight], dict[bytes, FileRange]]:
-    """Replace large Constants; return places of the others by content, too."""
+    """Replace large Constants; return them, and file ranges of small ones by content."""
     weights: list[_Weight] = []
     small: dict[bytes, FileRange] = {}
     for graph in all_models(stub):
@@ -122,7 +122,7 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
             info.variable_id = f"{_STUB}{len(weights)}"
             variable = Variable(info)
             read = openvino.op.read_value(variable)
-            # Also takes over tensor names, and what runtime information is meant to stay.
+            # This call also transfers tensor names and the persistent runtime information.
             replace_output_update_name(op.output(0), read.output(0))
             read.set_friendly_name(op.get_friendly_name())
             variables.append(variable)
@@ -134,7 +134,7 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
 
 
 def _strings(source: Path, file: WeightFile) -> Iterator[tuple[bytes, FileRange]]:
-    """Yield bytes and places of string Constants, which memory holds in another form."""
+    """Yield bytes and file ranges of string Constants, whose form in memory differs."""
     with file.path.open("rb") as stream:
         for offset, size in string_constants(source):
             stream.seek(offset)
@@ -146,7 +146,7 @@ def _serialized(stub: openvino.Model, xml: Path) -> tuple[bytes, bytes]:
     try:
         openvino.serialize(stub, str(xml), str(weights))
     except RuntimeError as error:
-        hint = "is there room left on the disk?"
+        hint = "check the free disk space"
         raise WriteError("GP501", f"OpenVINO cannot write {xml.name}: {openvino_words(error)}", hint) from error
     written = xml.read_bytes(), weights.read_bytes()
     weights.unlink()

@@ -1,4 +1,4 @@
-"""Write a gated delta net as the Loop that OpenVINO replaces by one operator."""
+"""Write a gated delta net as a Loop that OpenVINO replaces by one operator."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TOKENS = 2
 
 @dataclass(frozen=True)
 class GatedDeltaNet:
-    """Operands, as ``FuseGDNLoop`` in ``fuse_gated_delta_net.cpp`` of openvino 2026.4.1 matches them.
+    """Operands of the Loop that ``FuseGDNLoop`` matches (``fuse_gated_delta_net.cpp`` of openvino 2026.4.1).
 
-    It does not match gates for each row of a state, which stay a Loop.
+    ``FuseGDNLoop`` does not match a gate per row of the state; then the Loop is kept.
 
     Attributes:
-        query: ``[batch, heads, tokens, key_dim]``, divided by the root of key_dim as that matcher requires it.
+        query: ``[batch, heads, tokens, key_dim]``, divided by the square root of key_dim, as the matcher requires.
         key: ``[batch, heads, tokens, key_dim]``.
         value: ``[batch, heads, tokens, value_dim]``.
         gate: Logarithm of the decay, ``[batch, heads, tokens]``, or ``[batch, heads, tokens, key_dim]``.
@@ -35,7 +35,7 @@ class GatedDeltaNet:
     state: Handle
 
     def write(self, name: str) -> tuple[Handle, Handle]:
-        """Write the Loop, called ``name``.
+        """Write the Loop, named ``name``.
 
         Returns:
             The results, ``[batch, heads, tokens, value_dim]``, and the last state.
@@ -65,7 +65,7 @@ class GatedDeltaNet:
 
 
 class _Body:
-    """The graph that the Loop runs for a token."""
+    """The body of the Loop, which processes one token."""
 
     def __init__(self, net: GatedDeltaNet) -> None:
         _, heads, key_dim, value_dim = net.state.get_partial_shape()
@@ -83,7 +83,7 @@ class _Body:
         self.state = parameter(heads, key_dim, value_dim)
         self.results = parameter(heads, openvino.Dimension.dynamic(), value_dim)
 
-        # The matcher compares versions of operators: Squeeze is that of opset 1.
+        # The matcher compares versions of operators and requires Squeeze of opset 1.
         column = opset13.unsqueeze(opset1.squeeze(key, _number(_TOKENS)), _number(-1))
         log = opset1.squeeze(gate, _number(_TOKENS)) if by_row else gate
         decay = opset13.unsqueeze(opset13.exp(log), _number(-1))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import openvino
 
 
-#: Inputs of an operator that hold its axes as a constant: operator -> (input, attribute, whether it is a single axis).
+#: Inputs that are axes as a constant: operator -> (input, attribute, whether it is a single axis).
 _AXIS_INPUTS = {
     "Gather": (2, "axis", True),
     "ScatterElementsUpdate": (3, "axis", True),
@@ -55,7 +55,7 @@ _PLAIN_ATTRIBUTES = {
     "ScaledDotProductAttention": ("causal",),
 }
 
-#: Attributes that graphs leave out.
+#: Default values of attributes; graphs omit attributes that equal them.
 _USUAL = {
     "exclusive": False,
     "mode": "max",
@@ -67,10 +67,10 @@ _USUAL = {
 
 
 def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
-    """Build a view of a model; nodes are its operators in topological order.
+    """Build the view of a model, with operators as nodes in topological order.
 
-    With ``inline``, operators in bodies stand beside the others (see `graphpass.ir.bodies`); otherwise an operator with
-    bodies is one node.
+    With ``inline``, bodies are inlined as `graphpass.ir.bodies` describes; otherwise an operator with bodies is one
+    node.
     """
     builder = _Builder()
     with counting("building the graph", ov_model.get_ordered_ops(), "operators") as ops:
@@ -87,7 +87,7 @@ def _add_all(builder: _Builder, outermost: _Frame, *, inline: bool) -> None:
             stack.pop()
             frame.leave()
         elif (op.get_name(), 0) in builder.values or (frame.is_body and op.get_type_name() == "Result"):
-            # Inputs and results of a body are known under their names outside.
+            # Inputs and results of a body are registered already, as values of the outer graph.
             continue
         elif inline and op.get_type_name() == "If":
             stack += builder.add_branches(op)
@@ -105,7 +105,7 @@ class _Frame:
 
 
 class _Builder:
-    """Collect nodes, and values by name and port of the native operator."""
+    """Collects nodes, and values by name and port of the native operator."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -121,7 +121,7 @@ class _Builder:
         for value in outputs:
             self.values[own, value.port] = value
         if kind == "ConvertLike":
-            # The second input gives its type alone, which is that of the output.
+            # The second input only determines the type, which is the output's type.
             kind, inputs = "Convert", inputs[:1]
         name = port_name(op.output(0)) if kind in {"Parameter", "Result"} else op.get_friendly_name()
         self.nodes.append(Node(index, name, kind, inputs, outputs, self._attributes(op, kind, inputs), op))
@@ -134,7 +134,7 @@ class _Builder:
         output: openvino.Output,
         attributes: dict[str, Any],
     ) -> Value:
-        """Add a node for one port of ``op``: an output, or a body's Parameter."""
+        """Add a node for one port of ``op``: an output or a body's Parameter."""
         index = len(self.nodes)
         value = replace(_value(index, output), port=0)
         self.values[output.get_node().get_name(), output.get_index()] = value
@@ -162,7 +162,7 @@ class _Builder:
             self._add_port(branching, "If", inputs, output, {})
 
     def add_loop(self, op: Any) -> list[_Frame]:
-        """Add a node for each body input of a loop; return frames for its operators."""
+        """Add a node for each input of a loop's body; return frames for its operators."""
         body, loop = op.get_function(), {"loop": op.get_type_name()}
         parameters = body.get_parameters()
         number: dict[str, Any] = dict(loop)
@@ -242,7 +242,7 @@ class _Builder:
 
 
 def _slices(entry: Any) -> dict[str, bool]:
-    """Return how a loop takes the slices of a tensor, or concatenates them."""
+    """Return the attributes of sliced inputs and concatenated outputs of a loop."""
     return {"keeps_axis": True, "in_order": (entry.start, entry.stride, entry.part_size, entry.end) == (0, 1, 1, -1)}
 
 
@@ -255,9 +255,9 @@ def _value(node: int, output: openvino.Output) -> Value:
 
 def _read_constant(node: Node) -> numpy.ndarray | None:
     element_type = node.outputs[0].element_type
-    if element_type == "dynamic":  # an omitted input of an operator, as OpenVINO's ONNX frontend makes it
+    if element_type == "dynamic":  # OpenVINO's ONNX frontend represents an omitted input so
         return None
     if element_type == "bf16":
-        # Its `data` shows the bits of bf16 as if they were f16.
+        # `data` reinterprets the bits of bf16 as f16.
         return numpy.asarray(node.native.get_data(dtype=numpy.float32))
     return numpy.asarray(node.native.data)

@@ -1,4 +1,4 @@
-"""Edit the bodies of loops of an OpenVINO model."""
+"""Edit bodies of loops in an OpenVINO model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from graphpass.ir.rewriter import Handle
 
 
 class LoopRewriter(OpenVINORewriter):
-    """Edits the body of a Loop or TensorIterator; `graph` is that of the body."""
+    """Edits the body of a Loop or TensorIterator; `graph` is the body's view."""
 
     def __init__(self, loop: Node, edited: Callable[[], None]) -> None:
-        """Start to edit the body of ``loop``; ``edited`` as of `OpenVINORewriter`."""
+        """Create a rewriter for the body of ``loop``; ``edited`` as in `OpenVINORewriter`."""
         self._loop = loop.native
         body = self._loop.get_function()
         super().__init__(body, build(body), edited)
 
     @property
     def steps_by_one(self) -> bool:
-        """Return whether an iteration takes one slice of each sliced input, from the first on."""
+        """Return whether iteration ``i`` reads index ``i`` of each sliced input."""
         sliced = [
             description
             for description in self._loop.get_input_descriptions()
@@ -36,7 +36,7 @@ class LoopRewriter(OpenVINORewriter):
         } == {(0, 1, 1, -1)}
 
     def carried(self, port: int) -> tuple[Value, Node] | None:
-        """Return the body's value of the tensor carried from ``port``, and its Result, if any."""
+        """Return the body's value for the loop-carried input ``port`` and its Result, if any."""
         own = {node.native.get_name(): node for node in self.graph.of_op("Parameter", "Result")}
         for description in self._loop.get_input_descriptions():
             if isinstance(description, MergedInputDescription) and description.input_index == port:
@@ -46,13 +46,13 @@ class LoopRewriter(OpenVINORewriter):
         return None
 
     def slice_input(self, source: Handle, axis: int, name: str) -> Handle:
-        """Add an input that slices ``source`` for each iteration, to size 1 along ``axis``."""
-        shape = openvino.PartialShape([1 if place == axis else -1 for place in range(len(source.get_partial_shape()))])
+        """Add an input that slices ``source`` per iteration, with size 1 along ``axis``."""
+        shape = openvino.PartialShape([1 if index == axis else -1 for index in range(len(source.get_partial_shape()))])
         parameter = opset13.parameter(shape, source.get_element_type())
         parameter.set_friendly_name(name)
         self._native.add_parameters([parameter])
         self._loop.set_sliced_input(parameter, source, 0, 1, 1, -1, axis)
-        # A model keeps the order of its nodes until an edge is replaced; one that is added does not determine it.
+        # A model caches the order of its nodes until an edge is replaced, and the cached order ignores added edges.
         self._loop.input(0).replace_source_output(self._loop.input_value(0))
         self._changed = True
         return parameter.output(0)

@@ -1,4 +1,4 @@
-"""`OpenVINOModel`: a model whose truth is an `openvino.Model`."""
+"""`OpenVINOModel`: a model stored as an `openvino.Model`."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ from graphpass.storage.weight_file import MappedWeights, WeightFile, check_uncha
 
 
 def check_trim(model: Model, taker: str) -> None:
-    """Check that ``model`` runs right on more than one version of one plugin.
+    """Check that ``model`` is correct on more than one plugin version.
 
     Raises:
-        UnsupportedError: GP367, its caches are cut in the form of 2026.4.1's GPU plugin; the message names ``taker``.
+        UnsupportedError: GP367, the model trims its caches in the form of the GPU plugin of 2026.4.1; the message names
+            ``taker``.
     """
     if model.read_note(TRIM_NOTE) is not None:
         raise UnsupportedError(
             "GP367",
-            f"{taker} cannot take a model whose caches are cut from 1 on, for OpenVINO 2026.4.1's GPU plugin: "
-            "everything else drops their first position",
-            "make it with trim=slice, or take that plugin: verify --device GPU",
+            f"{taker} does not support a model that trims its caches from position 1, for the GPU plugin of OpenVINO "
+            "2026.4.1: other runtimes drop the first position of such caches",
+            "convert it with trim=slice, or use that plugin: verify --device GPU",
         )
 
 
 class OpenVINOModel(Model):
-    """An OpenVINO model. Weights stay in the memory-mapped file.
+    """An OpenVINO model; weights stay in the memory-mapped file.
 
     Attributes:
-        ov_model: The model; edit it, then call `mark_edited` (the pass manager does that).
-        given_names: Node names that stay although OpenVINO could have made them up.
+        ov_model: The native model. Code that edits it calls `mark_edited`; the pass manager does this for passes.
+        given_names: Node names to keep although they have the form of names that OpenVINO generates.
     """
 
     dialect = "openvino"
@@ -60,11 +61,11 @@ class OpenVINOModel(Model):
 
     @classmethod
     def load(cls, path: Path) -> OpenVINOModel:
-        """Read an IR: ``path`` and the ``.bin`` file beside it.
+        """Read an IR: ``path`` and its ``.bin`` file.
 
         Raises:
-            ReadError: GP106 the ``.xml`` is damaged or no IR; GP107 the ``.bin`` is missing or too short; GP110 it
-                changes while it is read.
+            ReadError: GP106, the ``.xml`` file is damaged or not an IR; GP107, the ``.bin`` file is missing or too
+                short; GP110, a file changed while it was read.
         """
         graph = WeightFile.of(path)
         check_ir(path)
@@ -77,12 +78,12 @@ class OpenVINOModel(Model):
 
     @classmethod
     def reopen(cls, path: Path) -> OpenVINOModel:
-        """Read an IR of graphpass to compare, not edit: made-up names are unknown.
+        """Read an IR that graphpass wrote for comparison only; generated names are not detected.
 
-        OpenVINO checks that all constants lie inside the ``.bin`` file.
+        OpenVINO checks that all constants are within the ``.bin`` file.
 
         Raises:
-            ReadError: GP106, OpenVINO does not read it.
+            ReadError: GP106, OpenVINO cannot read the file.
         """
         weights = path.with_suffix(".bin")
         files = (WeightFile.of(weights),) if weights.is_file() else ()
@@ -99,17 +100,17 @@ class OpenVINOModel(Model):
 
     @property
     def inputs(self) -> tuple[Port, ...]:
-        """Inputs, in the model's order."""
+        """See `Model.inputs`."""
         return tuple(_port(port) for port in self.ov_model.inputs)
 
     @property
     def outputs(self) -> tuple[Port, ...]:
-        """Outputs, in the model's order."""
+        """See `Model.outputs`."""
         return tuple(_port(port) for port in self.ov_model.outputs)
 
     def clone(self) -> OpenVINOModel:
-        """See `Model.clone`; constants share their memory."""
-        # A clone's names are all set, so those that OpenVINO made up must be settled before.
+        """See `Model.clone`; constants share memory."""
+        # In a clone all names are explicit, so generated names must be replaced before.
         self.stabilise_names()
         copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
         copy.edits = self.edits
@@ -117,7 +118,7 @@ class OpenVINOModel(Model):
         return copy
 
     def excerpt(self, nodes: Iterable[Node]) -> tuple[OpenVINOModel, dict[int, int]]:
-        """See `Model.excerpt`; constants share their memory."""
+        """See `Model.excerpt`; constants share memory."""
         self.stabilise_names()
         kept = tuple(nodes)
         copy = OpenVINOModel(excerpt_of(self.ov_model, kept), self.path, self.given_names)
@@ -126,19 +127,19 @@ class OpenVINOModel(Model):
         return copy, counterparts(self.graph, copy.graph, kept)
 
     def digest(self, *, shapes: bool = True) -> str:
-        """Hash the structure; see `Model.digest`.
+        """Return a hash of the structure; see `Model.digest`.
 
-        Inferred shapes count if ``shapes``; reading a model infers them again, and may find more or fewer.
+        ``shapes`` includes inferred shapes, which may differ after the model is read again.
         """
         self.stabilise_names()
         return digest(self.ov_model, MappedWeights(file for file in self.weight_files if file.unchanged), shapes=shapes)
 
     def stabilise_names(self) -> None:
-        """Replace generated node names by names that depend on the graph only; see `stabilise_names`."""
+        """Replace generated node names by names that depend on the graph alone; see `stabilise_names`."""
         openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
 
     def validate(self) -> None:
-        """Infer types and shapes again with OpenVINO's checks; raise its error as GP310."""
+        """Infer types and shapes again with OpenVINO's checks; raise GP310 if they fail."""
         try:
             self.ov_model.validate_nodes_and_infer_types()
         except RuntimeError as error:
@@ -146,7 +147,7 @@ class OpenVINOModel(Model):
             raise UnsupportedError("GP310", f"{called} is not a valid model: {openvino_words(error)}") from error
 
     def read_note(self, key: str) -> str | None:
-        """See `Model.read_note`; it is in the rt_info."""
+        """See `Model.read_note`; notes are in the rt_info."""
         path = ["graphpass", key]
         return self.ov_model.get_rt_info(path).astype(str) if self.ov_model.has_rt_info(path) else None
 
@@ -154,7 +155,7 @@ class OpenVINOModel(Model):
         self.ov_model.set_rt_info(text, ["graphpass", key])
 
     def drop_note(self, key: str) -> None:
-        """Remove the note under ``key``."""
+        """Remove the metadata under ``key``."""
         if self.read_note(key) is None:
             return
         notes = self.ov_model.get_rt_info(["graphpass"]).value

@@ -1,7 +1,7 @@
-"""Name nodes independently of the nodes that a process made before.
+"""Names of nodes that do not depend on nodes created earlier in the process.
 
-OpenVINO names an unnamed node ``<Type>_<number>``, and the number counts the nodes of the whole process. Such
-names reach the XML, so the same conversion twice would give different files.
+OpenVINO names an unnamed node ``<Type>_<number>``, where the number counts all nodes of the process. The XML contains
+these names, so converting twice would produce different files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MADE_UP = re.compile(r"([A-Za-z]\w*?)(_\d+)+")
 
 
 def bodies(op: openvino.Node) -> tuple[openvino.Model, ...]:
-    """Return the graphs inside an If, Loop or TensorIterator; none of any other operator."""
+    """Return the graphs of an If, Loop or TensorIterator; empty for other operators."""
     kind = op.get_type_name()
     if kind not in _WITH_BODIES:
         return ()
@@ -29,7 +29,7 @@ def bodies(op: openvino.Node) -> tuple[openvino.Model, ...]:
 
 
 def all_models(ov_model: openvino.Model) -> Iterator[openvino.Model]:
-    """Yield the model, then the bodies in it."""
+    """Yield the model, then its bodies."""
     pending = [ov_model]
     for graph in pending:
         yield graph
@@ -38,7 +38,7 @@ def all_models(ov_model: openvino.Model) -> Iterator[openvino.Model]:
 
 
 def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
-    """Yield all operators, each graph in topological order, the main graph first, then the bodies."""
+    """Yield all operators, the main graph first, then the bodies, each in topological order."""
     pending = [ov_model]
     for graph in pending:
         for op in graph.get_ordered_ops():
@@ -48,9 +48,9 @@ def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
 
 
 def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
-    """Return whether the operator's name has OpenVINO's made-up form.
+    """Return whether the operator's name has the form of names that OpenVINO generates.
 
-    ``types`` are names of operator types that count; OpenVINO's passes hand names on to operators of another type.
+    ``types`` are the operator types to recognize. OpenVINO's passes transfer names to operators of another type.
     """
     name = op.get_friendly_name()
     matched = _MADE_UP.fullmatch(name)
@@ -60,17 +60,17 @@ def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
 def stabilise_names(
     ov_model: openvino.Model, kept: Collection[str] = frozenset(), kept_nodes: Collection[str] = frozenset()
 ) -> None:
-    """Rename OpenVINO's made-up node names ``<Type>_<k>``, counted in topological order.
+    """Rename nodes with generated names to ``<Type>_<k>``, numbered in topological order.
 
-    Names of the model likewise. Those of ports, tensors and variables stay unchanged, but names of tensors in bodies
-    that another graph has, too, go: OpenVINO renumbers them whenever it reads the model (2026.4.1). The result
-    depends on the graph alone.
+    Afterwards names depend on the graph alone. A generated name of the model is replaced, too; names of ports, tensors
+    and variables are kept. Tensor names in bodies that also occur in another graph are removed, because OpenVINO
+    renumbers them at each read (2026.4.1).
 
     Args:
-        ov_model: The model; it is edited.
-        kept: Names that stay although they look made up, for example those that came from a file.
-        kept_nodes: Process-wide names (`openvino.Node.get_name`) of nodes that bear a name of ``kept`` which happens
-            to be their own.
+        ov_model: The model, which is edited.
+        kept: Names to keep although they have the generated form, for example names from a file.
+        kept_nodes: Process-wide names (`openvino.Node.get_name`) of nodes whose name is in ``kept`` and equals their
+            process-wide name.
     """
     ops = list(all_ops(ov_model))
     types = {op.get_type_name() for op in ops}

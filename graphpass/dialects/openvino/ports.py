@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def port_name(port: openvino.Output) -> str:
-    """Return a port's stable name: a tensor name, else its node's name.
+    """Return a port's stable name: a tensor name, or else the node's name.
 
-    Several tensor names yield the one that is the node's name, else the first in alphabetical order.
+    Among several tensor names, the node's name is preferred, then the first in alphabetical order.
     """
     names = port.get_names()
     own: str = port.get_node().get_friendly_name()
@@ -23,13 +23,13 @@ def port_name(port: openvino.Output) -> str:
 
 def shape_of(shape: openvino.PartialShape) -> tuple[Dimension, ...] | None:
     """Return a partial shape as plain data; ``None`` for an unknown rank."""
-    # Its words are one call into OpenVINO, each dimension would be two.
+    # Text requires one call into OpenVINO; reading dimensions would require two calls each.
     return _dimensions(shape.to_string())
 
 
 @functools.lru_cache(maxsize=4096)
-def _dimensions(words: str) -> tuple[Dimension, ...] | None:
-    """Parse the words of a shape: ``"[?,2,1..8]"``, or ``"[...]"`` if nothing is known."""
-    if words == "[...]":
+def _dimensions(text: str) -> tuple[Dimension, ...] | None:
+    """Parse a shape: ``"[?,2,1..8]"``, or ``"[...]"`` for an unknown rank."""
+    if text == "[...]":
         return None
-    return tuple(int(word) if word.isdecimal() else None for word in words[1:-1].split(",") if word)
+    return tuple(int(size) if size.isdecimal() else None for size in text[1:-1].split(",") if size)

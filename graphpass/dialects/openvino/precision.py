@@ -1,4 +1,4 @@
-"""Let an OpenVINO model that computes in f16 or bf16 compute in f32."""
+"""Convert the computation of an OpenVINO model from f16 or bf16 to f32."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from graphpass.dialects.openvino.names import all_models
 from graphpass.errors import UnsupportedError
 from graphpass.ir.values import HALVES
 
-#: Operators whose value is not decided by their inputs, or that hold graphs.
+#: Operators whose results do not depend on their inputs alone, or that have bodies.
 _NOT_STORED = frozenset(
     {"Assign", "If", "Loop", "Multinomial", "Parameter", "RandomUniform", "ReadValue", "Result", "TensorIterator"}
 )
 
 _CONVERTS = frozenset({"Convert", "ConvertLike"})
 
-#: Constants up to this many elements become f32; larger ones stay as stored.
+#: Largest number of elements of a constant that is converted to f32; larger constants keep their type.
 _FEW_ELEMENTS = 16
 
 
 def promote(native: openvino.Model) -> Mapping[str, int]:
-    """Promote a model and its bodies; see the pass `change-precision`.
+    """Convert a model and its bodies to f32; see the pass `change-precision`.
 
     Returns:
-        Number of inputs, operators, variables, constants and Converts that changed; empty if nothing did.
+        Counts of changed inputs, operators, variables, constants and Converts; empty if nothing changed.
 
     Raises:
-        UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are.
+        UnsupportedError: GP327, an operator returns f16 or bf16 for any type of its inputs.
     """
     graphs = list(all_models(native))
     if not any(_is_half(output) for graph in graphs for node in graph.get_ops() for output in node.outputs()):
@@ -42,7 +42,7 @@ def promote(native: openvino.Model) -> Mapping[str, int]:
     converts = [node for graph in graphs for node in _widen(graph, decompression, counts)]
     if not counts.total():
         return {}
-    for graph in reversed(graphs):  # bodies before the graphs that hold them
+    for graph in reversed(graphs):  # bodies before the graphs that contain them
         graph.validate_nodes_and_infer_types()
     counts["converts gone"] = sum(_bypass(node) for node in converts)
     for graph in graphs:
@@ -56,7 +56,7 @@ def _is_half(port: openvino.Output | openvino.Input) -> bool:
 
 
 def _stored(graph: openvino.Model) -> dict[str, bool]:
-    """Return the nodes that depend on constants alone, by process-wide name, and whether they dequantize."""
+    """Return nodes that depend on constants alone, by process-wide name; true if they dequantize."""
     stored: dict[str, bool] = {}
     for node in graph.get_ordered_ops():
         sources = [source.get_node().get_name() for source in node.input_values()]
@@ -70,10 +70,10 @@ def _stored(graph: openvino.Model) -> dict[str, bool]:
 
 
 def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter[str]) -> list[openvino.Node]:
-    """Make all that is not stored f32; return Converts that validation may turn needless, sorted."""
+    """Convert all nodes except stored weights to f32; return Converts that may become redundant."""
     stored = _stored(graph)
     for node in reversed(graph.get_ordered_ops()):
-        # Moves of weights follow their Convert: plugins look for it right after the constant.
+        # Layout operators of weights must follow their Convert: plugins expect it directly after the constant.
         if not stored.get(node.get_name(), True) and node.get_type_name() != "Constant" and _only_read_in(node, stored):
             del stored[node.get_name()]
     converts: list[openvino.Node] = []
@@ -107,15 +107,15 @@ def _widen(graph: openvino.Model, decompression: _Decompression, counts: Counter
 
 
 def _only_read_in(node: openvino.Node, stored: dict[str, bool]) -> bool:
-    """Return whether ``node`` gives f16 or bf16 to activations alone."""
+    """Return whether ``node`` returns f16 or bf16, and only activations read it."""
     users = [user.get_node() for output in node.outputs() for user in output.get_target_inputs()]
     return any(map(_is_half, node.outputs())) and all(user.get_name() not in stored for user in users)
 
 
 def _set_types(node: openvino.Node) -> bool:
-    """Set attributes of the output's type to f32; return whether there are any."""
+    """Set type attributes of an operator to f32; return whether it has any."""
     if node.get_type_name() == "ReadValue":
-        return False  # it follows its variable
+        return False  # the type follows from its variable
     names = [name for name, value in node.get_attributes().items() if isinstance(value, str) and value in HALVES]
     for name in names:
         node.set_attribute(name, "f32")
@@ -129,7 +129,7 @@ class _Decompression:
     def of(self, source: openvino.Output, *, dequantizes: bool) -> tuple[openvino.Node, str]:
         node = source.get_node()
         if node.get_type_name() == "Constant" and numpy.prod(node.get_output_shape(0)) <= _FEW_ELEMENTS:
-            # An array without elements or dimensions keeps its shape only so.
+            # Reshape preserves the shape of arrays without elements or without dimensions.
             made = opset13.constant(node.get_data(dtype=numpy.float32).reshape(node.get_output_shape(0)))
             kind = "constants"
         elif dequantizes:
@@ -143,7 +143,8 @@ class _Decompression:
     def _marked(self) -> openvino.Node:
         """Return a Convert to f32 that is marked as decompression.
 
-        Python can read the mark but not set it: OpenVINO's own compression makes one, and clones keep it.
+        OpenVINO's Python API can read this mark, but not set it. OpenVINO's own compression sets it, and clones keep
+        it.
         """
         if self._template is None:
             result = opset13.result(opset13.constant(numpy.zeros(1, numpy.float32)))
@@ -156,13 +157,13 @@ class _Decompression:
 
 
 def _bypass(node: openvino.Node) -> bool:
-    """Bypass a Convert that does nothing; return whether that was possible."""
+    """Remove a Convert whose types are equal; return whether it was removed."""
     source, output = node.input_value(0), node.output(0)
     if source.get_element_type() != output.get_element_type():
         return False
     users = output.get_target_inputs()
     if any(user.get_node().get_type_name() == "Result" for user in users):
-        # Names of an input, or of another output, must not become names of this one.
+        # Names of an input or of another output must not be added to this output.
         others = {user.get_node().get_type_name() for user in source.get_target_inputs()}
         if source.get_node().get_type_name() == "Parameter" or "Result" in others:
             return False
@@ -179,4 +180,4 @@ def _check(graph: openvino.Model) -> None:
         if node.get_name() not in stored and any(map(_is_half, node.outputs())):
             kind, called = node.get_type_name(), node.get_friendly_name()
             hint = "keep the model in its type: leave change-precision out of the pipeline"
-            raise UnsupportedError("GP327", f"{kind} {called} gives f16 or bf16 whatever its inputs are", hint)
+            raise UnsupportedError("GP327", f"{kind} {called} returns f16 or bf16 for any type of its inputs", hint)

@@ -1,4 +1,4 @@
-"""Edit an OpenVINO model."""
+"""`OpenVINORewriter`: edits an OpenVINO model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphpass.ir.operators import REDUCTIONS
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.ir.types import Dimension
 
-#: Inputs that hold what the neutral form has as an attribute: operator -> (input, attribute, whether it is one number).
+#: Inputs that are attributes in the neutral form: operator -> (input, attribute, whether it is a scalar).
 CONSTANT_INPUTS = {
     "CumSum": (1, "axis", True),
     "Gather": (2, "axis", True),
@@ -33,7 +33,7 @@ CONSTANT_INPUTS = {
     "VariadicSplit": (1, "axis", True),
 }
 
-#: Names of attributes that the neutral form calls otherwise.
+#: Native names of attributes by their neutral names.
 NATIVE_NAMES = {"to": "destination_type", "keep": "keep_dims", "zero_keeps": "special_zero"}
 
 _BINARY = frozenset(
@@ -59,7 +59,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class OpenVINORewriter(Rewriter):
-    """Edits nodes in place, so that names and all that is not edited stay."""
+    """Edits nodes in place, which keeps names and all other properties."""
 
     def __init__(self, native: openvino.Model, graph: Graph, edited: Callable[[], None]) -> None:
         self.graph = graph
@@ -77,7 +77,7 @@ class OpenVINORewriter(Rewriter):
         return self.graph.producer(value).native.output(value.port)
 
     def mark_changed(self) -> None:
-        """Note an edit that was made past this rewriter, in the body of a loop."""
+        """Record an edit of a loop's body that another rewriter made."""
         self._changed = True
 
     def type_of(self, handle: Handle) -> str:
@@ -87,7 +87,7 @@ class OpenVINORewriter(Rewriter):
     def make(
         self, kind: str, inputs: Sequence[Operand], name: str, count: int, neutral: Mapping[str, Any]
     ) -> list[Handle]:
-        """See `Rewriter.make`; the attribute ``opset`` asks for the operator of an older set than 13."""
+        """See `Rewriter.make`; the attribute ``opset`` selects an operator set other than 13."""
         attributes = {NATIVE_NAMES.get(key, key): value for key, value in neutral.items()}
         opset = attributes.pop("opset", 13)
         sources = [self.handle(operand, f"{name}/input_{port}") for port, operand in enumerate(inputs)]
@@ -119,7 +119,7 @@ class OpenVINORewriter(Rewriter):
         return node.output(0)
 
     def input(self, name: str, element_type: str, shape: Sequence[Dimension] | openvino.PartialShape) -> Handle:
-        """See `Rewriter.input`; an inner tensor with this name is renamed."""
+        """See `Rewriter.input`; an inner tensor with this name loses the name."""
         self._release_name(name)
         parameter = opset13.parameter(_partial(shape), getattr(openvino.Type, element_type))
         parameter.set_friendly_name(name)
@@ -174,7 +174,7 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """See `Rewriter.redirect_uses`; of a handle all users are redirected that the graph knows or not."""
+        """See `Rewriter.redirect_uses`; for a handle, users outside of `graph` are redirected, too."""
         count = 0
         if isinstance(old, Value):
             uses = self.graph.uses(old)
@@ -194,7 +194,7 @@ class OpenVINORewriter(Rewriter):
     def redirect(self, node: Node, port: int, source: Operand) -> None:
         entry, handle = node.native.input(port), self.handle(source, f"{node.name}/input_{port}")
         if node.op == "Result":
-            # Results are named after what they read.
+            # The name of a Result is the name of the tensor that it reads.
             old, names = entry.get_source_output(), node.native.output(0).get_names()
             entry.replace_source_output(handle)
             old.set_names(old.get_names() - names)
@@ -204,7 +204,7 @@ class OpenVINORewriter(Rewriter):
         self._changed = True
 
     def set_input(self, node: Node, port: int, source: Operand) -> None:
-        """Set an input; see `Rewriter.set_input`. Recreate an operator that omits it."""
+        """See `Rewriter.set_input`; an operator that omits the input is created again."""
         if port < node.native.get_input_size():
             self.redirect(node, port, source)
             return
@@ -233,7 +233,7 @@ class OpenVINORewriter(Rewriter):
         initial: Handle | None,
         name: str,
     ) -> Handle:
-        """Add a variable, without a ``shape`` of any rank; return its ReadValue's output."""
+        """Add a variable, of any rank without ``shape``; return the output of its ReadValue."""
         self._changed = True
         info = VariableInfo()
         info.variable_id, info.data_type = variable_id, getattr(openvino.Type, element_type)
@@ -243,7 +243,7 @@ class OpenVINORewriter(Rewriter):
         if initial is None:
             read = opset6.read_value(variable)
         else:
-            # The binding takes nodes with a single output.
+            # The Python binding requires nodes with a single output.
             start = initial.get_node()
             if start.get_output_size() > 1:
                 start = opset13.concat([initial], 0)
@@ -261,8 +261,8 @@ class OpenVINORewriter(Rewriter):
             self.add_assign(name, source, f"{name}/write")
 
     def add_assign(self, variable_id: str, source: Handle, name: str) -> None:
-        """Add the Assign, called ``name``, of a variable that `add_variable` made."""
-        # The binding takes a node with a single output; what is written may be one of several outputs of its node.
+        """Add the Assign, named ``name``, of a variable of `add_variable`."""
+        # The Python binding requires a node with a single output, so the source is connected afterwards.
         assign = opset6.assign(self._reads[variable_id], self._native.get_variable_by_id(variable_id))
         assign.input(0).replace_source_output(source)
         assign.set_friendly_name(name)
@@ -281,7 +281,7 @@ class OpenVINORewriter(Rewriter):
                 self._native.remove_variable(self._native.get_variable_by_id(node.attributes["variable"]))
 
     def adopt(self, node: Node, name: str) -> None:
-        """Rename a node that becomes one of another model; the names of its tensors go."""
+        """Rename a node that moves to another model, and remove the names of its tensors."""
         node.native.set_friendly_name(name)
         for output in node.native.outputs():
             output.set_names(set())
@@ -290,7 +290,7 @@ class OpenVINORewriter(Rewriter):
         named = (port for port in self._native.inputs if port_name(port) == name or name in port.get_names())
         if (port := next(named, None)) is None:
             return False
-        # Nodes that a rewrite removed still count as readers until Python frees them.
+        # Nodes that a rewrite removed count as users until Python frees them.
         living = {node.get_name() for node in self._native.get_ops()}
         if any(reader.get_node().get_name() in living for reader in port.get_target_inputs()):
             return False
@@ -299,7 +299,7 @@ class OpenVINORewriter(Rewriter):
         return True
 
     def whole_shape(self, node: Node) -> tuple[int, ...]:
-        """See `Rewriter.whole_shape`; a ShapeOf of OpenVINO always does."""
+        """See `Rewriter.whole_shape`; OpenVINO's ShapeOf has no start or end."""
         return tuple(range(node.source().rank or 0))
 
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
@@ -324,7 +324,7 @@ class OpenVINORewriter(Rewriter):
             self._reshape_variable(node, lambda shape: _transposed(shape, order))
 
     def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
-        """See `Rewriter.resize_port`; `finish` resizes inputs together, as `openvino.Model.reshape` does."""
+        """See `Rewriter.resize_port`; inputs are resized together in `finish`."""
         if node.op == "Parameter":
             self._changed = True
             self._shapes[node.native.output(0)] = _resized(node.native.get_output_partial_shape(0), sizes)
@@ -332,7 +332,7 @@ class OpenVINORewriter(Rewriter):
             self._reshape_variable(node, lambda shape: _resized(shape, sizes))
 
     def forget_shapes(self, values: Iterable[Value] | None = None) -> None:
-        """See `Rewriter.forget_shapes`; none are declared."""
+        """See `Rewriter.forget_shapes`; OpenVINO infers all shapes."""
 
     def _reshape_variable(self, node: Node, change: Callable[[openvino.PartialShape], openvino.PartialShape]) -> None:
         self._changed = True
@@ -343,10 +343,10 @@ class OpenVINORewriter(Rewriter):
         variable.update(info)
 
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
-        """See `Rewriter.mark_permuted`; shapes are inferred."""
+        """See `Rewriter.mark_permuted`; OpenVINO infers all shapes."""
 
     def finish(self) -> bool:
-        """See `Rewriter.finish`; nodes that nothing reads are none of the model."""
+        """See `Rewriter.finish`; OpenVINO drops dead nodes by itself."""
         if self._shapes:
             self._native.reshape(self._shapes)
         if self._changed:
@@ -372,14 +372,12 @@ def _listed(values: Any) -> Any:
 
 
 def _signed(node: Node, axis: int, rank: int) -> int:
-    """Keep ``axis`` counted from the end: the CPU plugin compares axes as written."""
+    """Return ``axis`` in the node's notation: the CPU plugin distinguishes -1 and 3."""
     return axis - rank if axis >= 0 and node.native.get_attributes()["axis"] < 0 else axis
 
 
 def _resized(shape: openvino.PartialShape, sizes: Sequence[int | None]) -> openvino.PartialShape:
-    made = [
-        shape[place] if size is None else openvino.Dimension(size) for place, size in enumerate(sizes) if size != -1
-    ]
+    made = [shape[axis] if size is None else openvino.Dimension(size) for axis, size in enumerate(sizes) if size != -1]
     return openvino.PartialShape(made)
 
 

@@ -1,4 +1,4 @@
-"""Options for plugins that a model holds in its rt_info."""
+"""Options for plugins in a model's rt_info."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 ACTIVATIONS_SCALE, KV_PRECISION = "ACTIVATIONS_SCALE_FACTOR", "KV_CACHE_PRECISION"
 
-#: Their place in the rt_info; plugins prefer those that a program sets.
+#: Key of the options in the rt_info; options that a program sets take precedence.
 _PLACE = "runtime_options"
 
 
 def runtime_options(model: Model) -> dict[str, str]:
-    """Return the options that ``model`` sets, sorted by name; none in ONNX."""
+    """Return the options in ``model``, sorted by name; empty for ONNX."""
     if model.dialect == "onnx":
         return {}
     from graphpass.dialects.openvino.model import OpenVINOModel
@@ -28,11 +28,11 @@ def runtime_options(model: Model) -> dict[str, str]:
 
 
 def scales_activations(model: Model) -> bool:
-    """Return whether ``model``, an OpenVINO IR, asks to scale its activations."""
+    """Return whether ``model``, an OpenVINO IR, requests scaled activations."""
     return float(runtime_options(model).get(ACTIVATIONS_SCALE, 0)) > 0
 
 
 def set_runtime_option(model: OpenVINOModel, name: str, value: str) -> None:
-    """Set one option."""
+    """Set one option of ``model``."""
     model.ov_model.set_rt_info(value, [_PLACE, name])
     model.mark_edited()

@@ -1,4 +1,4 @@
-"""Spell OpenVINO operators as `Rewriter.make` takes them: the inverse of `OpenVINORewriter.make`."""
+"""Express OpenVINO operators as arguments of `OpenVINORewriter.make`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEUTRAL_NAMES = {native: neutral for neutral, native in NATIVE_NAMES.items()}
 
 
 def spelled(graph: Graph, node: Node) -> Spelling:
-    """Return the spelling of an operator; another opset than `make` writes is a prefix."""
+    """Return the spelling of an operator; an opset other than `make`'s is a prefix."""
     kind, inputs = node.op, list(node.inputs)
     if kind == "Parameter":
         names = node.attributes["names"]
@@ -52,7 +52,7 @@ def _is(value: Any, usual: Any) -> bool:
 
 @functools.cache
 def _usual_opset(kind: str) -> str | None:
-    """Return the version of an operator in opset 13, by the modules of Python's functions."""
+    """Return the opset that defines an operator of opset 13."""
     return _opsets().get(kind.lower())
 
 

@@ -1,4 +1,4 @@
-"""Join names of past and present to variable ids, and split them."""
+"""Variable ids: joined names of past and present."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 
-#: The note that keeps names: a JSON object, variable id -> [past, present].
+#: Metadata key of the names: a JSON object, variable id -> [past, present].
 _NOTE = "variables"
 
-#: The families of names that OpenVINO's own StatefulToStateless takes apart (stateful_to_stateless.cpp).
+#: Forms of ids that OpenVINO's StatefulToStateless splits (stateful_to_stateless.cpp).
 _FAMILIES = (
     re.compile(r"(past_key_values\..+?)(present\..+)"),
     re.compile(r"(cache_params\.past\..+?)(cache_params\.present\..+)"),
 )
 
 
-#: The names by which NPUW takes variables apart, as in the 2026.4.1 libraries.
+#: Forms of ids that NPUW splits, from the 2026.4.1 libraries.
 _DENSE = re.compile(r"past_key_values\.\d+\.(key|value)present\.\d+\.(key|value)")
 _HYBRID = re.compile(r"cache_params\.past\.(key|value|conv|ssm)\.\d+cache_params\.present\.(key|value|conv|ssm)\.\d+")
 
 
 def is_hybrid(variable_id: str) -> bool:
-    """Return whether ``variable_id`` is of the family ``cache_params``."""
+    """Return whether ``variable_id`` has the form ``cache_params``."""
     return _HYBRID.fullmatch(variable_id) is not None
 
 
 def named_kind(variable_id: str) -> Literal["kv", "linear", "nothing"]:
-    """Return the kind of cache that NPUW reads from the name of a variable."""
+    """Return the kind of cache that NPUW derives from the name of a variable."""
     if _DENSE.fullmatch(variable_id):
         return "kv"
     match = _HYBRID.fullmatch(variable_id)
@@ -48,27 +48,27 @@ def named_kind(variable_id: str) -> Literal["kv", "linear", "nothing"]:
 
 
 def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:
-    """Note the past and present that make each variable id; replace earlier notes."""
+    """Record the past and present of each variable id; replace earlier records."""
     model.write_note(_NOTE, json.dumps(names, separators=(",", ":")))
 
 
 def add_names(model: Model, names: Mapping[str, tuple[str, str]], like: str) -> None:
-    """Note ``names`` if those of variable ``like`` are noted; otherwise ids show them."""
+    """Record ``names`` if the names of variable ``like`` are recorded; otherwise ids imply them."""
     known = _known_names(model)
     if like in known:
         remember_names(model, known | dict(names))
 
 
 def forget_names(model: OpenVINOModel) -> None:
-    """Remove the note of `remember_names`."""
+    """Remove the record of `remember_names`."""
     model.drop_note(_NOTE)
 
 
 def split_id(model: Model, variable_id: str) -> tuple[str, str]:
-    """Return the names of past and present that make ``variable_id``.
+    """Return the names of past and present for ``variable_id``.
 
-    Noted names (`remember_names`) come first, then those of known families, then ``input_restored.<id>`` and
-    ``output_restored.<id>``, as in OpenVINO's StatefulToStateless.
+    The first available form is used: recorded names (`remember_names`), names of known forms, then
+    ``input_restored.<id>`` and ``output_restored.<id>`` as in OpenVINO's StatefulToStateless.
     """
     if variable_id in (known := _known_names(model)):
         return known[variable_id]
@@ -79,7 +79,7 @@ def split_id(model: Model, variable_id: str) -> tuple[str, str]:
 
 
 def rename_variables(native: openvino.Model, names: Mapping[str, str]) -> None:
-    """Give variables other ids: the old ones are the keys of ``names``."""
+    """Rename variables by the map ``names`` from old to new ids."""
     from openvino.op.util import VariableInfo
 
     for variable in native.get_variables():
@@ -96,5 +96,5 @@ def _known_names(model: Model) -> dict[str, tuple[str, str]]:
     try:
         return {str(name): (str(past), str(present)) for name, (past, present) in read_json(noted).items()}
     except (ValueError, AttributeError, TypeError) as error:
-        reason = f"the model's note graphpass.{_NOTE} is damaged: {error}"
+        reason = f"the model's note graphpass.{_NOTE} is invalid: {error}"
         raise ReadError("GP109", reason, "remove the note, or export again") from error

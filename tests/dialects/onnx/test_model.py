@@ -196,8 +196,8 @@ def damaged(tmp_path: Path, content: bytes) -> Path:
         (b"", "is empty"),
         (b"hello, this is a text and no model\n" * 20, "not an ONNX model"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
-        (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "has no graph"),
-        (onnx.ModelProto(ir_version=8, graph=onnx.GraphProto(name="g")).SerializeToString(), "has no opset_import"),
+        (onnx.ModelProto(ir_version=8, producer_name="x").SerializeToString(), "field graph is missing"),
+        (onnx.ModelProto(ir_version=8, graph=onnx.GraphProto(name="g")).SerializeToString(), "field opset_import"),
     ],
     ids=["empty", "text", "lfs", "no graph", "no opset"],
 )
@@ -293,7 +293,7 @@ def test_external_data_of_bodies_and_attributes_is_checked(tmp_path):
 
 def test_external_data_of_a_model_without_a_path(tmp_path):
     proto = onnx.load(external_model(tmp_path), load_external_data=False)
-    with pytest.raises(ReadError, match=r"GP105: .*read from no folder"):
+    with pytest.raises(ReadError, match=r"GP105: .*the model has no folder"):
         OnnxModel(proto).digest()
 
 

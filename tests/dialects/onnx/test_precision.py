@@ -115,5 +115,5 @@ def test_bitcasts_to_bf16_are_refused() -> None:
     ports = [helper.make_tensor_value_info("x", TensorProto.UINT16, [4])]
     graph = helper.make_graph(nodes, "bits", ports, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
     model = OnnxModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 26)], ir_version=13))
-    with pytest.raises(UnsupportedError, match=r"GP327.*BitCast bits gives f16 or bf16 whatever its inputs are"):
+    with pytest.raises(UnsupportedError, match=r"GP327.*BitCast bits returns f16 or bf16 for any type of its inputs"):
         promote(model)

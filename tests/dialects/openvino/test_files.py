@@ -265,6 +265,6 @@ def test_an_onnx_input_replaced_while_it_is_copied(tmp_path, monkeypatch, weight
 
 
 def test_weights_in_memory_cannot_be_shared(tmp_path):
-    with pytest.raises(UsageError, match=r"GP230: .* these lie in no file"):
+    with pytest.raises(UsageError, match=r"GP230: .* these are in no file"):
         write_model(OpenVINOModel(of_constants(constant("f32", 1))), tmp_path / "out" / "m.xml", weights="share")
     assert folder_contents(tmp_path) == {}

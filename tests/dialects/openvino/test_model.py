@@ -256,12 +256,12 @@ NET = '<?xml version="1.0"?><net name="x" version="11"><layers>{}</layers><edges
     [
         ("", "no element found"),
         ("no xml at all", "is not XML"),
-        ("<html><body/></html>", "starts with <html>"),
-        (NET.format("").replace('"11"', '"7"'), "is an IR of version 7"),
+        ("<html><body/></html>", "expected the element <net>, got <html>"),
+        (NET.format("").replace('"11"', '"7"'), "is an IR of the unsupported version 7"),
         (NET.format(""), "without outputs"),
         ('<!DOCTYPE net [<!ENTITY a "b">]>' + NET.format(""), "document type"),
-        (NET.format('<layer id="0" name="c" type="Const"><data offset="-1" size="4"/></layer>'), "offset '-1'"),
-        (NET.format("<a>" * 200_000 + "</a>" * 200_000), "nests elements more than 1000 deep"),
+        (NET.format('<layer id="0" name="c" type="Const"><data offset="-1" size="4"/></layer>'), "offset: '-1'"),
+        (NET.format("<a>" * 200_000 + "</a>" * 200_000), "nests elements deeper than 1000"),
     ],
 )
 def test_damaged_xml_is_refused(tmp_path, xml, words, capfd):

@@ -142,7 +142,7 @@ def test_unsupported_operators_of_a_real_export():
         convert(load(export("lfm2", "onnx-genai")))
     assert failure.value.id == "GP311"
     assert "com.microsoft.CausalConvWithState (2: /model/layers.0/conv/CausalConvWithState, " in failure.value.message
-    assert "put lower-operators before to-openvino" in str(failure.value.hint)
+    assert "run lower-operators before to-openvino" in str(failure.value.hint)
     assert "\n" not in failure.value.message
 
 
@@ -162,7 +162,7 @@ def test_a_lowerable_operator_names_the_pass(operator, domain, error_id):
     with pytest.raises(UnsupportedError) as failure:
         convert(model_of(node, domains=("com.microsoft",)))
     assert failure.value.id == error_id
-    assert failure.value.hint == "put lower-operators before to-openvino, as graphpass convert --target does"
+    assert failure.value.hint == "run lower-operators before to-openvino, as graphpass convert --target does"
     node.output[0] = "z"
     with pytest.raises(UnsupportedError) as failure:
         convert(model_of(node, helper.make_node("Zork", ["z"], ["y"]), domains=("com.microsoft",)))
