@@ -112,8 +112,8 @@ def _read(manifest: Path) -> dict[str, Any]:
     if "certificate" not in noted:
         raise UsageError("GP269", f"{manifest} has no certificate", _WITH_PROOF)
     if noted.get("manifest") != FORM:
-        words = f"{manifest} has format {noted.get('manifest')!r}, and this version of graphpass reads format {FORM}"
-        raise ReadError("GP118", words, _HINT)
+        reason = f"{manifest} has format {noted.get('manifest')!r}, and this version of graphpass reads format {FORM}"
+        raise ReadError("GP118", reason, _HINT)
     if (offence := next(_offences(noted), None)) is not None:
         raise ReadError("GP118", f"{invalid}: {offence}")
     return noted
@@ -127,8 +127,8 @@ def _offences(noted: Mapping[str, Any]) -> Iterator[str]:
 
     text = resources.files("graphpass.reports").joinpath("schemas/manifest.json").read_text(encoding="utf-8")
     for error in Draft202012Validator(json.loads(text)).iter_errors(noted):
-        words = error.message if len(error.message) < 200 else f"violates the rule {error.validator}"
-        yield f"{'.'.join(map(str, error.absolute_path)) or 'the object'}: {words}"
+        reason = error.message if len(error.message) < 200 else f"violates the rule {error.validator}"
+        yield f"{'.'.join(map(str, error.absolute_path)) or 'the object'}: {reason}"
 
 
 def _check_files(manifest: Path, noted: Mapping[str, Any], *, is_folder: bool) -> None:

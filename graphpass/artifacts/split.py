@@ -31,7 +31,7 @@ def preparation(model: Model, dialect: Dialect, split: Split) -> tuple[Pass[Any]
     if dialect == "onnx":
         return parse_target(f"qnn{{precision=f32,capacity={split.capacity}}}").pipeline(model)
     usual = get_target("cpu").pipeline(model)
-    end = next(place for place, step in enumerate(usual) if step.name == "fuse-attention")
+    end = next(index for index, step in enumerate(usual) if step.name == "fuse-attention")
     extended = [step.name for step in usual if step.name == "extend-mask-to-past"]
     names = ["expose-position-ids"] if inventory.kind != "linear" else []
     before, after = (

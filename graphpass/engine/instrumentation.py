@@ -52,8 +52,8 @@ class PrintAll(Instrumentation):
         self._note = note
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
-        words = "" if _has_changed(result) else ", unchanged"
-        self._note("\n".join([f"// after {step.name}{words}", *([] if words else _lines(model))]))
+        suffix = "" if _has_changed(result) else ", unchanged"
+        self._note("\n".join([f"// after {step.name}{suffix}", *([] if suffix else _lines(model))]))
 
 
 class PrintChanged(Instrumentation):

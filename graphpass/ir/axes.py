@@ -166,15 +166,15 @@ def _strided_slice(node: Node, rank: int) -> AxisEffect | None:
     steps = attributes.get("steps", ())
     origins: list[int | None] = []
     along, removed, axis = [], [], 0
-    for place in range(count):
-        if _is_set(attributes["new_axis_mask"], place):
+    for index in range(count):
+        if _is_set(attributes["new_axis_mask"], index):
             origins.append(None)
             continue
-        if _is_set(attributes["shrink_axis_mask"], place):
+        if _is_set(attributes["shrink_axis_mask"], index):
             removed.append(axis)
         else:
-            is_open = _is_set(attributes["begin_mask"], place) and _is_set(attributes["end_mask"], place)
-            along += [] if is_open and steps[place : place + 1] == (1,) else [len(origins)]
+            is_open = _is_set(attributes["begin_mask"], index) and _is_set(attributes["end_mask"], index)
+            along += [] if is_open and steps[index : index + 1] == (1,) else [len(origins)]
             origins.append(axis)
         axis += 1
     origins += range(axis, axis + rank - len(origins))
@@ -293,16 +293,16 @@ def _last_product(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> AxisGroup | None:
     """Pair the last axis of one shape with the last axes of equal product."""
-    for side, ones, many, others in ((old, olds, new, news), (new, news, old, olds)):
-        size, product = side[ones[-1]], 1
-        for count in range(1, len(others) + 1):
-            last = many[others[-count]]
+    for shape, axes, other_shape, other_axes in ((old, olds, new, news), (new, news, old, olds)):
+        size, product = shape[axes[-1]], 1
+        for count in range(1, len(other_axes) + 1):
+            last = other_shape[other_axes[-count]]
             if not isinstance(size, int) or size <= 1 or not isinstance(last, int):
                 break
             product *= last
             if product == size:
-                single, several = ones[-1:], others[-count:]
-                return (single, several) if ones is olds else (several, single)
+                single, several = axes[-1:], other_axes[-count:]
+                return (single, several) if axes is olds else (several, single)
     return None
 
 
@@ -385,7 +385,7 @@ def cuts(node: Node, read: Callable[[Value], numpy.ndarray | None]) -> tuple[Cut
     steps = numbers(steps_port) if node.input(steps_port) is not None else (1,)
     axes = node.attributes.get("axes", numbers(axes_port) if node.input(axes_port) is not None else range(count))
     return tuple(
-        Cut(axis, _at(starts, place), _at(stops, place), _at(steps, place)) for place, axis in enumerate(axes or ())
+        Cut(axis, _at(starts, index), _at(stops, index), _at(steps, index)) for index, axis in enumerate(axes or ())
     )
 
 

@@ -137,13 +137,13 @@ def _packed(past: int) -> tuple[InnerState, ...]:
 
 
 def _paged(key: int, value: int) -> tuple[InnerState, ...]:
-    axes, words = Axes(heads=2, head_dim=3), "appended to blocks, ordered by block_table, inside"
-    return InnerState(key, 1, "unknown", "key", axes, words), InnerState(value, 2, "unknown", "value", axes, words)
+    axes, update = Axes(heads=2, head_dim=3), "appended to blocks, ordered by block_table, inside"
+    return InnerState(key, 1, "unknown", "key", axes, update), InnerState(value, 2, "unknown", "value", axes, update)
 
 
 def _recurrent(axes: Axes, *ports: tuple[int, int]) -> tuple[InnerState, ...]:
-    words = "an ordinary recurrent network's state, replaced by"
-    return tuple(InnerState(past, present, "other", "recurrent", axes, words) for past, present in ports)
+    update = "an ordinary recurrent network's state, replaced by"
+    return tuple(InnerState(past, present, "other", "recurrent", axes, update) for past, present in ports)
 
 
 #: Operators that compute attention with their own caches. An operator of com.microsoft that shares its name with an

@@ -17,17 +17,17 @@ def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
     """Return the operators on a shortest path from ``start`` to ``end``; empty without a path."""
     import networkx
 
-    ways = model.analysis(_ways)
-    if not networkx.has_path(ways, start.index, end.index):
+    edges = model.analysis(_ways)
+    if not networkx.has_path(edges, start.index, end.index):
         return ()
-    return tuple(model.graph.nodes[index] for index in networkx.shortest_path(ways, start.index, end.index))
+    return tuple(model.graph.nodes[index] for index in networkx.shortest_path(edges, start.index, end.index))
 
 
 def _ways(model: Model) -> networkx.DiGraph:
-    ways = model.graph.edges.copy()
+    edges = model.graph.edges.copy()
     # A loop without iterations outputs its initial value; this edge would bypass the body.
     for node in model.graph.of_op("Final"):
         result, *start = (value.node for value in node.sources)
-        ways.remove_edges_from((index, node.index) for index in start if index != result)
-    ways.remove_nodes_from(node.index for node in model.graph.nodes if node.op in NO_DATA)
-    return ways
+        edges.remove_edges_from((index, node.index) for index in start if index != result)
+    edges.remove_nodes_from(node.index for node in model.graph.nodes if node.op in NO_DATA)
+    return edges

@@ -20,9 +20,9 @@ _LEASE = 20.0
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "LastModified", "last_modified", "created")
 
 
-def is_address(place: str) -> bool:
-    """Return whether ``place`` is an address rather than a path."""
-    return "://" in place
+def is_address(location: str) -> bool:
+    """Return whether ``location`` is an address rather than a path."""
+    return "://" in location
 
 
 def filesystem_of(address: str) -> tuple[Any, str]:
@@ -189,9 +189,9 @@ class StoredFolder:
             lease.take()
         try:
             with _reaching(self.address, writes=True):
-                for left in self._system.glob(f"{self._beside('')}*"):
-                    if left != lease.path:
-                        self._remove(left)
+                for leftover in self._system.glob(f"{self._beside('')}*"):
+                    if leftover != lease.path:
+                        self._remove(leftover)
             yield lease
         finally:
             lease.give_back()
@@ -292,11 +292,11 @@ def _reaching(address: str, *, writes: bool) -> Iterator[None]:
         raise
     except Exception as error:
         # Each protocol's package raises its own exceptions.
-        words = " ".join(f"{error}".split()) or type(error).__name__
+        reason = " ".join(f"{error}".split()) or type(error).__name__
         hint = "check the address, the credentials and the network"
         if writes:
-            raise WriteError("GP505", f"cannot write to {address}: {words}", hint) from error
-        raise ReadError("GP115", f"{address} cannot be read: {words}", hint) from error
+            raise WriteError("GP505", f"cannot write to {address}: {reason}", hint) from error
+        raise ReadError("GP115", f"{address} cannot be read: {reason}", hint) from error
 
 
 def _version(info: dict[str, Any]) -> str:

@@ -78,12 +78,12 @@ class BinFile:
         """Return the weight files that ranges are copied from."""
         return tuple(dict.fromkeys(extent.file for extent in self._extents))
 
-    def offset_of(self, place: FileRange) -> int:
+    def offset_of(self, byte_range: FileRange) -> int:
         """Return the offset that a range of a weight file will have."""
         for extent in self._extents:
-            if extent.file == place.file and extent.start <= place.offset < max(extent.end, extent.start + 1):
-                return extent.target + place.offset - extent.start
-        raise AssertionError(f"{place} was not planned")
+            if extent.file == byte_range.file and extent.start <= byte_range.offset < max(extent.end, extent.start + 1):
+                return extent.target + byte_range.offset - extent.start
+        raise AssertionError(f"{byte_range} was not planned")
 
     def append(self, data: NDArray[numpy.uint8]) -> int:
         """Return the offset that new bytes will have; equal bytes are written once.
@@ -182,7 +182,7 @@ def _end(extent: Extent) -> int:
 
 
 def _whole_file(used: Iterable[FileRange]) -> list[Extent]:
-    files = list(dict.fromkeys(place.file for place in used))
+    files = list(dict.fromkeys(byte_range.file for byte_range in used))
     if len(files) != 1:
         where = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
         reason = f"weights can be shared only if they are in one file; these are {where}"
@@ -192,8 +192,8 @@ def _whole_file(used: Iterable[FileRange]) -> list[Extent]:
 
 def _extents(used: Iterable[FileRange]) -> list[Extent]:
     ranges: dict[WeightFile, list[tuple[int, int]]] = {}
-    for place in used:
-        ranges.setdefault(place.file, []).append((place.offset, place.offset + place.length))
+    for byte_range in used:
+        ranges.setdefault(byte_range.file, []).append((byte_range.offset, byte_range.offset + byte_range.length))
     extents: list[Extent] = []
     cursor = 0
     for file in sorted(ranges, key=lambda file: file.path):

@@ -40,26 +40,26 @@ def digest_of_file(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def digests_of(places: Iterable[FileRange]) -> dict[FileRange, str]:
+def digests_of(ranges: Iterable[FileRange]) -> dict[FileRange, str]:
     """Return the SHA-256 of ranges of weight files, cached for unchanged files.
 
     Raises:
         ReadError: GP110, a file changed since the model was read; GP111, a file cannot be read.
     """
-    wanted: dict[WeightFile, list[FileRange]] = {}
-    for place in dict.fromkeys(places):
-        wanted.setdefault(place.file, []).append(place)
+    by_file: dict[WeightFile, list[FileRange]] = {}
+    for byte_range in dict.fromkeys(ranges):
+        by_file.setdefault(byte_range.file, []).append(byte_range)
     digests: dict[FileRange, str] = {}
-    for file, inside in wanted.items():
+    for file, inside in by_file.items():
         known = _remembered(file)
-        digests |= {place: known[_key(place)] for place in inside if _key(place) in known}
-        missing = [place for place in inside if place not in digests]
+        digests |= {byte_range: known[_key(byte_range)] for byte_range in inside if _key(byte_range) in known}
+        missing = [byte_range for byte_range in inside if byte_range not in digests]
         if not missing:
             continue
         computed = dict(zip(missing, _computed(file, missing), strict=True))
         check_unchanged([file])
         digests |= computed
-        _remember(file, known | {_key(place): digest for place, digest in computed.items()})
+        _remember(file, known | {_key(byte_range): digest for byte_range, digest in computed.items()})
     return digests
 
 
@@ -74,18 +74,18 @@ def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
         OSError: The file system reports an error.
         ReadError: GP110 and GP111, as `digests_of`.
     """
-    places = {name: FileRange(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
-    digests = digests_of(places.values())
-    return {name: digests[place] for name, place in places.items()}
+    ranges = {name: FileRange(WeightFile.of(folder / name), 0, size) for name, size in sizes.items()}
+    digests = digests_of(ranges.values())
+    return {name: digests[byte_range] for name, byte_range in ranges.items()}
 
 
-def _computed(file: WeightFile, places: list[FileRange]) -> list[str]:
+def _computed(file: WeightFile, ranges: list[FileRange]) -> list[str]:
     try:
         with file.path.open("rb", buffering=0) as stream, ThreadPoolExecutor(min(8, usable_cores())) as threads:
-            expect(sum(place.length for place in places), BYTES)
+            expect(sum(byte_range.length for byte_range in ranges), BYTES)
             digests: list[str] = []
-            for digest in threads.map(lambda place: _digest(stream.fileno(), place), places):
-                advance(places[len(digests)].length, unit=BYTES)
+            for digest in threads.map(lambda byte_range: _digest(stream.fileno(), byte_range), ranges):
+                advance(ranges[len(digests)].length, unit=BYTES)
                 digests.append(digest)
             return digests
     except OSError as error:
@@ -93,9 +93,9 @@ def _computed(file: WeightFile, places: list[FileRange]) -> list[str]:
         raise ReadError("GP111", f"{file.path} cannot be read: {error.strerror}") from error
 
 
-def _digest(descriptor: int, place: FileRange) -> str:
+def _digest(descriptor: int, byte_range: FileRange) -> str:
     hasher = hashlib.sha256()
-    offset, end = place.offset, place.offset + place.length
+    offset, end = byte_range.offset, byte_range.offset + byte_range.length
     while offset < end:
         chunk = os.pread(descriptor, min(_CHUNK, end - offset), offset)
         if not chunk:  # the file was truncated; `check_unchanged` reports it
@@ -105,8 +105,8 @@ def _digest(descriptor: int, place: FileRange) -> str:
     return hasher.hexdigest()
 
 
-def _key(place: FileRange) -> str:
-    return f"{place.offset}+{place.length}"
+def _key(byte_range: FileRange) -> str:
+    return f"{byte_range.offset}+{byte_range.length}"
 
 
 def identity_of(file: WeightFile) -> list[Any]:

@@ -11,7 +11,7 @@ from graphpass.storage.documents import read_json
 _GONE = "gone"
 
 
-def note_gone(scratch: Path, names: Iterable[Path]) -> None:
+def record_removals(scratch: Path, names: Iterable[Path]) -> None:
     """Record, in a scratch folder, files to remove from the destination.
 
     Raises:
@@ -20,8 +20,8 @@ def note_gone(scratch: Path, names: Iterable[Path]) -> None:
     (scratch / _GONE).write_text(json.dumps([str(name) for name in names]), encoding="utf-8")
 
 
-def gone(scratch: Path) -> tuple[Path, ...]:
-    """Return the files that `note_gone` recorded, relative to the destination."""
+def recorded_removals(scratch: Path) -> tuple[Path, ...]:
+    """Return the files that `record_removals` recorded, relative to the destination."""
     noted = scratch / _GONE
     return tuple(map(Path, read_json(noted.read_bytes()))) if noted.exists() else ()
 

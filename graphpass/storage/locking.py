@@ -17,19 +17,19 @@ _MOST_MISSED = 1000
 
 
 @contextlib.contextmanager
-def sole_worker(place: Path) -> Iterator[None]:
-    """Run the block in one process at a time for ``place``; other processes wait.
+def sole_worker(path: Path) -> Iterator[None]:
+    """Run the block in one process at a time for ``path``; other processes wait.
 
-    The lock is a file beside ``place``. It is removed at the end, with folders that were created for it and are empty.
+    The lock is a file beside ``path``. It is removed at the end, with folders that were created for it and are empty.
 
     Args:
-        place: A file or folder, which may be missing.
+        path: A file or folder, which may be missing.
 
     Raises:
         OSError: The file system reports an error.
     """
-    file = _lock_of(place)
-    made = [folder for folder in (place.parent, *place.parent.parents) if not folder.exists()]
+    file = _lock_of(path)
+    made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     with contextlib.ExitStack() as stack:
         missed = 0
         while True:
@@ -51,9 +51,9 @@ def sole_worker(place: Path) -> Iterator[None]:
                     folder.rmdir()
 
 
-def remove_lock(place: Path) -> None:
+def remove_lock(path: Path) -> None:
     """Remove the lock file of a killed `sole_worker`; a locked file is kept."""
-    file = _lock_of(place)
+    file = _lock_of(path)
     with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         descriptor = os.open(file, os.O_RDONLY)
         stack.callback(os.close, descriptor)
@@ -61,8 +61,8 @@ def remove_lock(place: Path) -> None:
             file.unlink()
 
 
-def _lock_of(place: Path) -> Path:
-    return place.parent / f".{place.name}.graphpass-lock"
+def _lock_of(path: Path) -> Path:
+    return path.parent / f".{path.name}.graphpass-lock"
 
 
 def _hold(file: Path, stack: contextlib.ExitStack) -> bool:

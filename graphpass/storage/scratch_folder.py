@@ -13,19 +13,19 @@ from graphpass.storage.locking import lock
 
 
 @contextlib.contextmanager
-def scratch_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
+def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """Yield a new folder, which is removed at the end of the context.
 
     Args:
         prefix: Prefix of the name, for `sweep_scratch`.
-        place: The parent folder; the system's folder for temporary files by default.
+        parent: The parent folder; the system's folder for temporary files by default.
 
     Raises:
         OSError: The file system reports an error.
     """
     with contextlib.ExitStack() as stack:
         while True:
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             stack.callback(_remove, folder, os.getpid())
             with contextlib.suppress(FileNotFoundError):  # another process removed the folder before it was locked
                 if lock(folder, stack) and folder.exists():
@@ -39,9 +39,9 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep_scratch(place: Path, prefix: str) -> None:
+def sweep_scratch(parent: Path, prefix: str) -> None:
     """Remove folders of `scratch_folder` whose processes have ended."""
-    for folder in sorted(place.glob(f"{prefix}*")):
+    for folder in sorted(parent.glob(f"{prefix}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
             if folder.is_dir() and not folder.is_symlink() and lock(folder, stack):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from graphpass.errors import WriteError
 from graphpass.storage.kernel_copy import flush
-from graphpass.storage.leaving import gone, note_gone, remove
+from graphpass.storage.leaving import record_removals, recorded_removals, remove
 from graphpass.storage.locking import lock, remove_lock
 from graphpass.storage.switching import settle, switch
 
@@ -67,13 +67,13 @@ def staging(destination: Path, replaced: Collection[str] = ()) -> Iterator[Path]
                 lock(destination, stack, wait=True)
                 _refuse_changes(staged, destination, inodes)
                 names = [file.relative_to(staged) for file in sorted(staged.rglob("*")) if file.is_file()]
-                gone = [name for name in map(Path, sorted(replaced)) if name not in names]
-                note_gone(scratch, gone)
+                removals = [name for name in map(Path, sorted(replaced)) if name not in names]
+                record_removals(scratch, removals)
                 if not switch(staged, scratch, destination, names):
                     _replace(staged, scratch, destination, names)
     except OSError as error:
-        place = str(error.filename or destination).replace(str(staged), str(destination))
-        reason = f"cannot write to {destination}: {error.strerror or error} ({place})"
+        failed = str(error.filename or destination).replace(str(staged), str(destination))
+        reason = f"cannot write to {destination}: {error.strerror or error} ({failed})"
         raise WriteError("GP501", reason, "nothing was changed; choose another folder, or free space") from error
 
 
@@ -232,7 +232,7 @@ def _replace(staged: Path, scratch: Path, destination: Path, names: list[Path]) 
         undo.callback(_rename_back, complete, staged)
         staged.rename(complete)
         flush(scratch)
-        leaving = gone(scratch)
+        leaving = recorded_removals(scratch)
         for name in (*names, *leaving):
             if (_is_graph(name) or name in leaving) and os.path.lexists(destination / name):
                 _put_away(destination / name, replaced / name, undo)
@@ -255,7 +255,7 @@ def _finish(scratch: Path, destination: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(file, target)
     if left.name == _COMPLETE:
-        remove(gone(scratch), destination)
+        remove(recorded_removals(scratch), destination)
 
 
 def _is_graph(file: Path) -> bool:

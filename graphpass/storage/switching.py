@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 
 from graphpass.storage.kernel_copy import flush
-from graphpass.storage.leaving import gone, remove
+from graphpass.storage.leaving import recorded_removals, remove
 
 #: The common link, and its targets: the folders of old and of new files.
 _CURRENT, _OLD, _COMPLETE = "current", "old", "complete"
@@ -79,7 +79,7 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
         flush(destination)
         undo.pop_all()
     with contextlib.suppress(OSError):  # on failure the link remains, and `settle` repeats these steps
-        remove(gone(scratch), destination)
+        remove(recorded_removals(scratch), destination)
         current.unlink()
     return True
 
@@ -97,7 +97,7 @@ def settle(scratch: Path, destination: Path) -> None:
     if os.readlink(current) == _COMPLETE:
         for name in names:
             _put(complete / name, destination / name, scratch)
-        remove(gone(scratch), destination)
+        remove(recorded_removals(scratch), destination)
     else:
         for name in names:
             _restore(scratch, destination, name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from graphpass.errors import ReadError, UsageError
 
 #: Hint for a file without read permission.
-LET_READ = "let this user read it"
+GRANT_READ = "grant this user read access"
 
 _MAPS = Path("/proc/self/maps")
 

@@ -71,7 +71,7 @@ def test_constants_round_trip():
         ("%y = Relu(1.0:f7)", "f7 is not an element type"),
         ("%y = Relu(%x)", "%x has no statement"),
         ("%y = If(true)", "the text form has no bodies"),
-        ("%x = Parameter : f32[4]\n%y = Relu(%x) : f16[4]\nResult(%y) {name=y}", "the value is f32[4]"),
+        ("%x = Parameter : f32[4]\n%y = Relu(%x) : f16[4]\nResult(%y) {name=y}", "expected type f16[4], got f32[4]"),
         ("%y = Relu(1.0) ; %z", "unexpected character ';'"),
     ],
 )

@@ -366,8 +366,8 @@ def _read_constant(node: Node, model_file: Path | None) -> numpy.ndarray | None:
     except ReadError as error:
         raise FileNotFoundError(str(error)) from error
     if tensor.data_type == onnx.TensorProto.STRING:  # any bytes
-        words = [word.decode("utf-8", "backslashreplace") for word in tensor.string_data]
-        return numpy.array(words, object).reshape(tuple(tensor.dims))
+        texts = [text.decode("utf-8", "backslashreplace") for text in tensor.string_data]
+        return numpy.array(texts, object).reshape(tuple(tensor.dims))
     if tensor.data_type not in onnx.helper.get_all_tensor_dtypes():
         return None
     array: numpy.ndarray = numpy_helper.to_array(tensor)

@@ -358,8 +358,8 @@ def _location(tensor: onnx.TensorProto) -> int | None:
     return int(tensor.data_location) if tensor.HasField("data_location") else None
 
 
-def _text(words: bytes) -> str | bytes:
+def _text(content: bytes) -> str | bytes:
     try:
-        return words.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return words
+        return content

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from graphpass.dialects.onnx.model import OnnxModel
-from graphpass.dialects.onnx.tensors import Holder, element_code, graphs, is_held
+from graphpass.dialects.onnx.tensors import Holder, element_code, graphs, is_small_inline
 from graphpass.dialects.onnx.walk import bodies
 from graphpass.errors import UnsupportedError
 from graphpass.ir.bodies import inlined
@@ -85,9 +85,9 @@ def _promote(model: OnnxModel, halves: Collection[str]) -> Mapping[str, int]:
     for graph in list(graphs(model.proto)):
         promotion.widen(graph)
     model.mark_edited()
-    if (left := _first_in(model, halves)) is not None:
+    if (node := _first_in(model, halves)) is not None:
         hint = "keep the model in its type: leave change-precision out of the pipeline"
-        raise UnsupportedError("GP327", f"{left.called} returns f16 or bf16 for any type of its inputs", hint)
+        raise UnsupportedError("GP327", f"{node.called} returns f16 or bf16 for any type of its inputs", hint)
     promotion.counts["converts gone"] = _bypass_casts(model)
     return {name: count for name, count in promotion.counts.items() if count}
 
@@ -109,20 +109,20 @@ class _Promotion:
         read_as: dict[str, str] = {}
         casts: list[tuple[int, onnx.NodeProto]] = []
 
-        def cast(place: int, name: str) -> str:
+        def cast(index: int, name: str) -> str:
             made = claim_name(self._names, f"{name}/f32" if name not in ports else f"{name}/stored")
             stored, wide = (made, name) if name in ports else (name, made)
             read_as[name] = wide
-            casts.append((place, helper.make_node("Cast", [stored], [wide], made, to=_FLOAT)))
+            casts.append((index, helper.make_node("Cast", [stored], [wide], made, to=_FLOAT)))
             return stored
 
         for tensor in initializers:
             if self._is_weight(tensor):
                 tensor.name = cast(0, tensor.name)
-        for place, node in enumerate(graph.node, start=1):
+        for index, node in enumerate(graph.node, start=1):
             for attribute in node.attribute:
                 if attribute.HasField("t") and self._is_weight(attribute.t):
-                    node.output[0] = cast(place, node.output[0])
+                    node.output[0] = cast(index, node.output[0])
                 elif attribute.name in _TYPES and attribute.i in self._codes and node.op_type != "BitCast":
                     attribute.i = _FLOAT
                     self.counts["operators"] += 1
@@ -132,15 +132,15 @@ class _Promotion:
                 info.type.tensor_type.elem_type = _FLOAT
         for node in _nodes(graph):
             node.input[:] = [read_as.get(name, name) for name in node.input]
-        for place, made in reversed(casts):
-            graph.node.insert(place, made)
+        for index, made in reversed(casts):
+            graph.node.insert(index, made)
         self.counts["weights"] += len(casts)
 
     def _is_weight(self, tensor: onnx.TensorProto) -> bool:
         """Return whether ``tensor`` requires a Cast; convert it here if it is small."""
         if tensor.data_type not in self._codes:
             return False
-        if not is_held(tensor, _FEW_ELEMENTS):
+        if not is_small_inline(tensor, _FEW_ELEMENTS):
             return True
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
         self.counts["constants"] += 1

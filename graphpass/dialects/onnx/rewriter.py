@@ -53,8 +53,8 @@ class OnnxRewriter(Rewriter):
     def native(self, value: Value) -> Handle:
         if value in self._replaced:
             return self._replaced[value]
-        maker = self._nodes.get(id(self.graph.producer(value).native))
-        return maker.outputs[value.port] if maker is not None else self.surgery.main[value.name]
+        producer = self._nodes.get(id(self.graph.producer(value).native))
+        return producer.outputs[value.port] if producer is not None else self.surgery.main[value.name]
 
     def type_of(self, handle: Handle) -> str:
         code = handle.dtype if isinstance(handle.dtype, int | None) else _code(handle.dtype)
@@ -120,9 +120,9 @@ class OnnxRewriter(Rewriter):
             tensor.data_type = element_code(element_type)
         return gs.Constant(claim_name(self._names, name), LazyWeights(tensor, self._path))
 
-    def declare_type(self, place: Value | Node, element_type: str) -> None:
+    def declare_type(self, target: Value | Node, element_type: str) -> None:
         """Declare the element type of a value, a Parameter or a Result."""
-        tensor = self.native(place) if isinstance(place, Value) else self._port(place)
+        tensor = self.native(target) if isinstance(target, Value) else self._port(target)
         tensor.dtype = element_code(element_type)
 
     @contextlib.contextmanager
@@ -187,18 +187,18 @@ class OnnxRewriter(Rewriter):
             name: Prefix for the names of the node and its tensors.
         """
         tensors = [donor.native(output) for output in node.outputs]
-        makers = {id(maker): maker for tensor in tensors for maker in tensor.inputs}.values()
-        for holder in (*(tensor for tensor in tensors if not tensor.inputs), *makers):
+        producers = {id(producer): producer for tensor in tensors for producer in tensor.inputs}.values()
+        for holder in (*(tensor for tensor in tensors if not tensor.inputs), *producers):
             holder.name = claim_name(self._names, f"{name}/{holder.name.lstrip('/')}")
-        for maker in makers:
-            for output in maker.outputs:
+        for producer in producers:
+            for output in producer.outputs:
                 output.name = claim_name(self._names, f"{name}/{output.name.lstrip('/')}") if output.name else ""
-            self._home.nodes.append(maker)
-            self._made |= {id(output): maker for output in maker.outputs}
+            self._home.nodes.append(producer)
+            self._made |= {id(output): producer for output in producer.outputs}
 
     def replace(self, old: Value, new: Handle) -> None:
         tensor = self.native(old)
-        ports = [place for place, output in enumerate(self.surgery.graph.outputs) if output is tensor]
+        ports = [index for index, output in enumerate(self.surgery.graph.outputs) if output is tensor]
         self._move_uses(tensor, new)
         is_new = id(new) in self._made or (isinstance(new, gs.Constant) and id(new) not in self.surgery.tensors)
         if is_new or ports:
@@ -218,8 +218,8 @@ class OnnxRewriter(Rewriter):
             new.dtype, new.shape, new.type = old.dtype, old.shape, old.type
             if (origin := self.surgery.tensors.get(id(old))) is not None:
                 self.surgery.tensors[id(new)] = TensorOrigin(new, name, origin.typed)
-        for place in ports:
-            outputs[place] = new
+        for index in ports:
+            outputs[index] = new
 
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
         if not isinstance(old, Value):
@@ -244,10 +244,10 @@ class OnnxRewriter(Rewriter):
         handle = self.handle(source, f"{node.name}/input_{port}")
         if node.op == "Result":
             outputs = self.surgery.graph.outputs
-            place = next(place for place, output in enumerate(outputs) if output.name == node.name)
-            if outputs[place] is not handle:
-                old = outputs[place]
-                self._rename(old, handle, [place])
+            index = next(index for index, output in enumerate(outputs) if output.name == node.name)
+            if outputs[index] is not handle:
+                old = outputs[index]
+                self._rename(old, handle, [index])
                 self._released.append(old)
             return
         native = self.node(node)
@@ -258,9 +258,9 @@ class OnnxRewriter(Rewriter):
         # Captured values of bodies have no native port.
         captured = self.native(node.source(port))
         for inner in _inner_nodes(native):
-            for place, read in enumerate(inner.inputs):
+            for index, read in enumerate(inner.inputs):
                 if read is captured:
-                    inner.inputs[place] = handle
+                    inner.inputs[index] = handle
         self._released.append(captured)
 
     def set_input(self, node: Node, port: int, source: Operand) -> None:
@@ -275,19 +275,19 @@ class OnnxRewriter(Rewriter):
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:  # noqa: ARG002
         """See `Rewriter.add_past`; ONNX has no variables."""
         inputs = self.surgery.graph.inputs
-        place = next(place for place, tensor in enumerate(inputs) if tensor.name == like.name)
+        index = next(index for index, tensor in enumerate(inputs) if tensor.name == like.name)
         self._release_name(name)
-        made = gs.Variable(name, inputs[place].dtype, _resized(inputs[place].shape, sizes))
-        inputs.insert(place, made)
+        made = gs.Variable(name, inputs[index].dtype, _resized(inputs[index].shape, sizes))
+        inputs.insert(index, made)
         return made
 
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
         outputs = self.surgery.graph.outputs
-        place = next(place for place, tensor in enumerate(outputs) if tensor.name == like.name)
+        index = next(index for index, tensor in enumerate(outputs) if tensor.name == like.name)
         self._release_name(name)
-        made = gs.Variable(name, outputs[place].dtype, _resized(outputs[place].shape, sizes))
-        outputs.insert(place, made)
-        self._rename(made, source, [place])
+        made = gs.Variable(name, outputs[index].dtype, _resized(outputs[index].shape, sizes))
+        outputs.insert(index, made)
+        self._rename(made, source, [index])
 
     def drop(self, nodes: Iterable[Node]) -> None:
         names = {node.name for node in nodes}
@@ -298,17 +298,17 @@ class OnnxRewriter(Rewriter):
 
     def drop_input(self, name: str) -> bool:
         inputs = self.surgery.graph.inputs
-        place = next((place for place, tensor in enumerate(inputs) if tensor.name == name), None)
-        if place is None or inputs[place].outputs:
+        index = next((index for index, tensor in enumerate(inputs) if tensor.name == name), None)
+        if index is None or inputs[index].outputs:
             return False
-        del inputs[place]
+        del inputs[index]
         return True
 
     def whole_shape(self, node: Node) -> tuple[int, ...]:
         native = self.node(node)
-        places = range(node.source().rank or 0)[native.attrs.get("start", 0) : native.attrs.get("end")]
+        axes = range(node.source().rank or 0)[native.attrs.get("start", 0) : native.attrs.get("end")]
         native.attrs.clear()
-        return tuple(places)
+        return tuple(axes)
 
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
         self._set_axes(self.node(node), node.op, axes)
@@ -354,7 +354,7 @@ class OnnxRewriter(Rewriter):
         """Set the symbol of an input's or output's dimension, unless the size is fixed."""
         tensor = self._port(node)
         if axis is not None and tensor.shape is not None and not isinstance(tensor.shape[axis], int):
-            tensor.shape = [name if place == axis else size for place, size in enumerate(tensor.shape)]
+            tensor.shape = [name if index == axis else size for index, size in enumerate(tensor.shape)]
 
     def forget_shapes(self, values: Iterable[Value] | None = None) -> None:
         """See `Rewriter.forget_shapes`; outputs of the model keep their ranks."""
@@ -397,9 +397,9 @@ class OnnxRewriter(Rewriter):
     ) -> list[Handle]:
         """Add a node with native attributes; return its ``count`` outputs."""
         name = claim_name(self._names, name)
-        names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{place}") for place in range(count)]
+        names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{index}") for index in range(count)]
         left_out = LEFT_OUT.get(op, ())
-        outputs = [gs.Variable("" if place in left_out else output) for place, output in enumerate(names)]
+        outputs = [gs.Variable("" if index in left_out else output) for index, output in enumerate(names)]
         node = gs.Node(op, name, attributes, inputs, outputs, domain)
         self._home.nodes.append(node)
         self._made |= {id(output): node for output in outputs}
@@ -452,7 +452,7 @@ def _code(dtype: Any) -> int:
 
 
 def _resized(shape: Sequence[Any], sizes: Sequence[int | None]) -> list[Any]:
-    return [shape[place] if size is None else size for place, size in enumerate(sizes) if size != -1]
+    return [shape[index] if size is None else size for index, size in enumerate(sizes) if size != -1]
 
 
 def _permute(tensor: gs.Tensor, order: Sequence[int]) -> None:

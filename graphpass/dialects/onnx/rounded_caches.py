@@ -78,9 +78,9 @@ def _declare(rewriter: OnnxRewriter, node: Node, port: int, element_type: str, s
     while (source := graph.producer(value)).op != "Parameter":
         rewriter.declare_type(value, element_type)
         value = source.source()
-    for place in (source, *results):
-        rewriter.declare_type(place, element_type)
-        rewriter.resize_port(place, [None, None, None, size])
+    for port_node in (source, *results):
+        rewriter.declare_type(port_node, element_type)
+        rewriter.resize_port(port_node, [None, None, None, size])
 
 
 def _results(graph: Graph, made: Value) -> list[Node]:

@@ -43,12 +43,12 @@ def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
     write each result into a carried tensor.
     """
     body: onnx.GraphProto = _attributes(loop)["body"]
-    makers = {name: node for node in body.node for name in node.output}
+    producers = {name: node for node in body.node for name in node.output}
     kept = {}
     for port, info in enumerate(body.input[2:]):
         name = body.output[1 + port].name
-        while (maker := makers.get(name)) is not None and maker.op_type in _KEEPS_SHAPE:
-            name = maker.input[0]
+        while (producer := producers.get(name)) is not None and producer.op_type in _KEEPS_SHAPE:
+            name = producer.input[0]
         if name == info.name and port < len(loop.output) and loop.output[port] and loop.input[2 + port]:
             kept[port] = 2 + port
     return kept

@@ -30,7 +30,7 @@ _Key: TypeAlias = "str | tuple[str, int, int]"
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """Position of a weight in the data files.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Place:
 
 def count_shards(model: OnnxModel, limit: int = PROTO_LIMIT) -> int:
     """Return the number of data files that `stage_sharded` writes; raises the same errors."""
-    return max((place.shard for place in _places(model, limit).values()), default=-1) + 1
+    return max((position.shard for position in _places(model, limit).values()), default=-1) + 1
 
 
 def shard_names(file_name: str, count: int) -> list[str]:
@@ -71,22 +71,22 @@ def stage_sharded(model: OnnxModel, folder: Path, file_name: str, limit: int = P
         WriteError: GP503, the model without its weights exceeds protobuf's limit.
         OSError: The file system reports an error.
     """
-    places = _places(model, limit)
+    positions = _places(model, limit)
     names = shard_names(file_name, count_shards(model, limit))
     for shard, name in enumerate(names):
         with (folder / name).open("xb") as writing:
-            for place in places.values():
-                if place.shard == shard:
-                    _write(place, writing)
-    proto = rebuilt(model.proto, lambda tensor: _referring(tensor, places, names))
+            for position in positions.values():
+                if position.shard == shard:
+                    _write(position, writing)
+    proto = rebuilt(model.proto, lambda tensor: _referring(tensor, positions, names))
     if (size := proto.ByteSize()) > PROTO_LIMIT:
         raise WriteError("GP503", f"{file_name} has {size} bytes without its weights; the limit is {PROTO_LIMIT}")
     (folder / file_name).write_bytes(proto.SerializeToString(deterministic=True))
 
 
-def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
+def _places(model: OnnxModel, limit: int) -> dict[_Key, _Position]:
     """Assign a position to each range of data once, in the model's order."""
-    places: dict[_Key, _Place] = {}
+    positions: dict[_Key, _Position] = {}
     shard = end = 0
     sources: list[tuple[_Key, str, ExternalData | bytes]] = [
         ((data.location, data.offset, data.length), data.tensor, data)
@@ -96,7 +96,7 @@ def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
         large = (initializer for initializer in model.proto.graph.initializer if len(initializer.raw_data) > SMALL)
         sources += [(tensor.name, tensor.name, tensor.raw_data) for tensor in large]
     for key, name, source in sources:
-        if key in places:
+        if key in positions:
             continue
         length = len(source) if isinstance(source, bytes) else source.length
         if length > SHARD:
@@ -105,28 +105,28 @@ def _places(model: OnnxModel, limit: int) -> dict[_Key, _Place]:
         offset = end + -end % ALIGNMENT
         if offset + length > SHARD:
             shard, offset = shard + 1, 0
-        places[key], end = _Place(shard, offset, length, source), offset + length
-    return places
+        positions[key], end = _Position(shard, offset, length, source), offset + length
+    return positions
 
 
-def _write(place: _Place, writing: BinaryIO) -> None:
-    writing.seek(place.offset)
-    if isinstance(place.source, bytes):
-        writing.write(place.source)
+def _write(position: _Position, writing: BinaryIO) -> None:
+    writing.seek(position.offset)
+    if isinstance(position.source, bytes):
+        writing.write(position.source)
         return
     writing.flush()
-    with place.source.file.open("rb") as reading:
-        copy_range(reading.fileno(), place.source.offset, place.length, writing.fileno())
+    with position.source.file.open("rb") as reading:
+        copy_range(reading.fileno(), position.source.offset, position.length, writing.fileno())
 
 
-def _referring(tensor: onnx.TensorProto, places: dict[_Key, _Place], names: list[str]) -> onnx.TensorProto | None:
+def _referring(tensor: onnx.TensorProto, positions: dict[_Key, _Position], names: list[str]) -> onnx.TensorProto | None:
     key: _Key = tensor.name
     if is_external(tensor):
         entries = {entry.key: entry.value for entry in tensor.external_data}
         key = entries["location"], int(entries.get("offset", "0")), int(entries.get("length", str(nbytes(tensor))))
     elif not tensor.raw_data:
         return None
-    place = places.get(key)
-    if place is None or (isinstance(key, str) and place.source != tensor.raw_data):
+    position = positions.get(key)
+    if position is None or (isinstance(key, str) and position.source != tensor.raw_data):
         return None
-    return referring(tensor, names[place.shard], place.offset, place.length)
+    return referring(tensor, names[position.shard], position.offset, position.length)

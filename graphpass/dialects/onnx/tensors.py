@@ -17,7 +17,7 @@ from graphpass.errors import ReadError
 from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.types import Dimension
 from graphpass.storage.scratch_file import ScratchFile
-from graphpass.storage.weight_file import LET_READ, lies_with
+from graphpass.storage.weight_file import GRANT_READ, lies_with
 
 Holder: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 """A graph, body or function."""
@@ -92,9 +92,9 @@ def is_external(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def is_held(tensor: onnx.TensorProto, most: int) -> bool:
-    """Return whether the tensor is inline and has at most ``most`` elements."""
-    return not is_external(tensor) and prod(tensor.dims) <= most
+def is_small_inline(tensor: onnx.TensorProto, limit: int) -> bool:
+    """Return whether the tensor is inline and has at most ``limit`` elements."""
+    return not is_external(tensor) and prod(tensor.dims) <= limit
 
 
 def graphs(proto: onnx.ModelProto) -> Iterator[Holder]:
@@ -231,7 +231,7 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
     if not os.path.isfile(file):  # also if permission is missing
         raise _no_data(tensor, f"data in {model_file.parent / location}, which is missing", "copy it beside the model")
     if not os.access(file, os.R_OK):
-        raise _no_data(tensor, f"data in {file}, which cannot be read: {os.strerror(errno.EACCES)}", LET_READ)
+        raise _no_data(tensor, f"data in {file}, which cannot be read: {os.strerror(errno.EACCES)}", GRANT_READ)
     return file, file.stat().st_size
 
 

@@ -67,7 +67,7 @@ def _scan(rewriter: OnnxRewriter, node: Node) -> _Form:
 
     sliced = zip(native.inputs[first:], listed("input", count), strict=True)
     stacked = tuple(listed("output", len(body.outputs) - first))
-    return _Form(body, tuple(native.inputs[:first]), tuple((tensor, *way) for tensor, way in sliced), stacked)
+    return _Form(body, tuple(native.inputs[:first]), tuple((tensor, *order) for tensor, order in sliced), stacked)
 
 
 def _goes_on(body: gs.Graph) -> bool:
@@ -89,8 +89,8 @@ def _iterations(rewriter: OnnxRewriter, node: Node, form: _Form, count: int) -> 
         inputs = [write.number(number, "i64", "number"), write.number(True, "boolean", "goes_on")] if is_loop else []
         inputs += carried
         for tensor, axis, is_back in form.sliced:
-            place = write.number(count - 1 - number if is_back else number, "i64", "place")
-            inputs.append(write.op("Gather", tensor, place, axis=axis, label="slice"))
+            index = write.number(count - 1 - number if is_back else number, "i64", "place")
+            inputs.append(write.op("Gather", tensor, index, axis=axis, label="slice"))
         results = _copied(rewriter, form.body, f"{node.name}/{number}", inputs)[is_loop:]
         carried = results[: len(carried)]
         for stack, result in zip(stacks, results[len(carried) :], strict=True):

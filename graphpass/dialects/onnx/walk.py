@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from graphpass.dialects.onnx.shapes import shape_proxies
-from graphpass.dialects.onnx.tensors import graphs, is_held
+from graphpass.dialects.onnx.tensors import graphs, is_small_inline
 from graphpass.errors import UnsupportedError
 
 #: Names of the domain of the default ONNX operator set.
@@ -51,8 +51,8 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
             return known
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except (onnx.shape_inference.InferenceError, RuntimeError, TypeError, ValueError, MemoryError) as error:
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise UnsupportedError("GP310", f"the model is not valid ONNX, shape inference fails: {words}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UnsupportedError("GP310", f"the model is not valid ONNX, shape inference fails: {reason}") from error
 
 
 def _infos(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.ValueInfoProto]:
@@ -76,7 +76,7 @@ def _without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     opset = opset_of(proto)
     light.graph.node.extend(shape_proxies(in_order(proto.graph.node, set()), opset))
     for tensor in proto.graph.initializer:
-        if is_held(tensor, _SMALL):
+        if is_small_inline(tensor, _SMALL):
             light.graph.initializer.append(tensor)
         else:
             kind = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)

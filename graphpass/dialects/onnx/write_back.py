@@ -112,11 +112,11 @@ class WriteBack:
                 self._changed = True
             self._write_node(node, proto, origin, known)
             protos.append(proto)
-        wanted = {id(proto): place for place, proto in enumerate(protos)}
+        wanted = {id(proto): index for index, proto in enumerate(protos)}
         present = list(holder.node)
-        gone = [place for place, proto in enumerate(present) if id(proto) not in wanted]
-        for place in reversed(gone):
-            del holder.node[place]
+        gone = [index for index, proto in enumerate(present) if id(proto) not in wanted]
+        for index in reversed(gone):
+            del holder.node[index]
         present = [proto for proto in present if id(proto) in wanted]
         if gone or [wanted[id(proto)] for proto in present] != sorted(wanted.values()):
             self._changed = True
@@ -173,17 +173,17 @@ class WriteBack:
         anywhere = direct | _constants(tensor for node in nodes for tensor in reads(node))
         own = outer.new_child()
         for weights in (holder.sparse_initializer, holder.initializer):
-            for place in reversed(range(len(weights))):
-                origin = self._weights.get(id(weights[place]))
+            for index in reversed(range(len(weights))):
+                origin = self._weights.get(id(weights[index]))
                 if origin is None:
                     continue
                 if origin.was_read and id(origin.tensor) not in anywhere:
-                    del weights[place]
+                    del weights[index]
                     self._changed = True
                     continue
                 own[id(origin.tensor)] = None
                 if isinstance(origin.tensor, gs.Constant):
-                    self._write_constant(weights[place], origin.tensor)
+                    self._write_constant(weights[index], origin.tensor)
         for key, constant in direct.items():
             if key not in own:
                 self._write_constant(holder.initializer.add(), constant)
@@ -225,13 +225,13 @@ class WriteBack:
         was_made = self._made.get(id(holder), set())
         # Weights may have a new type, which the value_info would contradict.
         weights = {tensor.name: tensor.data_type for tensor in holder.initializer}
-        for place in reversed(range(len(holder.value_info))):
-            info = holder.value_info[place]
+        for index in reversed(range(len(holder.value_info))):
+            info = holder.value_info[index]
             origin, kind = origins.get(info.name), info.type.tensor_type.elem_type
             if origin is not None:
                 self._changed |= self._update_info(info, origin.tensor)
             elif info.name in was_made or weights.get(info.name, kind) != kind:
-                del holder.value_info[place]
+                del holder.value_info[index]
                 self._changed = True
         for key, tensor in made.items():
             origin = self._surgery.tensors.get(key)
@@ -291,7 +291,9 @@ def _is_sorted(nodes: list[gs.Node]) -> bool:
     own = {id(node) for node in nodes}
     seen: set[int] = set()
     for node in nodes:
-        if any(id(maker) in own and id(maker) not in seen for tensor in reads(node) for maker in tensor.inputs):
+        if any(
+            id(producer) in own and id(producer) not in seen for tensor in reads(node) for producer in tensor.inputs
+        ):
             return False
         seen.add(id(node))
     return True

@@ -56,9 +56,9 @@ def loop_digest(op: openvino.Node) -> str | None:
         content = hashlib.sha256(own.data.tobytes()).hexdigest() if kind.name == "Constant" else ""
         inputs = [(inside[source.get_node().get_name()], source.get_index()) for source in own.input_values()]
         types = [output.get_element_type().to_string() for output in own.outputs()]
-        place = body.get_parameters().index(own) if kind.name == "Parameter" else None
+        index = body.get_parameters().index(own) if kind.name == "Parameter" else None
         described = sorted((key, str(value)) for key, value in attributes.items())
-        inside[own.get_name()] = _hash(kind.name, kind.version_id, described, inputs, types, content, place)
+        inside[own.get_name()] = _hash(kind.name, kind.version_id, described, inputs, types, content, index)
     results = [inside[result.get_name()] for result in body.get_results()]
     return _hash(op.get_type_name(), results, _ports_of_bodies(op, op.get_type_name()))
 
@@ -99,8 +99,12 @@ def _content(op: openvino.Node, element_type: str, mapped: MappedWeights) -> str
     data = numpy.ravel(op.data).view(numpy.uint8)
     if data.size <= _SMALL:
         return data.tobytes().hex()
-    place = mapped.find(data.ctypes.data, data.size)
-    sample = numpy.concatenate([data[:_SAMPLE], data[-_SAMPLE:]]).tobytes() if place is None else place.ends(_SAMPLE)
+    byte_range = mapped.find(data.ctypes.data, data.size)
+    sample = (
+        numpy.concatenate([data[:_SAMPLE], data[-_SAMPLE:]]).tobytes()
+        if byte_range is None
+        else byte_range.ends(_SAMPLE)
+    )
     return sample.hex()
 
 

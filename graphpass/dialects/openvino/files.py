@@ -40,11 +40,11 @@ _NO_NUMBERS = frozenset({"string", "dynamic"})
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A Constant, with type and shape as XML; ``place`` is its range in a file."""
+    """A Constant, with type and shape as XML; ``byte_range`` is its range in a file."""
 
     described: str
     data: NDArray[numpy.uint8]
-    place: FileRange | None
+    byte_range: FileRange | None
 
 
 def stage_openvino(
@@ -88,9 +88,9 @@ def stage_openvino(
     if files and source is not None and source.suffix == ".xml" and b'element_type="string"' in xml:
         small.update(_strings(source, files[0]))
     constants = [_constant(match, weights, kept, small) for match in _LAYER.finditer(xml)]
-    bin_file = BinFile([constant.place for constant in constants if constant.place is not None], share=share)
+    bin_file = BinFile([constant.byte_range for constant in constants if constant.byte_range is not None], share=share)
     for constant in constants:
-        if constant.place is None:
+        if constant.byte_range is None:
             bin_file.append(constant.data)
     bin_file.reuse_appended()
     following = iter(constants)
@@ -111,11 +111,13 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
             if op.get_type_name() != "Constant" or op.get_element_type().to_string() in _NO_NUMBERS:
                 continue
             data = numpy.ravel(op.data).view(numpy.uint8)
-            place = mapped.find(data.ctypes.data, data.size)
+            byte_range = mapped.find(data.ctypes.data, data.size)
             if data.size <= _SMALL:
-                if place is not None and data.size:
-                    known = small.setdefault(data.tobytes(), place)
-                    small[data.tobytes()] = min(known, place, key=lambda place: (place.file.path, place.offset))
+                if byte_range is not None and data.size:
+                    known = small.setdefault(data.tobytes(), byte_range)
+                    small[data.tobytes()] = min(
+                        known, byte_range, key=lambda byte_range: (byte_range.file.path, byte_range.offset)
+                    )
                 continue
             info = VariableInfo()
             info.data_shape, info.data_type = op.output(0).get_partial_shape(), op.get_element_type()
@@ -128,7 +130,7 @@ def _take_out(stub: openvino.Model, mapped: MappedWeights) -> tuple[list[_Weight
             variables.append(variable)
             shape = ", ".join(map(str, op.shape))
             described = f'element_type="{op.get_element_type().to_string()}" shape="{shape}"'
-            weights.append(_Weight(described, data, place))
+            weights.append(_Weight(described, data, byte_range))
         graph.add_variables(variables)
     return weights, small
 
@@ -162,8 +164,8 @@ def _constant(match: re.Match[bytes], weights: list[_Weight], kept: bytes, small
 
 
 def _layer(match: re.Match[bytes], constant: _Weight, bin_file: BinFile) -> bytes:
-    place, data = constant.place, constant.data
-    offset = bin_file.append(data) if place is None else bin_file.offset_of(place)
+    byte_range, data = constant.byte_range, constant.data
+    offset = bin_file.append(data) if byte_range is None else bin_file.offset_of(byte_range)
     gap = match["gap"] if match["gap"] is not None else match[0].split(b">")[1].split(b"<")[0]
     layer = b'%sConst" version="opset1">%s<data ' % (match[1], gap)
     return layer + f'{constant.described} offset="{offset}" size="{data.size}" />'.encode()

@@ -74,7 +74,7 @@ class _Body:
         def parameter(*sizes: openvino.Dimension | int) -> openvino.Node:
             return opset13.parameter(openvino.PartialShape([openvino.Dimension.dynamic(), *sizes]), kind)
 
-        place = opset13.parameter(openvino.PartialShape([]), openvino.Type.i32)
+        index = opset13.parameter(openvino.PartialShape([]), openvino.Type.i32)
         query, key = parameter(heads, 1, key_dim), parameter(heads, 1, key_dim)
         by_row = net.gate.get_partial_shape().rank.get_length() > _TOKENS + 1
         gate = parameter(heads, 1, key_dim) if by_row else parameter(heads, 1)
@@ -94,12 +94,12 @@ class _Body:
         state = opset13.add(decayed, opset13.multiply(column, row))
         queried = opset13.unsqueeze(opset1.squeeze(query, _number(_TOKENS)), _number(-1))
         result = opset13.reduce_sum(opset13.multiply(state, queried), _number(-2), keep_dims=True)
-        at = opset13.unsqueeze(place, _number(0))
+        at = opset13.unsqueeze(index, _number(0))
         filled = opset13.scatter_update(self.results, at, result, _number(_TOKENS))
 
         goes_on = opset13.result(opset13.constant([True], dtype=openvino.Type.boolean))
         self.new_state, self.new_results = opset13.result(state), opset13.result(filled)
-        parameters = [place, *self.tokens, self.state, self.results]
+        parameters = [index, *self.tokens, self.state, self.results]
         self.model = openvino.Model([goes_on, self.new_state, self.new_results], parameters, "token")
 
 

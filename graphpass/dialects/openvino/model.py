@@ -44,20 +44,20 @@ class OpenVINOModel(Model):
 
     Attributes:
         ov_model: The native model. Code that edits it calls `mark_edited`; the pass manager does this for passes.
-        given_names: Node names to keep although they have the form of names that OpenVINO generates.
+        fixed_names: Node names to keep although they have the form of names that OpenVINO generates.
     """
 
     dialect = "openvino"
 
     def __init__(
-        self, ov_model: openvino.Model, path: Path | None = None, given_names: Collection[str] = frozenset()
+        self, ov_model: openvino.Model, path: Path | None = None, fixed_names: Collection[str] = frozenset()
     ) -> None:
         super().__init__(path)
         self.ov_model = ov_model
-        self.given_names = frozenset(given_names)
-        names = ((op.get_friendly_name(), op) for op in all_ops(ov_model)) if given_names else ()
-        made_up = ((name, op.get_name()) for name, op in names if name[-1:].isdecimal())
-        self._given_nodes = frozenset(own for name, own in made_up if name == own and name in self.given_names)
+        self.fixed_names = frozenset(fixed_names)
+        names = ((op.get_friendly_name(), op) for op in all_ops(ov_model)) if fixed_names else ()
+        generated = ((name, op.get_name()) for name, op in names if name[-1:].isdecimal())
+        self._fixed_nodes = frozenset(own for name, own in generated if name == own and name in self.fixed_names)
 
     @classmethod
     def load(cls, path: Path) -> OpenVINOModel:
@@ -112,7 +112,7 @@ class OpenVINOModel(Model):
         """See `Model.clone`; constants share memory."""
         # In a clone all names are explicit, so generated names must be replaced before.
         self.stabilise_names()
-        copy = OpenVINOModel(self.ov_model.clone(), self.path, self.given_names)
+        copy = OpenVINOModel(self.ov_model.clone(), self.path, self.fixed_names)
         copy.edits = self.edits
         copy.weight_files = self.weight_files
         return copy
@@ -121,7 +121,7 @@ class OpenVINOModel(Model):
         """See `Model.excerpt`; constants share memory."""
         self.stabilise_names()
         kept = tuple(nodes)
-        copy = OpenVINOModel(excerpt_of(self.ov_model, kept), self.path, self.given_names)
+        copy = OpenVINOModel(excerpt_of(self.ov_model, kept), self.path, self.fixed_names)
         copy.edits = self.edits + 1
         copy.weight_files = self.weight_files
         return copy, counterparts(self.graph, copy.graph, kept)
@@ -136,7 +136,7 @@ class OpenVINOModel(Model):
 
     def stabilise_names(self) -> None:
         """Replace generated node names by names that depend on the graph alone; see `stabilise_names`."""
-        openvino_names.stabilise_names(self.ov_model, self.given_names, self._given_nodes)
+        openvino_names.stabilise_names(self.ov_model, self.fixed_names, self._fixed_nodes)
 
     def validate(self) -> None:
         """Infer types and shapes again with OpenVINO's checks; raise GP310 if they fail."""

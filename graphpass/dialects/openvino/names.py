@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import openvino
 
 
-_MADE_UP_MODEL = re.compile(r"Model\d+")
+_GENERATED_MODEL = re.compile(r"Model\d+")
 _WITH_BODIES = frozenset({"If", "Loop", "TensorIterator"})
-_MADE_UP = re.compile(r"([A-Za-z]\w*?)(_\d+)+")
+_GENERATED = re.compile(r"([A-Za-z]\w*?)(_\d+)+")
 
 
 def bodies(op: openvino.Node) -> tuple[openvino.Model, ...]:
@@ -47,13 +47,13 @@ def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
                 pending.extend(bodies(op))
 
 
-def looks_made_up(op: openvino.Node, types: Collection[str]) -> bool:
+def has_generated_name(op: openvino.Node, types: Collection[str]) -> bool:
     """Return whether the operator's name has the form of names that OpenVINO generates.
 
     ``types`` are the operator types to recognize. OpenVINO's passes transfer names to operators of another type.
     """
     name = op.get_friendly_name()
-    matched = _MADE_UP.fullmatch(name)
+    matched = _GENERATED.fullmatch(name)
     return name == op.get_name() or (matched is not None and matched[1] in types)
 
 
@@ -81,11 +81,11 @@ def stabilise_names(
     for op in ops:
         name = op.get_friendly_name()
         own = name[-1:].isdecimal() and name == op.get_name() and op.get_name() not in kept_nodes
-        if own or (name not in kept and looks_made_up(op, types)):
+        if own or (name not in kept and has_generated_name(op, types)):
             nameless.append(op)
         else:
             taken.add(name)
-    if ov_model.get_friendly_name() not in kept and _MADE_UP_MODEL.fullmatch(ov_model.get_friendly_name()):
+    if ov_model.get_friendly_name() not in kept and _GENERATED_MODEL.fullmatch(ov_model.get_friendly_name()):
         ov_model.set_friendly_name("Model0")
     counters = dict.fromkeys(types, 0)
     for op in nameless:

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.parsers import expat  # its hooks allow refusing DTDs and entities
 
 from graphpass.errors import ReadError
-from graphpass.storage.weight_file import LET_READ, lies_with
+from graphpass.storage.weight_file import GRANT_READ, lies_with
 
 _OLDEST_VERSION = 10
 
@@ -39,7 +39,7 @@ def check_ir(path: Path) -> None:
         reason = f"{weights} is a link to {weights.resolve()}, outside the folder of {path.name}"
         raise ReadError("GP113", reason, "copy the file itself beside the .xml file")
     if not os.access(weights, os.R_OK):
-        raise ReadError("GP107", f"{weights} cannot be read: {os.strerror(errno.EACCES)}", LET_READ)
+        raise ReadError("GP107", f"{weights} cannot be read: {os.strerror(errno.EACCES)}", GRANT_READ)
     size = weights.stat().st_size
     if size < reader.weights_end:
         end = f"constant {reader.last_constant!r} of {path.name} ends at byte {reader.weights_end}"

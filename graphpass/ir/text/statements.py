@@ -102,16 +102,16 @@ class Statement:
 
     def __str__(self) -> str:
         results = ", ".join(map(_value, self.results))
-        words = [f"{results} = {_word(self.kind)}" if results else _word(self.kind)]
+        parts = [f"{results} = {_word(self.kind)}" if results else _word(self.kind)]
         if self.operands:
-            words[0] += f"({', '.join(_operand(operand) for operand in self.operands)})"
+            parts[0] += f"({', '.join(_operand(operand) for operand in self.operands)})"
         if self.digest:
-            words.append(f"#{self.digest}")
+            parts.append(f"#{self.digest}")
         if self.attributes:
-            words.append("{" + ", ".join(f"{name}={attribute(value)}" for name, value in self.attributes.items()) + "}")
+            parts.append("{" + ", ".join(f"{name}={attribute(value)}" for name, value in self.attributes.items()) + "}")
         if self.types:
-            words.append(": " + ", ".join(map(str, self.types)))
-        return "\n".join([*(f"// {remark}" for remark in self.remarks), " ".join(words)])
+            parts.append(": " + ", ".join(map(str, self.types)))
+        return "\n".join([*(f"// {remark}" for remark in self.remarks), " ".join(parts)])
 
 
 def attribute(value: Any) -> str:

@@ -184,7 +184,7 @@ def test_names_shared_by_bodies_round_trip(tmp_path):
     assert compare(loops, load(tmp_path / "model.xml"), steps=4).passed
 
 
-def test_stabilise_names_leaves_given_names_alone():
+def test_stabilise_names_leaves_fixed_names_alone():
     model = relu("x")
     relu_node = model.get_results()[0].input_value(0).get_node()
     relu_node.set_friendly_name("Relu_0")
@@ -201,7 +201,7 @@ def test_a_given_name_equal_to_the_generated_one_stays():
     ov_model = relu("x")
     node = ov_model.get_results()[0].input_value(0).get_node()
     assert node.get_friendly_name() == node.get_name()
-    model = OpenVINOModel(ov_model, given_names={node.get_name()})
+    model = OpenVINOModel(ov_model, fixed_names={node.get_name()})
     model.stabilise_names()
     assert node.get_friendly_name() == node.get_name()
 
