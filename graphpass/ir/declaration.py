@@ -113,5 +113,5 @@ def declarations_from(note: str | None) -> tuple[Declaration, ...]:
         )
     except (ValueError, AttributeError, TypeError) as error:
         raise ReadError(
-            "GP109", f"the model's note graphpass.ir.cache is invalid: {error}", "remove the note, or export again"
+            "GP109", f"the model's metadata graphpass.caches is invalid: {error}", "remove it, or export again"
         ) from error

@@ -42,7 +42,7 @@ def test_run_stops_after_a_pass(capfd, tmp_path):
     done = in_process(capfd, *arguments, "--stop-after", "pack")
     assert done.err == (
         "error: GP273: cannot stop after pack, which is not in the pipeline\n"
-        "hint: its passes: to-openvino, fuse-attention\n"
+        "hint: the pipeline has the passes to-openvino, fuse-attention\n"
     )
 
 

@@ -96,5 +96,5 @@ def _known_names(model: Model) -> dict[str, tuple[str, str]]:
     try:
         return {str(name): (str(past), str(present)) for name, (past, present) in read_json(noted).items()}
     except (ValueError, AttributeError, TypeError) as error:
-        reason = f"the model's note graphpass.{_NOTE} is invalid: {error}"
-        raise ReadError("GP109", reason, "remove the note, or export again") from error
+        reason = f"the model's metadata graphpass.{_NOTE} is invalid: {error}"
+        raise ReadError("GP109", reason, "remove it, or export again") from error
