@@ -1,1 +1,1 @@
-"""Define the command line; one file a command."""
+"""The command line, with one module for each command."""

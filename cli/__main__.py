@@ -1,4 +1,4 @@
-"""Start the program ``graphpass``, and answer interrupts from the first import to the last line."""
+"""Entry point of the program ``graphpass``, which handles interrupts during imports, too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run() -> None:
     try:
         raise_interrupts()
         code = main(in_child=True)
-        ignore_interrupts()  # all is done
+        ignore_interrupts()  # the command is complete
     except KeyboardInterrupt:
         code = INTERRUPTED
         sys.stderr.write("interrupted\n")

@@ -21,8 +21,8 @@ from .run import read_passes
 def command(console: Console, model: Path, output: Path | None, text: str | None, keeps: str, is_replay: bool) -> None:
     """Pack a failing case with versions, command and log into one file, without weights.
 
-    MODEL is a case of graphpass reduce, or a model that -p fails on. With --replay it is a bundle: runs its case, and
-    exits with 0 if the failure occurs again, else with 1.
+    MODEL is a case written by graphpass reduce, or a model on which the pipeline of -p fails. With --replay, MODEL is a
+    bundle: its case is run, and the exit code is 0 if the failure occurs again, else 1.
     """
     from graphpass.api.reduce import bundle, replay
 

@@ -20,17 +20,17 @@ from .models import PATH, cache_option
     help="The target of the runtime, with options: gpu{cache=reorder}.",
 )
 @click.option(
-    "--confirm/--no-confirm", default=True, show_default=True, help="Try the runtime, if that is possible here."
+    "--confirm/--no-confirm", default=True, show_default=True, help="Run a trial, if this machine has the runtime."
 )
 @format_option("text", "json")
 @cache_option
 def command(console: Console, model: Path, target: str, confirm: bool, form: str, declared: tuple[str, ...]) -> None:
-    """Predict how a target's runtime treats a model, and try it.
+    """Predict how a target's runtime executes a model, and confirm it by a trial.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them, an encoder and its decoder, or a prefill
-    and a decode model: both are tried if the runtime runs both. Prints for each attention and each cache whether the
-    runtime fuses it, and if not, the first node that prevents it. Then the runtime is tried, if that is possible on
-    this machine, and compared with the prediction. Exits with 1 if the target's contract does not hold.
+    and a decode model. Prints for each attention block and cache whether the runtime fuses it, and if not, the first
+    node that prevents it. If this machine has the runtime, a trial runs the model, or both models of a pair, and
+    compares the result with the prediction. Exits with 1 if the target's contract does not hold.
     """
     from graphpass.api.check import check
 

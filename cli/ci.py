@@ -89,15 +89,15 @@ def command(
 ) -> None:
     """Convert a matrix of models and targets, and report on it.
 
-    CONFIG is a graphpass.toml, a pyproject.toml with [tool.graphpass], or a folder that holds one; else this folder and
-    those above it are searched. Each model is converted for each of its targets, checked, compared with its input and
-    with the last published result, in processes of their own. Cells that are up to date are skipped; one that fails
-    does not stop the others. Exits with 1 if a cell fails.
+    CONFIG is a graphpass.toml, a pyproject.toml with [tool.graphpass], or a folder that holds one; by default the
+    current folder and its parents are searched. Each cell runs in its own process: the model is converted for the
+    target, checked, and compared with its input and with the last published result. Cells that are up to date are
+    skipped. A failed cell does not stop the others. Exits with 1 if a cell fails.
 
-    `graphpass ci merge-reports` makes one report of those of several shards.
+    `graphpass ci merge-reports` merges the reports of several shards.
     """
     if executor == "local" and scheduler is not None:
-        raise click.UsageError("--scheduler is for --executor dask", click.get_current_context())
+        raise click.UsageError("--scheduler requires --executor dask", click.get_current_context())
 
     from graphpass.matrix.project import Project
 
@@ -108,8 +108,8 @@ def command(
 
     def configured(name: str) -> Path | None:
         file = project.report_file(name)
-        if file is None and (left := project.config.path_of("reports", name)) is not None:
-            console.note(f"{left} is left alone: {len(project.cells)} of {len(project.every)} cells run")
+        if file is None and (skipped := project.config.path_of("reports", name)) is not None:
+            console.note(f"{skipped} is not written: only {len(project.cells)} of {len(project.every)} cells run")
         return file
 
     if baseline is not None and not update_baseline and not baseline.exists():
@@ -133,9 +133,9 @@ def _fleet(scheduler: str | None, retries: int, jobs: int | None, memory: str | 
 
     context = click.get_current_context()
     if scheduler is None:
-        raise click.UsageError("--executor dask needs --scheduler ADDRESS", context)
+        raise click.UsageError("--executor dask requires --scheduler ADDRESS", context)
     if jobs is not None or memory is not None:
-        raise click.UsageError("--jobs and --memory are for --executor local; a cluster has its workers' own", context)
+        raise click.UsageError("--jobs and --memory require --executor local; Dask workers have their own", context)
     return Fleet(scheduler, retries)
 
 

@@ -17,10 +17,10 @@ from .models import PATH
 @report_options
 @format_option("text", "json")
 def merge_command(console: Console, parts: tuple[Path, ...], form: str, **reports: Path | None) -> None:
-    """Merge JSON reports of shards, and report on all of them.
+    """Merge JSON reports of shards into reports of the whole matrix.
 
-    PARTS are files of --report-json. Of two results of one cell the one of the later file counts. Exits as a run of all
-    cells would.
+    PARTS are files written by --report-json. If a cell is in several, the result in the last file counts. The exit code
+    is that of a run of all cells.
     """
     from graphpass.matrix.merging import merged
 
@@ -32,7 +32,7 @@ def merge_command(console: Console, parts: tuple[Path, ...], form: str, **report
 
 
 class WithMerge(click.Command):
-    """Takes the command's first argument ``merge-reports`` for a command of its own."""
+    """Runs `merge_command` if the first argument is ``merge-reports``."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

@@ -21,7 +21,7 @@ _STYLES = {"failed": "red", "converted": "green", "up to date": "blue", "cancell
 
 
 class PlainLines(Progress):
-    """Prints a line for each cell that ends."""
+    """Prints a line at the end of each cell."""
 
     def __init__(self, cells: int, console: Console) -> None:
         self._cells = cells
@@ -30,7 +30,7 @@ class PlainLines(Progress):
         self._beats: dict[str, Beat] = {}
 
     def started(self, cell: Cell) -> None:
-        """Print a line, if verbose."""
+        """Print a line if verbose."""
         self._beats[cell.id] = Beat()
         if self._console.verbose:
             self._console.note(f"{cell.id} started")
@@ -41,14 +41,14 @@ class PlainLines(Progress):
             self._console.note(f"{cell.id} {_in_words(at, time_left(at.stage), f'{beat.seconds:.0f} s')}")
 
     def ended(self, result: CellResult) -> None:
-        """Print a line."""
+        """Print the result of the cell."""
         self._ended += 1
         width = len(str(self._cells))
         self._console.note(f"[{self._ended:{width}}/{self._cells}] {progress_line(result)}")
 
 
 class LiveTable(Progress):
-    """Shows cells that run with their stages and times below those that ended."""
+    """Shows the running cells with stages and times, below the results of ended cells."""
 
     def __init__(self, cells: int, stream: TextIO) -> None:
         from rich.console import Console as Terminal
@@ -82,16 +82,16 @@ class LiveTable(Progress):
         self._bars.start()
 
     def started(self, cell: Cell) -> None:
-        """Add a row."""
+        """Add a row for the cell."""
         self._tasks[cell.id] = self._bars.add_task(printable(on_one_line(cell.id)), total=None, stage="")
 
     def moved(self, cell: Cell, at: Position) -> None:
-        """Show the stage."""
+        """Show the stage of the cell."""
         if (task := self._tasks.get(cell.id)) is not None:
             self._bars.update(task, stage=_in_words(at, time_left(at.stage)))
 
     def ended(self, result: CellResult) -> None:
-        """Move a row above the table."""
+        """Remove the cell's row, and print its result above the table."""
         if (task := self._tasks.pop(result.cell.id, None)) is not None:
             self._bars.remove_task(task)
         line = progress_line(result)
@@ -105,15 +105,15 @@ class LiveTable(Progress):
 
 
 def _in_words(at: Position, *facts: str) -> str:
-    """Return ``4 of 7 stages (57%), verifying: 12 of 43 steps (28%), 612 MB``, with further facts before the memory."""
-    words = f"{described(at.stage)}: {joined(counts(at.stage), *facts, in_memory(at.memory))}"
-    return joined(counts(at.whole) if at.whole.unit == STAGES else "", words)
+    """Return ``4 of 7 stages (57%), verifying: 12 of 43 steps (28%), 612 MB``, with ``facts`` before the memory."""
+    current = f"{described(at.stage)}: {joined(counts(at.stage), *facts, in_memory(at.memory))}"
+    return joined(counts(at.whole) if at.whole.unit == STAGES else "", current)
 
 
 def progress_line(result: CellResult) -> str:
-    """Return ``llama:npu converted in 4.2 s``, and the error if there is one."""
-    words = f"{result.cell.id} {result.state}"
+    """Return ``llama:npu converted (4.2 s)``, with the error if the cell failed."""
+    line = f"{result.cell.id} {result.state}"
     if result.state == "failed":
-        words += f": {detail_of(result)}"
-    words = printable(on_one_line(words))
-    return words if result.state == "up to date" else f"{words} ({result.seconds:.1f} s)"
+        line += f": {detail_of(result)}"
+    line = printable(on_one_line(line))
+    return line if result.state == "up to date" else f"{line} ({result.seconds:.1f} s)"

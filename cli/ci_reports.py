@@ -1,4 +1,4 @@
-"""Write the reports on a matrix, for ``graphpass ci`` and ``graphpass ci merge-reports``."""
+"""Reports of ``graphpass ci`` and ``graphpass ci merge-reports``."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _REPORTS = {
 
 
 def report_options(command: Function) -> Function:
-    """Add an option for each report."""
+    """Add an option ``--report-FORMAT`` for each report."""
     for name, form in reversed(_REPORTS.items()):
         command = click.option(f"--report-{name}", type=PATH, metavar="FILE", help=f"Also write {form}")(command)
     return command
 
 
 def report_files(paths: Mapping[str, Path | None], configured: Callable[[str], Path | None]) -> dict[str, Path]:
-    """Return the files to write, by name of the report.
+    """Return the files to write, by format of the report.
 
     Args:
         paths: Values of `report_options`.
-        configured: Returns the file that the configuration names for a report.
+        configured: Returns the configured file of a report.
 
     Raises:
-        WriteError: GP501, one cannot be written.
+        WriteError: GP501, a file cannot be written.
     """
     from graphpass.storage.staging import check_writable
 
@@ -53,7 +53,7 @@ def report_files(paths: Mapping[str, Path | None], configured: Callable[[str], P
 
 
 def publish(console: Console, run: Run, files: Mapping[str, Path], form: str) -> None:
-    """Write reports, print the run, and report it to GitHub.
+    """Write the reports, print the run, and annotate it in GitHub Actions.
 
     Raises:
         WriteError: GP501, a report cannot be written.
@@ -64,15 +64,15 @@ def publish(console: Console, run: Run, files: Mapping[str, Path], form: str) ->
     root = Path(os.environ.get("GITHUB_WORKSPACE") or os.environ.get("CI_PROJECT_DIR") or Path.cwd())
     write_reports(run, files, root)
     console.report(form, lambda: as_text(run), lambda: as_json(run))
-    _tell_github(run, root)
+    _annotate_on_github(run, root)
 
 
-def _tell_github(run: Run, root: Path) -> None:
-    """Mark findings and add to the job's summary, if this runs in GitHub Actions."""
+def _annotate_on_github(run: Run, root: Path) -> None:
+    """Print annotations and append to the job's summary, in GitHub Actions only."""
     from graphpass.matrix.reports.files import append
     from graphpass.matrix.reports.markdown import as_annotations, as_markdown
 
-    if os.environ.get("GITHUB_ACTIONS") == "true" and (marked := as_annotations(run, root)):
-        click.echo(marked, err=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true" and (annotations := as_annotations(run, root)):
+        click.echo(annotations, err=True)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         append(Path(summary), as_markdown(run))

@@ -1,4 +1,4 @@
-"""``graphpass completion``, and completions of names in arguments."""
+"""``graphpass completion``, and completion of arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .console import Console, console_command
 @console_command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(console: Console, shell: str) -> None:
-    """Print a script that lets a shell complete commands, options, targets and passes.
+    """Print a shell's completion script for commands, options, targets and passes.
 
     \b
     bash:  echo 'eval "$(graphpass completion bash)"' >> ~/.bashrc
@@ -21,29 +21,29 @@ def command(console: Console, shell: str) -> None:
 
     from .main import COMPLETION, cli
 
-    made = get_completion_class(shell)
-    assert made is not None
-    console.result(made(cli, {}, "graphpass", COMPLETION).source().rstrip("\n"))
+    completer = get_completion_class(shell)
+    assert completer is not None
+    console.result(completer(cli, {}, "graphpass", COMPLETION).source().rstrip("\n"))
 
 
-def complete_targets(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    """Return targets that begin so."""
+def complete_targets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the targets whose names begin with ``incomplete``."""
     from graphpass.engine.registry import target_names
 
-    return [name for name in target_names() if name.startswith(begun)]
+    return [name for name in target_names() if name.startswith(incomplete)]
 
 
-def complete_passes(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    """Return pipelines with the last pass completed."""
+def complete_passes(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the pipeline ``incomplete`` with each completion of its last pass."""
     from graphpass.engine.registry import pass_names
 
-    before, comma, last = begun.rpartition(",")
+    before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in pass_names() if name.startswith(last)]
 
 
-def complete_explained(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
-    """Return passes and ids of errors that begin so."""
+def complete_explained(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the passes and error ids that begin with ``incomplete``."""
     from graphpass.error_catalog import CATALOG
 
-    errors = [name for name in CATALOG if begun and name.startswith(begun.upper())]
-    return [*complete_passes(context, parameter, begun), *errors]
+    errors = [name for name in CATALOG if incomplete and name.startswith(incomplete.upper())]
+    return [*complete_passes(context, parameter, incomplete), *errors]

@@ -1,4 +1,4 @@
-"""Print results on stdout; logs, progress and errors on stderr."""
+"""Output of commands: results on stdout; notes, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphpass.jobs.watch import Watch
 from graphpass.printable import on_one_line, printable, printable_json
 from graphpass.progress import watched
 
-from .limits import Limits, go_on_in_child, limit_options
+from .limits import Limits, continue_in_child, limit_options
 from .watch import watcher
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -26,13 +26,13 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass
 class Console(Watch):
-    """Prints for a command, and watches its jobs.
+    """Prints the output of a command, and observes its jobs.
 
     Attributes:
-        quiet: Print nothing but results and errors.
-        verbose: Print more.
-        in_child: Work in a process of its own.
-        in_json: Print errors as JSON, too, as results are.
+        quiet: Print results and errors only.
+        verbose: Print details and tracebacks.
+        in_child: Run commands that read models in a child process.
+        in_json: Print errors as JSON on stdout, too.
     """
 
     quiet: bool = False
@@ -45,16 +45,16 @@ class Console(Watch):
         click.echo(printable(text))
 
     def page(self, text: str) -> None:
-        """Print a page of HTML, which escapes names itself."""
+        """Print an HTML page unchanged: its names are escaped already."""
         click.echo(text, nl=False)
 
     def report(self, form: str, text: Callable[[], str], data: Callable[[], Any]) -> None:
-        """Print a result in the form that `format_option` gave.
+        """Print a result in the format of `format_option`.
 
         Args:
             form: ``text`` or ``json``.
-            text: Makes the text.
-            data: Makes the object for JSON.
+            text: Returns the text.
+            data: Returns the object to print as JSON.
         """
         if form != "json":
             self.result(text())
@@ -66,26 +66,26 @@ class Console(Watch):
         self._print_json(content)
 
     def note(self, text: str) -> None:
-        """Print a remark, unless quiet."""
+        """Print a note, unless quiet."""
         if not self.quiet:
             click.echo(printable(text), err=True)
 
     def detail(self, text: str) -> None:
-        """Print a line that the user asked for, quiet or not."""
+        """Print a line that an option requests, even if quiet."""
         click.echo(printable(text), err=True)
 
     def choose(self, folder: Path) -> Path | None:
-        """Ask for one of the models of a folder, at a terminal."""
+        """See `ask_for_model`."""
         return ask_for_model(folder)
 
     def error(self, error: GraphpassError) -> None:
-        """Print an error and its cure."""
+        """Print an error and its hint."""
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error.id}: {_inset(error.message)}", err=True)
         if error.hint:
             click.echo(f"{click.style('hint:', fg='cyan')} {_inset(error.hint)}", err=True)
 
     def failed(self, error_id: str | None, message: str, hint: str | None, code: int) -> None:
-        """Print an error in the place of the result, if that was to be JSON."""
+        """Print an error in place of the result if the format is JSON."""
         if not self.in_json:
             return
         from graphpass.reports.header import with_header
@@ -99,18 +99,18 @@ class Console(Watch):
 
 
 def _inset(text: str) -> str:
-    """Indent all lines but the first, to keep names from forging a line."""
+    """Indent all lines but the first, so that names with newlines cannot imitate messages."""
     return re.sub(r"\n(?=\S)", "\n  ", printable(text))
 
 
 def ask_for_model(folder: Path) -> Path | None:
-    """Ask for one of the models of a folder, if somebody is at a terminal."""
+    """Prompt for a model of the folder; return ``None`` if stdin is not a terminal."""
     if not sys.stdin.isatty():
         return None
     from graphpass.io import models_in
 
     files = {file.name: file for file in models_in(folder)}
-    question = f"{on_one_line(str(folder))} holds several models. Which one"
+    question = f"{on_one_line(str(folder))} has several models. Select one"
     chosen: str = click.prompt(question, type=click.Choice(list(files)), err=True)
     return files[chosen]
 
@@ -124,7 +124,7 @@ def _remember(context: click.Context, parameter: click.Parameter, value: bool) -
 
 
 def talk_options() -> list[click.Parameter]:
-    """Return the options ``--quiet`` and ``--verbose``, for the group and every command."""
+    """Return the options ``--quiet`` and ``--verbose``, which the group and each command accept."""
     texts = {"quiet": "Print results and errors only.", "verbose": "Print more, and tracebacks."}
     return [
         click.Option([f"-{name[0]}", f"--{name}"], is_flag=True, expose_value=False, callback=_remember, help=text)
@@ -135,12 +135,12 @@ def talk_options() -> list[click.Parameter]:
 def console_command(
     name: str, kind: type[click.Command] = click.Command, *, limited: bool = False
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function that takes a `Console` first.
+    """Return a decorator that makes a command of a function on a `Console`.
 
     Args:
-        name: Its name.
-        kind: Its class.
-        limited: Whether it reads models, which may be hostile, and so has limits of time and memory.
+        name: Name of the command.
+        kind: Class of the command.
+        limited: Whether the command has limits of time and memory, because it reads models, which may be hostile.
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -149,7 +149,7 @@ def console_command(
             if limited:
                 limits = Limits(options.pop("timeout"), options.pop("memory"))
                 if console.in_child:
-                    go_on_in_child(limits)
+                    continue_in_child(limits)
             with watched(None if console.quiet else watcher(sys.stderr, verbose=console.verbose)):
                 function(console, *arguments, **options)
 
@@ -160,5 +160,5 @@ def console_command(
 
 
 def format_option(*forms: str) -> Callable[[Function], Function]:
-    """Return the option ``--format``."""
+    """Return the option ``--format``; the first format is the default."""
     return click.option("--format", "form", type=click.Choice(forms), default=forms[0], help="Output format.")

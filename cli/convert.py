@@ -48,13 +48,14 @@ def command(
     all_layers: bool,
     form: str,
 ) -> None:
-    """Make a model fit for a target, and prove that it computes the same.
+    """Convert a model for a target, and verify that the result computes the same.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them, or an encoder and its decoders as optimum
-    exports them, or a language model and others that embed text and images for it. The result, and the configuration
-    and tokenizer files beside the input, go into the output folder: all of them or, if anything fails, none. The file
-    graphpass.json records input, options and passes. A result that the target's runtime would not fuse is not written;
-    `graphpass check` prints the reasons. `graphpass targets` lists targets and their options.
+    MODEL is an .onnx file, an .xml file, or a folder with one of them, with an encoder and its decoders as exported by
+    optimum, or with a language model and its embedding models of text and images. The output folder receives the
+    result, the configuration and tokenizer files beside the input, and graphpass.json, which records input, options and
+    passes. If the conversion fails, no file is written. A result that breaks the target's contract, for example because
+    the runtime does not fuse its attention, is not written; `graphpass check` prints the reasons. `graphpass targets`
+    lists targets and their options.
     """
     from graphpass.api.convert import convert_job
     from graphpass.engine.pipeline import parse_target

@@ -19,7 +19,7 @@ from .models import PATH
     "listed",
     type=PATH,
     metavar="FILE",
-    help="Instead, print one file as text that git can compare line by line.",
+    help="Print one file as text that git can compare line by line, instead of a comparison.",
 )
 def command(console: Console, models: tuple[Path, ...], form: str, unfolded: bool, listed: Path | None) -> None:
     """List the differences between two models.
@@ -35,7 +35,7 @@ def command(console: Console, models: tuple[Path, ...], form: str, unfolded: boo
       echo "*.onnx diff=graphpass" >> .gitattributes
     """  # noqa: D301 - click keeps the lines of a paragraph after this character
     if len(models) != (2 if listed is None else 0):
-        raise click.UsageError("give two models, or --textconv and one file", click.get_current_context())
+        raise click.UsageError("expected two models, or --textconv FILE", click.get_current_context())
     if listed is not None:
         from graphpass.reports.diff.listing import list_file
 

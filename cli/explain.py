@@ -25,10 +25,10 @@ def command(console: Console, name: str, form: str) -> None:
     from graphpass.error_catalog import explain_error, is_error_id
 
     if is_error_id(name):
-        words = explain_error(name)
-        id_, _, explanation = words.partition(": ")
+        explained = explain_error(name)
+        id_, _, explanation = explained.partition(": ")
         entry = {"pass": None, "error": {"id": id_, "explanation": explanation}}
-        console.report(form, lambda: words, lambda: entry)
+        console.report(form, lambda: explained, lambda: entry)
         return
 
     from graphpass.engine.registry import get_pass, pass_names, target_names
@@ -55,7 +55,7 @@ def _explain_pass(pass_class: type[Pass[Any]]) -> str:
         ("ensures", pass_class.ensures),
     ):
         if conditions:
-            lines.append(f"{word:<8}  {', '.join(condition.name for condition in conditions)}")
+            lines.append(f"{verb:<8}  {', '.join(condition.name for condition in conditions)}")
     if options:
         lines += ["", "options", *columns([option.row for option in options])]
     return spoken("\n".join([*lines, "", documentation(pass_class)]))

@@ -14,7 +14,7 @@ from .models import PATH, cache_option
 
 @console_command("inspect", limited=True)
 @click.argument("model", type=PATH)
-@click.option("--all", "unfolded", is_flag=True, help="Print every cache by itself, with the evidence for its kind.")
+@click.option("--all", "unfolded", is_flag=True, help="Print a line for each cache, with the evidence for its kind.")
 @format_option("text", "json")
 @click.option("--html", "page", type=PATH, help="Also write an HTML report, one file.")
 @cache_option
@@ -23,9 +23,9 @@ def command(
 ) -> None:
     """Report inputs, outputs, caches and attention of a model.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers with equal caches share a
-    line. Then the text has the caches as other programs classify them, by their own rules, and warnings. `graphpass
-    why MODEL CACHE` explains one cache.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers with equal caches share a line. The
+    text ends with the caches as other programs classify them by their own rules, and warnings. `graphpass why MODEL
+    CACHE` explains one cache.
     """
     from graphpass.api.inspect import inspect
     from graphpass.storage.staging import check_writable, write_whole

@@ -1,4 +1,4 @@
-"""Answer interrupts: Ctrl-C, and SIGTERM as CI systems send it."""
+"""Handling of interrupts: Ctrl-C, and SIGTERM as sent by CI systems."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import signal
 import sys
 import threading
 
-TYPE_CHECKING = False  # as of typing, which takes longer to import than all else here
+TYPE_CHECKING = False  # importing typing takes longer than the rest of this module
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
 INTERRUPTED = 130
 
-#: Seconds until the next try to interrupt.
-_SOON = 0.02
+#: Seconds until a deferred interrupt is raised again.
+_RETRY = 0.02
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def leave_at_once() -> None:
-    """End at an interrupt; nothing is begun yet that would have to be tidied."""
+    """Exit at an interrupt without cleanup; for the time before a command starts."""
     for number in _SIGNALS:
         signal.signal(number, _leave)
 
 
 def raise_interrupts() -> None:
-    """Raise KeyboardInterrupt at the first interrupt, and ignore further ones.
+    """Raise KeyboardInterrupt at the first interrupt, and ignore later ones.
 
-    A second one would stop the tidying that the first began.
+    A second interrupt would abort the cleanup after the first.
     """
     for number in _SIGNALS:
         signal.signal(number, _after_imports(lambda _: KeyboardInterrupt()))
 
 
 def exit_at(numbers: Iterable[signal.Signals]) -> None:
-    """Exit with 128 and the number of the first of these signals."""
+    """Exit with code 128 + N at the first of these signals, number N."""
     for number in numbers:
-        signal.signal(number, _after_imports(lambda came: SystemExit(128 + came)))
+        signal.signal(number, _after_imports(lambda received: SystemExit(128 + received)))
 
 
 def ignore_interrupts() -> None:
@@ -50,7 +50,10 @@ def ignore_interrupts() -> None:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """Ignore interrupts during the context, in the main thread, which alone gets them."""
+    """Ignore interrupts inside the context.
+
+    Other threads than the main thread receive no signals, so they change nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -68,16 +71,17 @@ def _leave(*_: object) -> None:
     os._exit(INTERRUPTED)
 
 
-def _after_imports(made: Callable[[int], BaseException]) -> Callable[[int, FrameType | None], None]:
-    """Return a handler that raises an exception after the import that is under way.
+def _after_imports(exception_for: Callable[[int], BaseException]) -> Callable[[int, FrameType | None], None]:
+    """Return a signal handler that raises an exception, but not during an import.
 
-    In the middle of one, libraries in C++ crash, or report that their initialization failed, and importlib drops it.
-    Python drops what callbacks of weak references and ``__del__`` raise, so that it is raised again after these.
+    During an import, an exception may crash C++ libraries or make their initialization fail, and importlib may discard
+    it. Python also discards exceptions raised in callbacks of weak references and in ``__del__``. In both cases the
+    exception is raised again later.
     """
 
-    def answer(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         ignore_interrupts()
-        raised = made(number)
+        raised = exception_for(number)
 
         def drop(dropped: sys.UnraisableHookArgs) -> None:
             if dropped.exc_value is raised:
@@ -86,8 +90,8 @@ def _after_imports(made: Callable[[int], BaseException]) -> Callable[[int, Frame
                 sys.__unraisablehook__(dropped)
 
         def again() -> None:
-            signal.signal(signal.SIGALRM, lambda _, later: answer(number, later))
-            signal.setitimer(signal.ITIMER_REAL, _SOON)
+            signal.signal(signal.SIGALRM, lambda _, later: handle(number, later))
+            signal.setitimer(signal.ITIMER_REAL, _RETRY)
 
         if hasattr(signal, "setitimer"):
             while frame is not None:
@@ -98,4 +102,4 @@ def _after_imports(made: Callable[[int], BaseException]) -> Callable[[int, Frame
             sys.unraisablehook = drop
         raise raised
 
-    return answer
+    return handle

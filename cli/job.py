@@ -1,4 +1,4 @@
-"""Take the options of commands that write a result."""
+"""Options of commands that write a result."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def job_options(*, output: str, verify: bool, pipeline: bool = True) -> Callable[[Function], Function]:
-    """Return arguments and options of a `Job`, the command's second argument.
+    """Return a decorator that adds the options of a `Job`, and passes the job.
 
     Args:
-        output: The help of ``--output``.
-        verify: Whether the result is verified by default.
-        pipeline: Whether the command observes its pipeline and writes a manifest.
+        output: Help text of ``--output``.
+        verify: Default of ``--verify``.
+        pipeline: Whether to add the options that observe passes and reuse or replace earlier results.
     """
     options = [
         click.argument("model", type=PATH),
         click.argument("place", type=PATH, required=False, metavar="[OUTPUT]"),
-        click.option("-o", "--output", type=PATH, help=f"{output} The same as OUTPUT."),
+        click.option("-o", "--output", type=PATH, help=f"{output} Alternative to OUTPUT."),
         click.option(
             "--verify/--no-verify", default=verify, show_default=True, help="Compare the result with the input first."
         ),

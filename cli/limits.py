@@ -1,7 +1,7 @@
-"""Bound a command in time and memory, and outlive the libraries that it runs.
+"""Limits of time and memory for a command, and isolation from crashes of libraries.
 
-A model may ask a runtime for 10^15 trips of a loop or for tensors of a terabyte, and a library may crash on it. So a
-command works in a child of the program's process, which waits, kills, and reports an error with an id.
+A hostile model may have a loop of 10^15 iterations or tensors of a terabyte, or may crash a library. Commands that read
+models therefore run in a child process. The parent waits, ends the child at a limit, and reports an error with an id.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _TIMES = {"s": 1, "min": 60, "h": 3600}
 _SIZES = {"MB": 10**6, "GB": 10**9, "MiB": 2**20, "GiB": 2**30}
 
-#: Seconds between two looks at the child, and those that it has to leave its files tidy.
-_LOOK, _GRACE = 0.1, 2.0
+#: Seconds between two checks of the child, and seconds that the child has for its cleanup.
+_INTERVAL, _GRACE = 0.1, 2.0
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD")
 
-#: The kernel's code of a signal that a terminal sends to the whole group, and option of `prctl` to end with a parent.
+#: ``si_code`` of signals that a terminal sends to the whole process group; ``PR_SET_PDEATHSIG`` of `prctl`.
 _FROM_KERNEL = 0x80
 _END_WITH_PARENT = 1
 
@@ -43,8 +43,8 @@ class Limits:
     """Limits of a command.
 
     Attributes:
-        seconds: Time.
-        bytes: Memory without mapped files; ``None`` for the free memory of the machine.
+        seconds: Time limit.
+        bytes: Memory limit, mapped files excluded; ``None`` for the free memory of the machine.
     """
 
     seconds: float
@@ -52,7 +52,7 @@ class Limits:
 
 
 def limit_options(command: Function) -> Function:
-    """Add the options ``--timeout`` and ``--memory``, as one parameter ``limits``."""
+    """Add the options ``--timeout`` and ``--memory``."""
     options = (
         click.option(
             "--timeout",
@@ -87,15 +87,15 @@ def _reader(units: dict[str, int], expected: str) -> Callable[[click.Context, cl
     return read
 
 
-def go_on_in_child(limits: Limits) -> None:
-    """Return in a child process; here, wait for it and exit alike.
+def continue_in_child(limits: Limits) -> None:
+    """Fork, and return in the child; the parent waits and exits with the child's code.
 
     Does nothing on systems without `fork` or `sigtimedwait`.
 
     Raises:
-        PassFailedError: GP406 a signal ended the child; GP407 it took too long.
-        UnsupportedError: GP395, it took too much memory.
-        Exit: It ended.
+        PassFailedError: GP406, a signal ended the child; GP407, the child exceeded the time limit.
+        UnsupportedError: GP395, the child exceeded the memory limit.
+        Exit: The child ended.
     """
     if not (hasattr(os, "fork") and hasattr(signal, "sigtimedwait")):
         return
@@ -119,7 +119,7 @@ def go_on_in_child(limits: Limits) -> None:
     if code < 0:
         name = signal.Signals(-code).name
         hint = "a library crashed on this model, or the system ran out of memory; the model may be damaged"
-        raise PassFailedError("GP406", f"the process that worked on the model ended by {name}", hint)
+        raise PassFailedError("GP406", f"signal {name} ended the command", hint)
     raise click.exceptions.Exit(code)
 
 
@@ -129,7 +129,7 @@ def _wait(child: int, limits: Limits, watched: set[signal.Signals]) -> int:
     end = time.monotonic() + limits.seconds
     most = available_memory() if limits.bytes is None else limits.bytes
     while True:
-        came = signal.sigtimedwait(watched, _LOOK)
+        came = signal.sigtimedwait(watched, _INTERVAL)
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
@@ -154,20 +154,20 @@ def _too_large(used: int, most: float) -> GraphpassError:
 
 
 def _stop(child: int, grace: float = _GRACE) -> None:
-    """End the child, which may leave its files tidy, and its own children."""
-    others = _children(child)
+    """End the child after its cleanup, or after ``grace`` seconds, and kill the child's children."""
+    grandchildren = _children(child)
     end = time.monotonic() + grace
     os.kill(child, signal.SIGTERM)
     while time.monotonic() < end:
         if os.waitpid(child, os.WNOHANG)[0]:
             break
-        signal.sigtimedwait({signal.SIGCHLD}, _LOOK)
+        signal.sigtimedwait({signal.SIGCHLD}, _INTERVAL)
     else:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    for other in others:
+    for process in grandchildren:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(other, signal.SIGKILL)
+            os.kill(process, signal.SIGKILL)
 
 
 def _children(process: int) -> list[int]:
@@ -178,7 +178,7 @@ def _children(process: int) -> list[int]:
 
 
 def _memory(process: int) -> int:
-    """Return the bytes of a process that no file holds; 0 if unknown."""
+    """Return the anonymous memory of a process in bytes; 0 if unknown."""
     with contextlib.suppress(OSError):
         match = re.search(r"^RssAnon:\s*(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
         return int(match[1]) * 1024 if match is not None else 0

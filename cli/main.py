@@ -1,4 +1,4 @@
-"""Run the program ``graphpass``, and turn errors into exit codes, here alone."""
+"""The program ``graphpass``; the only module that maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from graphpass.printable import printable
 
 from .console import Console, talk_options
 
-#: Every command with the first line of its help, so that listing them imports none.
+#: Commands and the first lines of their help, so that the list of commands imports no command.
 COMMANDS = {
     "inspect": "Report inputs, outputs, caches and attention of a model.",
     "print": "Print the graph of a model as text, an operator a line.",
     "why": "Explain the kind and role of a cache.",
-    "check": "Predict how a target's runtime treats a model, and try it.",
-    "convert": "Make a model fit for a target, and prove that it computes the same.",
-    "split": "Make a prefill and a decode model of static shapes, over one file of weights.",
+    "check": "Predict how a target's runtime executes a model, and confirm it by a trial.",
+    "convert": "Convert a model for a target, and verify that the result computes the same.",
+    "split": "Split a model into prefill and decode models of static shapes, with shared weights.",
     "run": "Run a pipeline of passes on a model.",
     "reduce": "Shrink a model on which a pipeline fails to the smallest that still fails.",
     "bundle": "Pack a failing case with versions, command and log into one file, without weights.",
@@ -38,21 +38,21 @@ COMMANDS = {
     "passes": "List the passes and their options.",
     "explain": "Explain a pass, or an error by its id.",
     "targets": "List the targets that models can be converted to.",
-    "devices": "List the runtimes and adapters of this machine, and what is missing.",
-    "completion": "Print a script that lets a shell complete commands, options, targets and passes.",
+    "devices": "List the available and the missing runtimes and adapters of this machine.",
+    "completion": "Print a shell's completion script for commands, options, targets and passes.",
 }
 
-#: The variable by which a shell asks for completions.
+#: Environment variable with which a shell requests completions.
 COMPLETION = "_GRAPHPASS_COMPLETE"
 
 _USAGE = 2
 _INTERNAL = 70
 _INTERRUPTED = 130
-_NOBODY_READS = 141  # a shell's report of a program that SIGPIPE ended
+_BROKEN_PIPE = 141  # the exit code that a shell reports after SIGPIPE
 
 
 class _LazyGroup(click.Group):
-    """Imports a command, from the module of its name, when it is used."""
+    """Imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -69,7 +69,7 @@ class _LazyGroup(click.Group):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             advice = f" Did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"There is no command {args[0]!r}.{advice}", ctx)
+            raise click.UsageError(f"Command {args[0]!r} does not exist.{advice}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -90,7 +90,7 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 def cli() -> None:
-    """Rewrite exported LLM graphs into the form that a runtime runs fastest, and prove it.
+    """Rewrite exported LLM graphs to run correctly and fast on a runtime, and verify them.
 
     Exit codes: 0 ok; 1 findings, or verification failed; 2 usage; 3 cannot read the model; 4 unsupported; 5 a pass
     failed; 6 cannot write; 70 internal error; 130 interrupted.
@@ -101,27 +101,27 @@ def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> i
     """Run the command line.
 
     Args:
-        arguments: Arguments without the program's name; those of this process by default.
-        in_child: Whether commands that read models do so in a process of their own, within limits.
+        arguments: Arguments without the program's name; by default those of this process.
+        in_child: Whether commands that read models run in a child process, with limits of time and memory.
 
     Returns:
         The exit code.
     """
     console = Console(in_child=in_child)
     color = False if os.environ.get("NO_COLOR") else None
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    console.in_json = "--format=json" in words or ("--format", "json") in itertools.pairwise(words)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    console.in_json = "--format=json" in given or ("--format", "json") in itertools.pairwise(given)
     _open_streams()
-    if asked := os.environ.get(COMPLETION):
+    if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
 
-        return shell_complete(cli, {}, "graphpass", COMPLETION, asked)
+        return shell_complete(cli, {}, "graphpass", COMPLETION, instruction)
     try:
         with click.Context(click.Command("graphpass"), color=color):
-            return _run(words, console, color)
+            return _run(given, console, color)
     except BrokenPipeError:
         _close_output(sys.stdout, sys.stderr)
-        return _NOBODY_READS
+        return _BROKEN_PIPE
 
 
 def _run(arguments: list[str], console: Console, color: bool | None) -> int:
@@ -151,10 +151,10 @@ def _run(arguments: list[str], console: Console, color: bool | None) -> int:
     except OSError as error:
         if error.filename is not None:
             return _internal(error, console)
-        # An error without a file's name is a stream's: those of the command itself are the only ones here.
+        # An error without a file name is an error of a stream, here stdout.
         _close_output(sys.stdout)
         refused = WriteError(
-            "GP501", f"cannot print the result: {error.strerror}", "free space, or write the output to another place"
+            "GP501", f"cannot print the result: {error.strerror}", "free space, or redirect the output elsewhere"
         )
         return _refused(refused, console)
     except Exception as error:  # noqa: BLE001 - the program's outermost frame
@@ -168,19 +168,19 @@ def _refused(error: GraphpassError, console: Console) -> int:
         console.failed(error.id, error.message, error.hint, error.exit_code)
     except BrokenPipeError:
         raise
-    except OSError:  # the message is lost, but the exit code remains
+    except OSError:  # the message cannot be printed; the exit code still reports the error
         _close_output(sys.stderr)
     return error.exit_code
 
 
 def _internal(error: Exception, console: Console) -> int:
-    words = " ".join(str(error).split())
-    click.echo(f"internal error: {type(error).__name__}: {printable(words)}", err=True)
+    message = f"internal error: {type(error).__name__}: {' '.join(str(error).split())}"
+    click.echo(printable(message), err=True)
     if console.verbose:
         _print_traceback()
-    advice = "this is a bug of graphpass; please report it with the command and the output of --verbose"
+    advice = "this is a bug in graphpass; please report it with the command and the output of --verbose"
     click.echo(f"hint: {advice}", err=True)
-    console.failed(None, f"internal error: {type(error).__name__}: {words}", advice, _INTERNAL)
+    console.failed(None, message, advice, _INTERNAL)
     return _INTERNAL
 
 
@@ -195,19 +195,19 @@ def _show(error: click.ClickException) -> None:
 
 
 def _open_streams() -> None:
-    """Open streams that the caller closed, and print unknown characters with escapes.
+    """Open standard streams that the caller closed, and escape characters that stdout cannot encode.
 
-    Libraries print there, and the next file to be opened would take the number of a closed stream.
+    Without this, the next file to be opened would get the descriptor of a closed stream, and libraries print to it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _close_output(*streams: TextIO) -> None:
-    """Discard buffered output, so that the interpreter does not complain while it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Redirect streams to the null device, so that the interpreter reports no error at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
-        os.dup2(nowhere, stream.fileno())
+        os.dup2(null, stream.fileno())

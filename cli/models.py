@@ -1,4 +1,4 @@
-"""Take models and other files as arguments."""
+"""Models and other files as arguments."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .console import ask_for_model
 
 
 class _NamedPath(click.Path):
-    """Refuses an empty path: an unset variable of a shell would mean the current folder."""
+    """Path that must not be empty: an unset shell variable would name the current folder."""
 
     def __init__(self) -> None:
-        # Readers of the file report that it cannot be read, with their own error.
+        # Unreadable files are reported by their readers, with an id.
         super().__init__(path_type=Path, readable=False)
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         if not str(value):
-            self.fail("the path is empty; where a variable should stand for it, it is not set", param, ctx)
+            self.fail("the path is empty; if it is a shell variable, the variable is not set", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -40,11 +40,11 @@ cache_option = click.option(
 
 
 def load_model(path: Path, declared: Iterable[str] = ()) -> Model:
-    """Read the model at ``path``; of several, ask at a terminal.
+    """Read the model at ``path``; prompt if a folder has several.
 
     Args:
-        path: The user's path.
-        declared: The user's declarations of caches, from `cache_option`.
+        path: A file, or a folder.
+        declared: Declarations of unknown caches, from `cache_option`.
 
     Raises:
         ReadError, UsageError: As `graphpass.jobs.reading.read_model`.

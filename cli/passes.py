@@ -10,7 +10,8 @@ from .console import Console, console_command, format_option
 def command(console: Console, form: str) -> None:
     """List the passes and their options.
 
-    `graphpass explain PASS` prints more about one. A pass of a broken distribution is listed with the reason.
+    `graphpass explain PASS` prints details. If the distribution of a pass is broken, the pass is listed with the
+    reason.
     """
     from graphpass.reports.registered import passes_json
 

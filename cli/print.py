@@ -12,15 +12,15 @@ from .models import PATH
 
 @console_command("print", limited=True)
 @click.argument("model", type=PATH)
-@click.option("--around", metavar="NODE", help="Print the surroundings of a node, by its name or the end of it.")
-@click.option("--distance", type=click.IntRange(0), default=3, show_default=True, help="Edges from that node.")
+@click.option("--around", metavar="NODE", help="Print the neighborhood of a node, by its name or a suffix of it.")
+@click.option("--distance", type=click.IntRange(0), default=3, show_default=True, help="Edges from NODE.")
 @click.option("--layer", type=click.IntRange(0), help="Print one layer, numbered as graphpass inspect does.")
 def command(console: Console, model: Path, around: str | None, distance: int, layer: int | None) -> None:
     """Print the graph of a model as text, an operator a line.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Operators have neutral names and
-    attributes, the same for both formats; constants of up to 8 elements stand where they are read; attention has its
-    effective mask as a comment. graphpass.testing.parse makes a model of the text.
+    attributes, the same for both formats. Constants of up to 8 elements are printed as operands. Comments describe the
+    effective mask of each attention block. graphpass.testing.parse makes a model from the text.
     """
     from graphpass.api.text import text
 

@@ -1,4 +1,4 @@
-"""Take the options of proofs."""
+"""Options of proofs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTIONS = (
         multiple=True,
         metavar="NODE",
         help="Accept this node although it compares the batch size, a row's index or token ids and the reference does "
-        "not, or although it differs on random numbers. May be repeated.",
+        "not, or although its outputs differ on random inputs. May be repeated.",
     ),
     click.option(
         "--all-layers",
@@ -40,7 +40,7 @@ _OPTIONS = (
 
 
 def proof_options(command: Function) -> Function:
-    """Add the options ``budget``, ``require``, ``allow`` and ``all_layers``."""
+    """Add the options ``--budget``, ``--require``, ``--allow`` and ``--all-layers``."""
     made: Any = command
     for option in reversed(_OPTIONS):
         made = option(made)

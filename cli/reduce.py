@@ -14,15 +14,17 @@ from .run import read_passes
 
 @console_command("reduce", limited=True)
 @click.argument("model", type=PATH)
-@click.option("-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help="The passes, as of run.")
+@click.option(
+    "-p", "--pipeline", "text", required=True, shell_complete=complete_passes, help="The passes, as for graphpass run."
+)
 @click.option("--keeps", default="different", show_default=True, help='The failure: "GP312", different or slow.')
-@click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="Time for the search.")
+@click.option("--seconds", type=click.FloatRange(0), default=60, show_default=True, help="Time limit of the search.")
 @click.option("-o", "--output", type=PATH, help="File for the case, stdout by default.")
 def command(console: Console, model: Path, text: str, keeps: str, seconds: float, output: Path | None) -> None:
     """Shrink a model on which a pipeline fails to the smallest that still fails.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Weights become noise. The case is the
-    graph as text, with the passes that are left; graphpass bundle makes one file of it for a report.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Weights are replaced by noise. The case is
+    the smallest graph, as text, and the remaining passes; graphpass bundle packs it into one file for a report.
     """
     from graphpass.api.reduce import reduce
     from graphpass.storage.staging import check_writable, write_whole

@@ -1,4 +1,4 @@
-"""Print reports on written results."""
+"""Print the outcome of commands that write a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .console import Console
 
 
 def print_outcome(console: Console, outcome: Outcome, form: str) -> None:
-    """Print the outcome of a job; as text and if quiet, only its model files."""
+    """Print the outcome of a job; with ``--quiet`` only the paths of its model files."""
     if console.quiet and form == "text":
         for graph in outcome.graphs:
             console.result(str(graph))

@@ -25,9 +25,9 @@ from .job import job_options
 def command(console: Console, job: Job, text: str, stop_after: str | None, form: str) -> None:
     """Run a pipeline of passes on a model.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Into a folder, the configuration and
-    tokenizer files beside the input are copied, too. The file graphpass.json (beside a single file FILE.graphpass.json)
-    records input, options and passes.
+    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. If OUTPUT is a folder, the configuration
+    and tokenizer files beside the input are copied, too. The file graphpass.json, or FILE.graphpass.json beside a
+    single file, records input, options and passes.
 
     \b
     A pipeline:  to-openvino,fuse-attention,make-stateful{beam-index=true}
@@ -45,10 +45,10 @@ def command(console: Console, job: Job, text: str, stop_after: str | None, form:
 
 
 def read_passes(text: str, stop_after: str | None = None) -> tuple[Pass[Model], ...]:
-    """Return the passes of ``--pipeline``, up to ``stop_after`` if given.
+    """Return the passes of ``--pipeline``, up to and including ``stop_after`` if not ``None``.
 
     Raises:
-        ReadError, UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, there are none.
+        ReadError, UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, the pipeline is empty.
     """
     from graphpass.engine.pipeline import load_toml, parse, stopped_after
     from graphpass.errors import UsageError

@@ -12,24 +12,24 @@ from .job import job_options
 
 
 @console_command("split", limited=True)
-@click.option("--prompt", type=int, required=True, help="Tokens of the longest prompt.")
+@click.option("--prompt", type=int, required=True, help="Length of the longest prompt, in tokens.")
 @click.option(
     "--chunk",
     type=int,
-    help="Tokens that the prefill model processes in a step; by default those of the longest prompt.",
+    help="Tokens that the prefill model processes in a step; by default the length of the longest prompt.",
 )
-@click.option("--capacity", type=int, required=True, help="Positions that the caches hold, prompt included.")
+@click.option("--capacity", type=int, required=True, help="Positions of each cache, prompt included.")
 @click.option("--to", "dialect", type=click.Choice(["onnx", "openvino"]), help="Convert an ONNX model to IR.")
 @format_option("text", "json")
 @job_options(output="The folder to write to.", verify=True, pipeline=False)
 def command(
     console: Console, job: Job, prompt: int, chunk: int | None, capacity: int, dialect: Dialect | None, form: str
 ) -> None:
-    """Make a prefill and a decode model of static shapes, over one file of weights.
+    """Split a model into prefill and decode models of static shapes, with shared weights.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. NPUs and other ahead-of-time compilers
-    accept this form: the prefill model processes the prompt chunk by chunk, the decode model token by token. All
-    dimensions of both are static. graphpass.runtime.open_pair runs the two as one session.
+    accept this form: the prefill model processes the prompt in chunks, the decode model one token a step. All
+    dimensions of both are static. graphpass.runtime.open_pair runs both as one session.
     """
     from graphpass.api.split import split
 

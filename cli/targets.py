@@ -10,7 +10,7 @@ from .console import Console, console_command, format_option
 def command(console: Console, form: str) -> None:
     """List the targets that models can be converted to.
 
-    A target of a broken distribution is listed with the reason.
+    If the distribution of a target is broken, the target is listed with the reason.
     """
     from graphpass.reports.registered import targets_json
 

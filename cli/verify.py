@@ -39,7 +39,7 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
 
     with stages("checking the certificate", 1 + (reference is not None)):
         known = None if reference is None else load_model(reference)
-        with stage("reading what the result holds"):
+        with stage("hashing the files of the result"):
             certificate = check_certificate(result, known)
     console.report(form, lambda: summarize_certificate(certificate), lambda: certificate)
 
@@ -57,9 +57,7 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
 )
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance, with the same default.")
 @click.option(
-    "--edits",
-    is_flag=True,
-    help="Also trim, rewind and reorder the caches, restore snapshots, and feed trees of drafts.",
+    "--edits", is_flag=True, help="Also trim, rewind and reorder the caches, restore snapshots, and verify draft trees."
 )
 @click.option(
     "--device",
@@ -97,31 +95,33 @@ def command(
 ) -> None:
     """Run two models in lockstep and report the first difference.
 
-    Each is an .onnx file, an .xml file, or a folder that holds one of them. Several sequences are run, with a reset
-    before each: a prefill, then greedy steps that feed both models the reference's choice. With --edits, the caches of
-    both are edited alike on the way, as speculative decoding and beam search do. Models too large for the budget are
-    compared layer by layer. The candidate may run on another device than the CPU; GRAPHPASS_GPU_ENVIRONMENT may name an
-    environment that stands in for a GPU, and --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU; WEBGPU needs
-    graphpass[webgpu] and an adapter, see `graphpass devices`. Exits with 1 if the models differ, or, with
-    --require proven, if anything but padding is compared by numbers.
+    REFERENCE and CANDIDATE are each an .onnx file, an .xml file, or a folder that holds one of them. Several sequences
+    are run, with a reset before each: a prefill, then greedy steps that feed the reference's tokens to both models.
+    With --edits, the caches of both are also edited as in speculative decoding and beam search. Models too large for
+    the budget are compared layer by layer. Exits with 1 if the models differ, or, with --require proven, if anything
+    but padding is compared by numbers.
 
-    CANDIDATE may be the folder of a prefill and a decode model. The pair is run as one session, in a second process:
-    prompts of 1 token, of about a chunk, and of the longest length, with greedy steps. QNN needs graphpass[qnn].
+    The candidate may run on another device than the CPU. GRAPHPASS_GPU_ENVIRONMENT may name an environment that
+    emulates a GPU. --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. WEBGPU needs graphpass[webgpu] and an
+    adapter, see `graphpass devices`. QNN needs graphpass[qnn].
 
-    With --certificate, all files of a result are read and compared with the digests in its graphpass.json, and with
-    REFERENCE the model that it was proven against. Exits with 1 if a file changed, was added or removed, if the
-    certificate was edited, or if the reference differs; else reports the proof. A certificate is not a signature:
-    whoever can write the result can write another certificate.
+    CANDIDATE may be the folder of a prefill and a decode model. The pair is run as one session, in a second process,
+    with prompts of 1 token, of about a chunk, and of the longest length, each followed by greedy steps.
+
+    With --certificate, all files of RESULT, and REFERENCE if present, are compared with the digests in RESULT's
+    graphpass.json. Exits with 1 if a file changed, was added or removed, if the certificate was edited, or if the
+    reference differs; else reports the proof. A certificate is not a signature: write access to the result is enough
+    to replace it.
     """
     if certificate is not None:
         if candidate is not None:
             raise click.UsageError(
-                "--certificate takes one model at most: the reference that the result was proven against"
+                "--certificate accepts at most one model: the reference that the result was proven against"
             )
         _check(console, certificate, reference, form)
         return
     if reference is None or candidate is None:
-        raise click.UsageError("name two models to compare, or a result with --certificate")
+        raise click.UsageError("expected two models, or --certificate RESULT")
     from graphpass.artifacts.split import find_pair
     from graphpass.reports.outcome import proof_text
     from graphpass.verify.models import verify
@@ -129,7 +129,7 @@ def command(
 
     pair = find_pair(candidate)
     if pair is not None and (edits or all_layers or allow or properties or budget or prompt_ids or atol or rtol):
-        raise click.UsageError("a prefill and a decode model are compared on prompts of their own: take --device alone")
+        raise click.UsageError("of the options of a comparison, prefill and decode models accept only --device")
     with stages("verifying", 3):  # reading both, comparing
         if pair is not None:
             prefill, decode = map(load_model, pair)

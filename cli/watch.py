@@ -1,4 +1,4 @@
-"""Show stages of work: live on a terminal, as plain lines elsewhere."""
+"""Display of stages: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
     from graphpass.progress import Stage, Watcher
 
-#: Seconds of a stage that gets a line of its own, and of work that is not drawn.
+#: Shortest stage that gets a line, and delay before a live line is drawn, in seconds.
 _LONG, _SHORT = 1.0, 0.3
 
-#: Seconds between two lines on a stage that lasts.
+#: Seconds between two lines of one stage.
 _BEAT = 10.0
 
-#: Columns of a terminal that has room for a bar.
+#: Columns of the narrowest terminal that shows a bar.
 WIDE = 100
 
 
 def watcher(stream: TextIO, *, verbose: bool) -> Watcher:
-    """Return what shows stages on ``stream``.
+    """Return the watcher that displays stages on ``stream``.
 
     Args:
         stream: A terminal, a pipe or a file.
-        verbose: Whether to keep a line of short stages, too.
+        verbose: Whether to print a line for each stage, also for short ones.
     """
     lines = Lines(0.0 if verbose else _LONG)
     return lines if verbose or not can_draw(stream) else LiveLine(stream)
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Report whether somebody looks at a stream, on a terminal that moves its cursor."""
+    """Return whether a stream is a terminal that can move its cursor, outside CI."""
     return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")
 
 
@@ -60,12 +60,12 @@ class Lines:
         self._beats[stage] = Beat(stage.started)
 
     def moved(self, stage: Stage) -> None:
-        """Print a line, if the last one is old."""
+        """Print a line if the last one is 10 s old."""
         if self._beats[stage].is_due():
             self._print(stage, counts(stage), time_left(stage))
 
     def ended(self, stage: Stage) -> None:
-        """Print the line, unless stages inside had theirs."""
+        """Print a line, unless the stage is short or counts the stages inside it."""
         del self._beats[stage]
         if stage.seconds >= self._least and stage.unit != STAGES:
             self._print(stage, _counted(stage) if stage.done else "")
@@ -77,32 +77,32 @@ class Lines:
 
 
 class Beat:
-    """Decides when a line on running work is due: every 10 s."""
+    """Timer of lines about running work, one every 10 s."""
 
     def __init__(self, start: float | None = None) -> None:
         """Create a beat.
 
         Args:
-            start: Seconds of `time.perf_counter`; now by default.
+            start: Start, by `time.perf_counter`; by default now.
         """
         self._start = time.perf_counter() if start is None else start
         self._beats = 0
 
     @property
     def seconds(self) -> float:
-        """Return the time since the start."""
+        """Return the seconds since the start."""
         return time.perf_counter() - self._start
 
     def is_due(self) -> bool:
-        """Return whether a line is due, once a beat."""
+        """Return whether 10 s have passed since a line was due; true once per interval."""
         before, self._beats = self._beats, int(self.seconds / _BEAT)
         return self._beats > before
 
 
 class LiveLine:
-    """Draws the work, its progress and the time left; clears the line at the end.
+    """Draws the running stages, their progress and remaining time, and clears them at the end.
 
-    Work of 0.3 s is not drawn, so that short commands neither flicker nor import rich.
+    Drawing begins after 0.3 s, so that short commands do not flicker or import rich.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -118,7 +118,7 @@ class LiveLine:
         self._timer: threading.Timer | None = None
 
     def began(self, stage: Stage) -> None:
-        """Draw the stage, or wait for the time to draw."""
+        """Draw the stage, or start the timer that begins to draw."""
         with self._lock:
             self._stages[stage] = None
             if self._drawn is not None:
@@ -142,7 +142,7 @@ class LiveLine:
                 )
 
     def ended(self, stage: Stage) -> None:
-        """Take the stage away, and the drawing with the last one."""
+        """Remove the stage; stop drawing after the last one."""
         with self._lock:
             task = self._stages.pop(stage)
             if self._drawn is not None and task is not None:
@@ -156,7 +156,7 @@ class LiveLine:
             drawn.stop()
 
     def draw(self) -> None:
-        """Begin to draw the stages that last."""
+        """Begin to draw the running stages."""
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -171,11 +171,11 @@ class LiveLine:
         from rich.text import Text
 
         class Memory(ProgressColumn):
-            def render(self, task: Task) -> Text:  # noqa: ARG002 - stages that count nothing need more memory, too
+            def render(self, task: Task) -> Text:  # noqa: ARG002 - the memory of the process, whatever the task
                 return Text(in_memory(peak_memory()))
 
         with self._lock:
-            if not self._stages:  # it ended meanwhile
+            if not self._stages:  # the last stage ended before the timer
                 return
             self._drawn = Progress(
                 TextColumn("{task.description}", markup=False, table_column=Column(overflow="fold")),
@@ -186,7 +186,7 @@ class LiveLine:
                 Memory(),
                 console=Console(file=self._stream),
                 transient=True,
-                redirect_stdout=False,  # results may go to another place than the terminal
+                redirect_stdout=False,  # stdout may be a file or a pipe
             )
             for stage in self._stages:
                 self._add(self._drawn, stage)
@@ -198,30 +198,30 @@ class LiveLine:
 
 
 def joined(*facts: str) -> str:
-    """Return facts that are known, with commas."""
+    """Join the facts that are not empty by commas."""
     return ", ".join(filter(None, facts))
 
 
 def time_left(stage: Stage) -> str:
-    """Return ``9 s left``; nothing before anything is done."""
+    """Return ``9 s left``; empty if unknown."""
     return "" if stage.seconds_left is None else f"{stage.seconds_left:.0f} s left"
 
 
 def in_memory(count: int) -> str:
-    """Return ``612 MB``; nothing if it is unknown."""
+    """Return ``612 MB``; empty if ``count`` is 0, for unknown."""
     from graphpass.reports.text import in_bytes
 
     return in_bytes(count) if count else ""
 
 
 def counts(stage: Stage) -> str:
-    """Return ``12 of 43 steps (28%)``; nothing if nothing is counted."""
+    """Return ``12 of 43 steps (28%)``; empty if the stage does not count."""
     percent = "" if stage.share is None else f" ({stage.share:.0%})"
     return f"{_counted(stage)}{percent}"
 
 
 def described(stage: Stage, *, at: bool = True) -> str:
-    """Return the text of a stage, and the part in work."""
+    """Return the description of a stage, with ``at`` also its item in progress."""
     return printable(on_one_line(f"{stage.text} {stage.at}".rstrip() if at else stage.text))
 
 
@@ -230,6 +230,6 @@ def _counted(stage: Stage) -> str:
 
     if not stage.unit:
         return ""
-    words, unit = (in_bytes, "") if stage.unit == "bytes" else (str, f" {stage.unit}")
-    done = "" if stage.done >= stage.total else f"{words(stage.done)} of "
-    return f"{done}{words(max(stage.done, stage.total))}{unit}"
+    as_text, unit = (in_bytes, "") if stage.unit == "bytes" else (str, f" {stage.unit}")
+    done = "" if stage.done >= stage.total else f"{as_text(stage.done)} of "
+    return f"{done}{as_text(max(stage.done, stage.total))}{unit}"

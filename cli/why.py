@@ -21,8 +21,8 @@ def command(console: Console, model: Path, cache: str, unfolded: bool, form: str
     """Explain the kind and role of a cache.
 
     MODEL is an .onnx file, an .xml file, or a folder that holds one of them. CACHE is the name of a cache, of its past
-    input or present output, or the beginning of the name. Prints the evidence, the path from past to present, the
-    users, and the rules that were tried in order, each with its first miss.
+    input or of its present output, or a unique prefix of the cache's name. Prints the evidence, the path from past to
+    present, the users, and the rules in the order in which they were tried, each with its first miss.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.reports.cache import find_cache, reason_about

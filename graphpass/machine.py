@@ -1,4 +1,4 @@
-"""Measure what the machine has left for a program."""
+"""Cores and memory that are available to this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-#: Part of the available memory that one proof or trial may take; others run beside it.
+#: Share of the available memory for one proof or trial, since several may run in parallel.
 MEMORY_SHARE = 0.5
 
 
@@ -16,7 +16,7 @@ def usable_cores() -> int:
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that this machine or its container has left."""
+    """Return the available memory of this machine or its container, in bytes."""
     import psutil
 
     free: int = psutil.virtual_memory().available
@@ -24,14 +24,14 @@ def available_memory() -> int:
 
 
 def memory_of_group(group: Path, unlimited: int) -> int:
-    """Return the bytes that a control group has left; ``unlimited`` if it has no limit.
+    """Return the available bytes of a control group; ``unlimited`` if it has no limit.
 
-    Files that the kernel keeps in memory count as used there, and go when a program needs the room.
+    The kernel counts cached files as used, but evicts them on demand, so they count as available.
     """
     with contextlib.suppress(OSError, ValueError):
         limit = int((group / "memory.max").read_text())
         used = int((group / "memory.current").read_text())
         counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        kept = sum(int(counts.get(name, "0")) for name in ("active_file", "inactive_file"))
-        return limit - used + kept
+        cached = sum(int(counts.get(name, "0")) for name in ("active_file", "inactive_file"))
+        return limit - used + cached
     return unlimited

@@ -1,4 +1,4 @@
-"""Report stages of long work, and time by pass and analysis, to whoever watches.
+"""Progress of long work by stages, and time by pass and analysis.
 
 >>> with watched(watcher), stage("copying"):    # doctest: +SKIP
 ...     expect(len(blocks), "blocks")
@@ -6,7 +6,7 @@
 ...         copy(block)
 ...         advance()
 
-Nothing is watched by default, and reports cost next to nothing then. Threads that graphpass starts report nothing.
+Without a watcher, reports have almost no cost. Threads that graphpass starts report nothing.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-#: Unit of work that is counted by the stages inside it.
+#: Unit of a stage that counts the stages inside it.
 STAGES = "stages"
 
-#: Unit of what is read and written, for whatever purpose.
+#: Unit of reads and writes.
 BYTES = "bytes"
 
-#: Most reports on the items of `counting`.
+#: Largest number of reports of one `counting` context.
 _REPORTS = 100
 
 Item = TypeVar("Item")
@@ -32,15 +32,15 @@ Item = TypeVar("Item")
 
 @dataclass(eq=False, slots=True)
 class Stage:
-    """Follows one stage of work.
+    """Progress of one stage of work.
 
     Attributes:
-        text: The work: ``verifying``.
-        unit: The counted things, or ``bytes``; empty if nothing is counted.
-        total: Their number; 0 if it is not known yet.
-        done: Those that are done.
-        at: The part in work.
-        started: Seconds of `time.perf_counter`.
+        text: Description of the work: ``verifying``.
+        unit: Unit of the counts, such as ``steps`` or ``bytes``; empty if the stage does not count.
+        total: Units in total; 0 if unknown.
+        done: Completed units.
+        at: Item in progress.
+        started: Start of the stage, by `time.perf_counter`.
     """
 
     text: str
@@ -52,31 +52,31 @@ class Stage:
 
     @property
     def share(self) -> float | None:
-        """Return the part that is done, from 0 to 1, if known."""
+        """Return the completed share, from 0 to 1; ``None`` if the total is unknown."""
         return min(1.0, self.done / self.total) if self.total else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Return an estimate of the remaining time; ``None`` if there is none."""
+        """Return an estimate of the remaining seconds; ``None`` if unknown."""
         return self.seconds * (1 / self.share - 1) if self.share and self.unit != STAGES else None
 
     @property
     def seconds(self) -> float:
-        """Return the time since the stage began."""
+        """Return the seconds since the stage began."""
         return time.perf_counter() - self.started
 
 
 class Watcher(Protocol):
-    """Follows stages; inner ones begin and end while outer ones last."""
+    """Receives the events of stages, which may be nested."""
 
     def began(self, stage: Stage) -> None:
-        """Observe the begin of a stage."""
+        """Handle the start of a stage."""
 
     def moved(self, stage: Stage) -> None:
-        """Observe that counts or the part in work changed."""
+        """Handle a change of counts or of the item in progress."""
 
     def ended(self, stage: Stage) -> None:
-        """Observe the end of a stage, failed ones included."""
+        """Handle the end of a stage, also after an exception."""
 
 
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -85,14 +85,14 @@ _STAGE: ContextVar[Stage | None] = ContextVar("stage", default=None)
 
 @contextlib.contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Report stages to ``watcher`` as long as the context lasts; ``None`` silences them."""
+    """Report stages inside the context to ``watcher``; ``None`` reports none."""
     with _set(_WATCHER, watcher), _set(_STAGE, None):
         yield
 
 
 @contextlib.contextmanager
 def stage(text: str) -> Iterator[None]:
-    """Begin a stage, and end it with the context."""
+    """Run the context as a stage."""
     watcher = _WATCHER.get()
     if watcher is None:
         yield
@@ -109,11 +109,11 @@ def stage(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages(text: str, count: int) -> Iterator[None]:
-    """Begin work that is counted by the stages inside it.
+    """Run the context as a stage that counts the stages inside it.
 
     Args:
-        text: The work.
-        count: Number of stages that are known by now.
+        text: Description of the work.
+        count: Number of inner stages known so far.
     """
     with stage(text):
         expect(count, STAGES)
@@ -121,9 +121,9 @@ def stages(text: str, count: int) -> Iterator[None]:
 
 
 def expect(count: int, unit: str) -> None:
-    """Announce ``count`` more things to do in the innermost stage.
+    """Add ``count`` units of work to the total of the innermost stage.
 
-    A stage that counts other things than bytes goes on to count these.
+    A stage that counts in another unit ignores bytes. Another unit replaces bytes and resets the counts.
     """
     current, watcher = _STAGE.get(), _WATCHER.get()
     if current is None or watcher is None or (unit == BYTES and current.unit not in {"", BYTES}):
@@ -135,12 +135,12 @@ def expect(count: int, unit: str) -> None:
 
 
 def advance(count: int = 1, at: str = "", unit: str | None = None) -> None:
-    """Report ``count`` things done in the innermost stage.
+    """Report completed units of the innermost stage.
 
     Args:
-        count: Their number.
-        at: The part in work from now on; empty if it is the same.
-        unit: Their unit; nothing is reported to a stage that counts something else.
+        count: Number of completed units.
+        at: Item in progress from now on; empty if it does not change.
+        unit: Unit of ``count``; stages with another unit ignore the report.
     """
     current, watcher = _STAGE.get(), _WATCHER.get()
     if current is not None and watcher is not None and unit in {None, current.unit}:
@@ -150,16 +150,16 @@ def advance(count: int = 1, at: str = "", unit: str | None = None) -> None:
 
 @contextlib.contextmanager
 def counting(text: str, items: Sequence[Item], unit: str) -> Iterator[Iterable[Item]]:
-    """Count items in a stage of their own, except inside stages that count other things.
+    """Count items in a new stage, unless the current stage already counts.
 
     >>> with counting("inferring sizes", graph.nodes, "operators") as nodes:    # doctest: +SKIP
     ...     for node in nodes:
     ...         infer(node)
 
     Args:
-        text: The work.
-        items: The items, which are done when the next one is taken.
-        unit: Their unit.
+        text: Description of the work.
+        items: The items; an item counts as completed when the next one is requested.
+        unit: Unit of the items.
     """
     current = _STAGE.get()
     if current is None or current.unit:
@@ -171,25 +171,25 @@ def counting(text: str, items: Sequence[Item], unit: str) -> Iterator[Iterable[I
 
 
 def _counted(items: Sequence[Item]) -> Iterator[Item]:
-    apart = -(-len(items) // _REPORTS) or 1
+    interval = -(-len(items) // _REPORTS) or 1
     for number, item in enumerate(items, 1):
         yield item
-        if not number % apart:
-            advance(apart)
-    if rest := len(items) % apart:
+        if not number % interval:
+            advance(interval)
+    if rest := len(items) % interval:
         advance(rest)
 
 
 @dataclass(slots=True)
 class Timing:
-    """Sums up the runs of a pass or an analysis.
+    """Total of all runs of a pass or an analysis.
 
     Attributes:
         kind: ``pass`` or ``analysis``.
-        name: Its name.
+        name: Name of the pass or analysis.
         runs: Number of runs.
-        seconds: Time of its own, without passes and analyses inside.
-        peak: The process's largest memory until the last run ended, in bytes; 0 if it is unknown.
+        seconds: Time without nested passes and analyses.
+        peak: Peak memory of the process at the end of the last run, in bytes; 0 if unknown.
     """
 
     kind: str
@@ -200,21 +200,21 @@ class Timing:
 
 
 class Clock:
-    """Times passes and analyses apart, though they run inside one another."""
+    """Measures each pass and analysis without those nested inside."""
 
     def __init__(self) -> None:
-        """Create a clock that has measured nothing."""
+        """Create a clock without timings."""
         self._timings: dict[tuple[str, str], Timing] = {}
         self._inner: list[float] = []
 
     @property
     def timings(self) -> tuple[Timing, ...]:
-        """Return a sum for each pass and analysis, in the order of their first end."""
+        """Return a total for each pass and analysis, ordered by their first end."""
         return tuple(self._timings.values())
 
     @contextlib.contextmanager
     def measure(self, kind: str, name: str) -> Iterator[None]:
-        """Add the time of the context to the sum of ``name``."""
+        """Add the time of the context to the total of ``name``."""
         start = time.perf_counter()
         self._inner.append(0.0)
         try:
@@ -234,19 +234,19 @@ _CLOCK: ContextVar[Clock | None] = ContextVar("clock", default=None)
 
 @contextlib.contextmanager
 def clocked(clock: Clock) -> Iterator[None]:
-    """Measure by ``clock`` as long as the context lasts."""
+    """Measure passes and analyses inside the context by ``clock``."""
     with _set(_CLOCK, clock):
         yield
 
 
 def timed(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context whose time counts as that of a pass or an analysis."""
+    """Return a context that is measured as a run of a pass or an analysis."""
     clock = _CLOCK.get()
     return contextlib.nullcontext() if clock is None else clock.measure(kind, name)
 
 
 def peak_memory() -> int:
-    """Return the largest memory of the process in bytes; 0 if it is unknown."""
+    """Return the peak memory of the process in bytes; 0 if unknown."""
     try:
         import resource
     except ImportError:  # Windows

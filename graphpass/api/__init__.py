@@ -1,1 +1,1 @@
-"""Offer each command of the product as a function; `graphpass.convert` and others are these."""
+"""Python functions for the commands of `graphpass`, exported as `graphpass.convert` and others."""

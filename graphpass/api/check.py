@@ -13,29 +13,29 @@ from graphpass.progress import stages
 from graphpass.reports.contract import Check
 from graphpass.targets import check_model
 
-from .reading import Given, read_model
+from .reading import ModelSource, read_model
 
 
 def check(
-    model: Given, target: str, *, confirm: bool = True, caches: Iterable[str] = (), watch: Watch | None = None
+    model: ModelSource, target: str, *, confirm: bool = True, caches: Iterable[str] = (), watch: Watch | None = None
 ) -> Check:
-    """Predict how a target's runtime treats a model, and try it.
+    """Predict how a target's runtime executes a model, and confirm the prediction by a trial.
 
     Args:
-        model: A file, a folder that holds a model, an encoder and its decoder or a prefill and a decode model, or a
+        model: A file, a loaded model, or a folder with one model, an encoder and its decoder, or a prefill and a decode
             model.
         target: The target with options: ``gpu{cache=reorder}``.
-        confirm: Whether to try the runtime, if that is possible here.
+        confirm: Whether to run a trial, if this machine has the runtime.
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
-        watch: Chooses one of several models of a folder.
+        watch: Selects the model if a folder has several.
 
     Returns:
         The findings for each attention block and cache, and the outcome of the trial.
 
     Raises:
         ReadError: The model cannot be read.
-        UsageError: GP201, a folder holds several models; GP215, there is no such target.
-        UnsupportedError: The target has no rules, or cannot take the model.
+        UsageError: GP201, the folder has several models; GP215, the target does not exist.
+        UnsupportedError: The target has no rules, or does not support the model.
 
     Examples:
         >>> import graphpass
@@ -50,6 +50,6 @@ def check(
 
 
 def _two_models(path: Path) -> tuple[Path, Path] | None:
-    """Return the two models of a folder that holds a pair of them."""
+    """Return the pair of models in a folder: encoder and decoder, or prefill and decode."""
     parts = find_encoder_decoder(path)
     return find_pair(path) if parts is None else (parts.encoder, parts.decoder)

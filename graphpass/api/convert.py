@@ -42,21 +42,21 @@ def convert(
     """Convert a model for a target, and verify that the result computes the same.
 
     Args:
-        model: An ``.onnx`` or ``.xml`` file, or a folder that holds a model, an encoder and its decoders, or a language
-            model and others that embed text and images for it.
-        output: The folder to write to: all files of the result or, if anything fails, none.
+        model: An ``.onnx`` or ``.xml`` file, or a folder with a model, an encoder and its decoders, or a language model
+            and its embedding models of text and images.
+        output: The folder to write to. If the conversion fails, no file is written.
         target: The target with options: ``gpu{cache=reorder}``.
-        verify: Whether to compare the result with the input, and to try the runtime.
-        verify_each: Whether to compare the model's numbers after each pass, too.
+        verify: Whether to compare the result with the input, and to run a trial on the runtime.
+        verify_each: Whether to compare the outputs with the input's after each pass, too.
         proof: Settings of the comparison.
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
         weights: ``"copy"``, ``"share"``, or ``"auto"``; see `graphpass.io.stage_model`.
-        if_changed: Whether to do nothing if the result of the same input, options and versions is there.
-        replace: Whether to remove an earlier result of other files.
+        if_changed: Whether to skip the conversion if ``output`` is the result of the same input, options and versions.
+        replace: Whether to remove files of an earlier result that the new one does not have.
         allow_unfused: Whether to write a result that breaks the target's contract.
         tokenizer: Whether to convert the tokenizer beside the input.
         dump_dir: A folder for the model after each pass.
-        time_passes: Whether to report the times of passes and analyses apart.
+        time_passes: Whether to report the time of each pass and analysis.
         html: A file for a page about the model before and after; not written if the result is up to date.
         watch: Observes the work.
 
@@ -94,7 +94,7 @@ def convert(
 def convert_job(
     job: Job, target: Target, watch: Watch, *, allow_unfused: bool, tokenizer: bool, page: Path | None
 ) -> Outcome:
-    """Convert as `convert`, by settings in one object.
+    """Convert a model with the settings in ``job``; see `convert`.
 
     Args:
         job: The settings.

@@ -7,23 +7,23 @@ from graphpass.progress import stages
 from graphpass.reports.diff import diff_models
 from graphpass.reports.difference import Diff
 
-from .reading import Given, read_model
+from .reading import ModelSource, read_model
 
 
-def diff(before: Given, after: Given, *, watch: Watch | None = None) -> Diff:
+def diff(before: ModelSource, after: ModelSource, *, watch: Watch | None = None) -> Diff:
     """List the differences between two models, which may be of different formats.
 
     Args:
-        before: A file, a folder that holds one model, or a model.
-        after: The same.
-        watch: Chooses one of several models of a folder.
+        before: A file, a folder with one model, or a loaded model.
+        after: The model to compare with ``before``, in the same forms.
+        watch: Selects the model if a folder has several.
 
     Returns:
-        The differences; ``Diff.same`` if there are none.
+        The differences; ``Diff.same`` is true if there are none.
 
     Raises:
         ReadError: A model cannot be read.
-        UsageError: GP201, a folder holds several models.
+        UsageError: GP201, the folder has several models.
 
     Examples:
         >>> import graphpass

@@ -1,4 +1,4 @@
-"""Report on one model."""
+"""Report inputs, outputs, caches and attention of a model."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from graphpass.reports.attention import grouped_query_misses
 from graphpass.reports.inventory import Inspection
 from graphpass.targets.consumers import view_caches
 
-from .reading import Given, read_model
+from .reading import ModelSource, read_model
 
 
-def inspect(model: Given, *, caches: Iterable[str] = (), watch: Watch | None = None) -> Inspection:
+def inspect(model: ModelSource, *, caches: Iterable[str] = (), watch: Watch | None = None) -> Inspection:
     """Report inputs, outputs, caches and attention of a model.
 
     Args:
-        model: A file, a folder that holds one model, or a model.
+        model: A file, a folder with one model, or a loaded model.
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
-        watch: Chooses one of several models of a folder.
+        watch: Selects the model if a folder has several.
 
     Returns:
         The inputs, outputs, caches and attention blocks; ``print`` shows them as ``graphpass inspect`` does.
 
     Raises:
         ReadError: The model cannot be read.
-        UsageError: GP201, a folder holds several models; GP218, a declaration lacks a kind or axis.
+        UsageError: GP201, the folder has several models; GP218, a declaration lacks a kind or axis.
 
     Examples:
         >>> import graphpass

@@ -1,4 +1,4 @@
-"""Read models that are given as paths or loaded."""
+"""Arguments that are a path or a loaded model."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from graphpass.jobs.watch import Watch
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
-#: A path as the command line takes it, or a loaded model.
-Given: TypeAlias = StrPath | Model
+#: A path of a model, or a loaded model.
+ModelSource: TypeAlias = StrPath | Model
 
 
-def read_model(source: Given, caches: Iterable[str], watch: Watch | None) -> Model:
-    """Return the model that ``source`` means.
+def read_model(source: ModelSource, caches: Iterable[str], watch: Watch | None) -> Model:
+    """Return the model at the path ``source``; a loaded model is returned unchanged.
 
     Args:
-        source: A file, a folder that holds one model, or a model.
-        caches: Declarations of caches, for models that are read here: ``past_0=kv,sequence=2``.
-        watch: Chooses one of several models of a folder.
+        source: A file, a folder with one model, or a loaded model.
+        caches: Declarations of unknown caches, ignored for loaded models: ``past_0=kv,sequence=2``.
+        watch: Selects the model if a folder has several.
 
     Raises:
         ReadError, UsageError: As `graphpass.jobs.reading.read_model`.

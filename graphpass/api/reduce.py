@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphpass.jobs.watch import Watch
 
-from .reading import Given, StrPath, read_model
+from .reading import ModelSource, StrPath, read_model
 
 if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
@@ -17,19 +17,24 @@ if TYPE_CHECKING:
 
 
 def reduce(
-    model: Given, passes: str | Sequence[Pass[Any]], keeps: str, *, seconds: float = 60, watch: Watch | None = None
+    model: ModelSource,
+    passes: str | Sequence[Pass[Any]],
+    keeps: str,
+    *,
+    seconds: float = 60,
+    watch: Watch | None = None,
 ) -> Reduction:
     """Shrink a model and a pipeline to the smallest that still fail.
 
-    Weights become noise. Passes, outputs, parts of the graph, layers, single operators and sizes are left out until the
-    pipeline would not fail any more.
+    Weights are replaced by noise. Passes, outputs, ranges of operators, layers and single operators are removed, and
+    sizes are reduced, as long as the pipeline still fails.
 
     Args:
-        model: A file, a folder that holds one model, or a model.
+        model: A file, a folder with one model, or a loaded model.
         passes: The pipeline, or its text.
-        keeps: The failure to keep: the id of an error, ``different`` for a result that computes something else,
-            ``slow`` for half of the time that the pipeline takes.
-        seconds: Time for the search.
+        keeps: The failure to keep: the id of an error, ``different`` for a result with different outputs, ``slow`` for
+            a pipeline that takes at least half of its time on the whole model.
+        seconds: Time limit of the search.
         watch: Observes the search.
 
     Returns:
@@ -54,14 +59,14 @@ def reduce(
 
 
 def bundle(
-    model: Given | Failing, output: StrPath, passes: str | Sequence[Pass[Any]] = (), keeps: str = "different"
+    model: ModelSource | Failing, output: StrPath, passes: str | Sequence[Pass[Any]] = (), keeps: str = "different"
 ) -> None:
     """Write a failing case, versions, command and log into one zip file, without weights.
 
     Args:
-        model: A case, a file of `graphpass reduce`, or a model.
+        model: A case, a file written by `graphpass reduce`, or, with ``passes``, a model.
         output: The file to write.
-        passes: The pipeline that fails on a model.
+        passes: The pipeline, if ``model`` is a model.
         keeps: The failure; see `reduce`.
 
     Raises:
@@ -91,16 +96,16 @@ def bundle(
 
 
 def replay(file: StrPath) -> str | None:
-    """Run a bundle again.
+    """Run the case of a bundle again.
 
     Args:
-        file: A bundle, or a file of `graphpass reduce`.
+        file: A bundle, or a file written by `graphpass reduce`.
 
     Returns:
-        The failure; ``None`` if there is none any more.
+        The failure; ``None`` if it no longer occurs.
 
     Raises:
-        ReadError: GP101, there is no such file; GP120, it is not a bundle.
+        ReadError: GP101, the file does not exist; GP120, the file is not a bundle.
 
     Examples:
         >>> import graphpass

@@ -20,10 +20,10 @@ from .reading import StrPath
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Reports on a run of a matrix.
+    """Results of a matrix, and its reports.
 
     Attributes:
-        folder: The folder of the configuration, which reports name sources relative to.
+        folder: The folder of the configuration; paths of sources in reports are relative to it.
         run: The results of all cells.
 
     Examples:
@@ -48,10 +48,10 @@ class Matrix:
         return as_json(self.run)
 
     def write(self, reports: Mapping[str, Path]) -> None:
-        """Write reports.
+        """Write reports to files.
 
         Args:
-            reports: Files by the name of the report: ``json``, ``junit``, ``sarif``, ``html`` or ``markdown``.
+            reports: Files by the format of the report: ``json``, ``junit``, ``sarif``, ``html`` or ``markdown``.
 
         Raises:
             WriteError: GP501, the file system's error.
@@ -72,17 +72,17 @@ def run_matrix(
 ) -> Matrix:
     """Convert all cells of a matrix that are not up to date.
 
-    Each runs in a process of its own; scripts call this under ``if __name__ == "__main__":``.
+    Each cell runs in its own process; scripts call this function under ``if __name__ == "__main__":``.
 
     Args:
-        config: A ``graphpass.toml``, a ``pyproject.toml``, or a folder that holds one; this folder and those above it
-            are searched by default.
-        select: Patterns of cells to take: ``llama*:npu``.
-        jobs: Cells at a time; the configuration's number, or that of cores, by default.
-        memory: Bytes of all cells together; the configuration's, or what is free, by default.
-        retries: Further tries of a cell after an error of a storage, or after its process was killed.
-        fail_on: Findings that fail the run besides errors, and besides the configuration's.
-        executor: Runs the cells somewhere else; ``jobs``, ``memory`` and ``retries`` are its own then.
+        config: A ``graphpass.toml``, a ``pyproject.toml``, or a folder with one of them; by default the current folder
+            and its parents are searched.
+        select: Patterns of the cells to run: ``llama*:npu``.
+        jobs: Cells to run in parallel; by default the configuration's, else the number of cores.
+        memory: Memory limit of all cells together, in bytes; by default the configuration's, else the free memory.
+        retries: Retries of a cell after a storage error, or if its process was killed.
+        fail_on: Findings that fail the run, in addition to errors and those of the configuration.
+        executor: Runs the cells elsewhere; ``jobs``, ``memory`` and ``retries`` are then ignored.
         progress: Observes the cells.
 
     Returns:
@@ -90,7 +90,7 @@ def run_matrix(
 
     Raises:
         ReadError: GP114, the configuration cannot be read.
-        UsageError: The configuration, a pattern or the baseline is not well formed.
+        UsageError: The configuration, a pattern or the baseline is invalid.
 
     Examples:
         >>> import graphpass

@@ -31,28 +31,27 @@ def split(
     weights: Weights = "auto",
     watch: Watch | None = None,
 ) -> SplitOutcome:
-    """Make a prefill and a decode model of static shapes, over one file of weights.
+    """Split a model into prefill and decode models of static shapes, with shared weights.
 
-    `graphpass.runtime.open_pair` runs the two as one session.
+    `graphpass.runtime.open_pair` runs both as one session.
 
     Args:
-        model: An ``.onnx`` or ``.xml`` file, or a folder that holds one of them.
+        model: An ``.onnx`` or ``.xml`` file, or a folder with one of them.
         output: The folder to write to.
-        prompt: Tokens of the longest prompt.
-        capacity: Positions that fit, the prompt included.
-        chunk: Tokens that the prefill model takes at a time; the longest prompt by default.
-        to: Dialect of the result; the input's by default.
+        prompt: Length of the longest prompt, in tokens.
+        capacity: Positions of each cache, prompt included.
+        chunk: Tokens that the prefill model processes in a step; by default ``prompt``.
+        to: Dialect of the result; by default that of the input.
         verify: Whether to compare the result with the input.
         caches: Declarations of unknown caches: ``past_0=kv,sequence=2,role=key``.
         weights: ``"copy"``, ``"share"``, or ``"auto"``; see `graphpass.io.stage_model`.
         watch: Observes the work.
 
     Returns:
-        The files of both models, and the number of positions that were compared.
+        The files of both models, and the number of compared positions.
 
     Raises:
-        GraphpassError: The input cannot be read or split, or the result does not compute the same; nothing is written
-            then.
+        GraphpassError: The input cannot be read or split, or the result computes different outputs; nothing is written.
 
     Examples:
         >>> import graphpass

@@ -5,28 +5,33 @@ from __future__ import annotations
 from graphpass.jobs.watch import Watch
 from graphpass.progress import stage, stages
 
-from .reading import Given, read_model
+from .reading import ModelSource, read_model
 
 
 def text(
-    model: Given, *, around: str | None = None, distance: int = 3, layer: int | None = None, watch: Watch | None = None
+    model: ModelSource,
+    *,
+    around: str | None = None,
+    distance: int = 3,
+    layer: int | None = None,
+    watch: Watch | None = None,
 ) -> str:
     """Return the text form of a model, with effective masks as comments.
 
     Args:
-        model: A file, a folder that holds one model, or a model.
-        around: A node to print the surroundings of: its name, or the end of it.
-        distance: Number of edges from that node.
-        layer: A layer to print.
-        watch: Chooses one of several models of a folder.
+        model: A file, a folder with one model, or a loaded model.
+        around: Print only the neighborhood of this node: its name, or a suffix of its name.
+        distance: Largest number of edges between ``around`` and a printed node.
+        layer: Print only this layer.
+        watch: Selects the model if a folder has several.
 
     Returns:
         One operator a line, producers first.
 
     Raises:
         ReadError: The model cannot be read.
-        UsageError: GP201, a folder holds several models; GP271 there is no such node, or there are several; GP272 there
-            is no such layer.
+        UsageError: GP201, the folder has several models; GP271, no node or several nodes match ``around``; GP272, the
+            layer does not exist.
 
     Examples:
         >>> import graphpass

@@ -1,4 +1,4 @@
-"""Test passes: graphs from text, tiny models of families, assertions."""
+"""Tests of passes: graphs from text, tiny models of families, assertions."""
 
 from graphpass.dialects.text import parse
 from graphpass.testing.assertions import assert_fused, assert_same, assert_text

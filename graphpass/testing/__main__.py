@@ -1,4 +1,4 @@
-"""Write results of passes into files of cases: ``python -m graphpass.testing FILE...``."""
+"""Update the expected graphs in files of cases: ``python -m graphpass.testing FILE...``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assert what a pass made of a model."""
+"""Assertions on the result of a pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphpass.ir.text.statements import Statement, TensorType
 
 
 def assert_text(model: Model, expected: str) -> None:
-    """Assert that a model has the graph of a text.
+    """Assert that the graph of a model equals a text.
 
     Names of computed values, the order of lines and digests of constants are ignored. Types are compared if the text
     states them; symbols of dimensions are ignored in OpenVINO IR, which has none.
@@ -30,7 +30,7 @@ def assert_text(model: Model, expected: str) -> None:
     actual, wanted = (
         canonical(statements, types=True) for statements in (statements_of(model.graph), parse_text(expected))
     )
-    # The types that the text leaves out are not compared.
+    # Types that the text omits are not compared.
     stated = {statement.results: bool(statement.types) for statement in wanted}
     actual = tuple(statement if stated.get(statement.results) else replace(statement, types=()) for statement in actual)
     if model.dialect == "openvino":
@@ -46,35 +46,35 @@ def _without_symbols(type_: TensorType) -> TensorType:
 
 
 def assert_fused(model: Model, **counts: int) -> None:
-    """Assert how many operators of each kind a model has: ``assert_fused(model, Swish=2, Sigmoid=0)``.
+    """Assert the number of operators of each type: ``assert_fused(model, Swish=2, Sigmoid=0)``.
 
     Args:
         model: The model.
-        counts: Numbers of operators by name, as in the text form, without domain.
+        counts: Expected number by operator name, as in the text form, without domain.
 
     Raises:
-        AssertionError: There are more or fewer.
+        AssertionError: A number differs.
     """
     kinds = Counter(model.graph.spelling(node).kind.rpartition(".")[2] for node in model.graph.nodes)
     differing = {op: kinds[op] for op, count in counts.items() if kinds[op] != count}
     if differing:
-        words = ", ".join(f"{op}: {count} instead of {counts[op]}" for op, count in differing.items())
-        others = ", ".join(f"{op} {count}" for op, count in sorted(kinds.items()) if op != "Constant")
-        raise AssertionError(f"{words}; the model has {others}")
+        wrong = ", ".join(f"{op}: {count} instead of {counts[op]}" for op, count in differing.items())
+        present = ", ".join(f"{op} {count}" for op, count in sorted(kinds.items()) if op != "Constant")
+        raise AssertionError(f"{wrong}; the model has {present}")
 
 
 def assert_same(reference: Model, candidate: Model, *, steps: int = 4, proven: bool = False) -> None:
-    """Assert that two decoders compute the same, as `graphpass.verify` compares them.
+    """Assert that two decoders compute the same outputs, by `graphpass.verify`.
 
     Args:
         reference: The source model.
         candidate: The model to compare.
-        steps: Greedy steps after each prompt.
-        proven: Whether both must be equal for every input, padding excepted.
+        steps: Greedy steps after each prefill.
+        proven: Whether to require that both are proven equal for every input, padding excepted.
 
     Raises:
-        AssertionError: They differ, or equality is not proven; the message is the report.
-        UnsupportedError: One of them cannot be run.
+        AssertionError: The outputs differ, or equality is not proven; the message is the report.
+        UnsupportedError: A model cannot be run.
     """
     from graphpass.verify import compare_within
 
@@ -84,6 +84,6 @@ def assert_same(reference: Model, candidate: Model, *, steps: int = 4, proven: b
 
 
 def plain(statement: Statement) -> Statement:
-    """Return a statement without digest and comments, and computed values without types."""
+    """Return a statement without digest and comments, and without types of computed values."""
     is_source = statement.kind in {"Constant", "Parameter", "ReadValue"}
     return replace(statement, digest="", remarks=(), types=statement.types if is_source else ())

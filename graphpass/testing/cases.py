@@ -1,4 +1,4 @@
-"""Read and check pass tests that are written as text.
+"""Tests of passes written as text.
 
     // RUN: fuse-swish
     %x = Parameter : f32[n, 4]
@@ -15,10 +15,17 @@
     ...
     // UNCHANGED
 
-What stands above the first case holds for all cases. The text after the pipeline may leave out inputs, unless there are
-others, and constants. ``// RUN:`` holds the pipeline, ``// DIALECT:`` the dialects if not both, ``// SIZES:`` sizes of
-symbolic dimensions, ``n=4``, ``// OUTCOME:`` the last pass's outcome, ``// NOTE:`` a part of one of its notes,
-``// ERROR:`` the id and a part of the message of the error that ends the pipeline.
+Lines above the first case apply to all cases. The graph after the pipeline may omit constants, and also inputs if the
+pipeline changes none of them. Directives:
+
+| line | meaning |
+| --- | --- |
+| ``// RUN:`` | the pipeline |
+| ``// DIALECT:`` | the dialects; by default both |
+| ``// SIZES:`` | sizes of symbolic dimensions: ``n=4`` |
+| ``// OUTCOME:`` | the outcome of the last pass |
+| ``// NOTE:`` | a substring of a note of the last pass |
+| ``// ERROR:`` | the id, and a substring of the message, of the error that ends the pipeline |
 """
 
 from __future__ import annotations
@@ -52,12 +59,12 @@ class Case:
     """A graph before and after a pipeline, in one dialect.
 
     Attributes:
-        file: The file that it is in.
-        title: Its title.
+        file: The file with the case.
+        title: Title of the case.
         dialect: The dialect.
-        directives: Texts by directive.
-        before: The text before.
-        after: The text after; ``None`` if it is the one before, or an error is expected.
+        directives: Values of the directives: ``{"RUN": "fuse-swish"}``.
+        before: The text of the graph before the pipeline.
+        after: The text expected after the pipeline; ``None`` if the graph does not change or an error is expected.
     """
 
     file: Path
@@ -71,7 +78,7 @@ class Case:
         return f"{self.file.stem}: {self.title} [{self.dialect}]"
 
     def run(self) -> tuple[Model, PipelineResult]:
-        """Return the model before, and the result of the pipeline.
+        """Return the model before the pipeline, and the pipeline's result.
 
         Raises:
             GraphpassError: As `graphpass.PassManager.run`; GP270, the text is not a graph.
@@ -80,18 +87,18 @@ class Case:
         return model, PassManager(parse_pipeline(self.directives["RUN"])).run(model)
 
     def check(self) -> None:
-        """Run the pipeline; compare text, outputs for random inputs, and outcome.
+        """Run the pipeline, and compare text, outcome, notes and outputs for random inputs.
 
-        Outputs are compared if the result has no other inputs and no variables.
+        Outputs are compared only if the result has the same inputs and no variables.
 
         Raises:
-            AssertionError: Something differs; the message says what.
+            AssertionError: A comparison fails; the message has the difference.
         """
         try:
             model, result = self.run()
         except GraphpassError as error:
-            wanted, _, words = self.directives.get("ERROR", "").partition(" ")
-            if error.id != wanted or words not in error.message:
+            expected, _, message = self.directives.get("ERROR", "").partition(" ")
+            if error.id != expected or message not in error.message:
                 raise AssertionError(f"{self}: ends with {error}") from error
             return
         assert "ERROR" not in self.directives, f"{self}: ends without {self.directives['ERROR']}"
@@ -114,9 +121,9 @@ class Case:
         assert difference is None, f"{self}: {difference}"
 
 
-def read_cases(*places: Path) -> list[Case]:
-    """Return the cases of files, and of all ``.graph`` files in folders."""
-    files = [file for place in places for file in (sorted(place.rglob("*.graph")) if place.is_dir() else [place])]
+def read_cases(*paths: Path) -> list[Case]:
+    """Return the cases in files, and in all ``.graph`` files of folders."""
+    files = [file for path in paths for file in (sorted(path.rglob("*.graph")) if path.is_dir() else [path])]
     return [case for file in files for case in _cases(file)]
 
 
@@ -135,7 +142,7 @@ def _cases(file: Path) -> Iterator[Case]:
 
 
 def _case(file: Path, head: str, title: str, text: str) -> Case:
-    """Return a case in the first of its dialects."""
+    """Return a case, in the first dialect of its directive."""
     directives = dict(_DIRECTIVE.findall(head)) | dict(_DIRECTIVE.findall(text))
     before, *rest = _AFTER.split(text, maxsplit=1)
     statements = live((*parse_text(head), *parse_text(before)))
@@ -145,7 +152,7 @@ def _case(file: Path, head: str, title: str, text: str) -> Case:
 
 
 def _completed(statements: Iterable[Statement], text: str) -> str:
-    """Return a text with the inputs and constants that it leaves out."""
+    """Return ``text`` with the inputs and constants that it omits, from ``statements``."""
     stated = parse_text(text)
     made = {result for statement in stated for result in statement.results}
     inputs = () if any(statement.kind == "Parameter" for statement in stated) else ("Parameter",)
@@ -162,7 +169,7 @@ def _joined(statements: Iterable[Statement]) -> str:
 
 
 def update(file: Path) -> None:
-    """Write results of passes into the cases of a file.
+    """Replace the expected graphs in a file of cases by the pipelines' results.
 
     Raises:
         UsageError: GP270, it has no case.
@@ -187,7 +194,7 @@ def _updated(file: Path, head: str, title: str, text: str) -> str:
 
 
 def _shortened(case: Case, model: Model) -> Iterator[str]:
-    """Yield the text of a result without the inputs and constants of the case."""
+    """Yield the lines of a result, without inputs and constants of the case."""
     stated = {
         statement.results: statement
         for statement in parse_text(case.before)
@@ -198,5 +205,5 @@ def _shortened(case: Case, model: Model) -> Iterator[str]:
     same = inputs == {results for results, statement in stated.items() if statement.kind == "Parameter"}
     for statement in lines:
         if statement.results not in stated or (statement.kind == "Parameter" and not same):
-            # OpenVINO IR has no symbols.
+            # OpenVINO IR has no symbolic dimensions: the case has their names.
             yield str(stated.get(statement.results, statement))

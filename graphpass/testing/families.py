@@ -1,4 +1,4 @@
-"""Write tiny decoders of known families in the text form."""
+"""Tiny decoders of known families, in the text form."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _LOWEST = -3.4028235e38
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Describes what sets decoders of a family apart.
+    """Structure of the decoders of a family.
 
     Attributes:
-        norm: Root mean square or layer norm.
-        positions: Rotated queries and keys, a learned table, or ALiBi.
-        rotated: Share of the channels of a head that are rotated.
-        heads: Heads of queries.
-        kv_heads: Heads of keys and values.
-        head_dim: Channels of a head.
-        vocabulary: Number of tokens.
+        norm: RMS norm or layer norm.
+        positions: Rotary embedding, learned position embedding, or ALiBi.
+        rotated: Share of the channels of a head that the rotary embedding rotates.
+        heads: Number of query heads.
+        kv_heads: Number of key and value heads.
+        head_dim: Size of a head, in elements.
+        vocabulary: Number of token ids.
         activation: Activation of the feed-forward block.
-        gated: Whether its input is projected twice, one of them activated.
-        merged: Whether query, key and value, and both projections of the gate, are one product.
+        gated: Whether the feed-forward block multiplies an activated projection with a second one.
+        merged: Whether one product computes query, key and value, and one computes gate and up projection.
         biased: Whether projections have a bias.
         qk_norm: Whether queries and keys are normalized.
-        parallel: Whether both blocks of a layer read the same input.
-        post_norm: Whether the results of both blocks are normalized, too.
-        window: Keys that a query sees; 0 for all of them.
-        every_window: Whether all layers have the window, not every other one.
+        parallel: Whether attention and feed-forward block of a layer read the same input.
+        post_norm: Whether the outputs of attention and feed-forward block are normalized, too.
+        window: Number of latest positions that a query attends to; 0 for all.
+        every_window: Whether the window applies to all layers; otherwise to every other layer.
         cap: Soft cap of the attention scores; 0 for none.
-        sinks: Whether the softmax has a learned sink a head.
-        experts: Experts, of which a token takes two; 0 for a dense block.
-        convolution: Whether every other layer is a gated short convolution.
+        sinks: Whether the softmax has a learned sink for each head.
+        experts: Number of experts, two of which process each token; 0 for a dense feed-forward block.
+        convolution: Whether every other layer has a gated short convolution in place of attention.
     """
 
     norm: Literal["rms", "layer"] = "rms"
@@ -60,16 +60,16 @@ class Family:
 
     @property
     def hidden(self) -> int:
-        """Return the channels of a token."""
+        """Return the size of a hidden state, in elements."""
         return self.heads * self.head_dim
 
     @property
     def inner(self) -> int:
-        """Return the channels inside the feed-forward block."""
+        """Return the size of the feed-forward block's intermediate state, in elements."""
         return self.hidden * 3 // 2
 
 
-#: Families by name.
+#: Known families, by name.
 FAMILIES = {
     "bloom": Family("layer", "alibi", kv_heads=4, activation="tanh", gated=False, merged=True, biased=True),
     "gemma2": Family(activation="tanh", post_norm=True, window=6, cap=50.0),
@@ -87,7 +87,7 @@ FAMILIES = {
 
 
 def text_of_family(family: Family, layers: int = 2) -> str:
-    """Return the text form of a decoder, whose caches are inputs and outputs."""
+    """Return the text form of a stateless decoder."""
     return "\n".join(_Decoder(family, layers).statements())
 
 
@@ -162,7 +162,7 @@ class _Decoder:
         self._add("sin", "Sin", angles)
 
     def _ranges(self) -> None:
-        """Write the positions of queries and keys, and the mask of each kind of layer."""
+        """Write the positions of queries and keys, the masks, and ALiBi's bias."""
         layer, role = (1, "key") if self._family.convolution else (0, "key")
         past = self._add("past.size", "Gather", self._add("past.shape", "ShapeOf", f"%past.{layer}.{role}"), 2, axis=0)
         new = self._add("new.size", "Gather", self._add("ids.shape", "ShapeOf", "%input_ids"), 1, axis=0)
@@ -262,7 +262,7 @@ class _Decoder:
         return self._product(f"{at}.o", self._add(f"{at}.flat", "Reshape", joined, [0, 0, self._hidden]), self._hidden)
 
     def _repeated(self, at: str, x: str) -> str:
-        """Repeat heads of keys or values for the queries of a group.
+        """Repeat each head of keys or values for the query heads that read it.
 
         Returns:
             Name of the repeated heads.
@@ -314,7 +314,7 @@ class _Decoder:
         """Write a gated convolution over the last three tokens.
 
         Returns:
-            Name of the result.
+            Name of the output.
         """
         turned = self._add(
             f"{at}.columns", "Transpose", self._product(f"{at}.in", x, 3 * self._hidden), order=[0, 2, 1]

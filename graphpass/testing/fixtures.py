@@ -1,4 +1,4 @@
-"""Fixtures for pytest: ``pytest_plugins = ["graphpass.testing.fixtures"]`` in a conftest.py."""
+"""Fixtures of pytest; enable them by ``pytest_plugins = ["graphpass.testing.fixtures"]`` in conftest.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def tiny(family: str, dialect: Dialect) -> Model:
-    """Run a test once for a tiny model of each family and dialect.
+    """Run a test once for the tiny model of each family, in each dialect.
 
     Returns:
         The model.

@@ -1,4 +1,4 @@
-"""Make tiny models of families, and run passes on them."""
+"""Tiny models of families, and pipelines on models."""
 
 from __future__ import annotations
 
@@ -20,18 +20,24 @@ _FORMS = {"onnx": "", "openvino": "to-openvino", "stateful": "to-openvino,make-s
 def tiny_model(
     family: str | Family, form: Literal["onnx", "openvino", "stateful"] = "onnx", *, layers: int = 2
 ) -> Model:
-    """Return a decoder with random weights, the same ones each time, in about 0.1 s.
+    """Return a decoder with random but reproducible weights, in about 0.1 s.
 
-    Inputs are ``input_ids`` and ``attention_mask``, ``[batch, length]`` and ``[batch, total]``, ``position_ids`` unless
-    it has ALiBi, and ``past.N.key|value|conv``; outputs ``logits`` and ``present.N.key|value|conv``.
+    Inputs:
+
+    - ``input_ids``, i64 ``[batch, length]``
+    - ``attention_mask``, i64 ``[batch, total]``
+    - ``position_ids``, i64 ``[batch, length]``, except for ALiBi
+    - ``past.N.key``, ``past.N.value`` or ``past.N.conv`` of layer ``N``
+
+    Outputs are ``logits`` and the presents, such as ``present.N.key``.
 
     Args:
-        family: The name of one of `graphpass.testing.FAMILIES`, or a family of one's own.
+        family: A name in `graphpass.testing.FAMILIES`, or a family.
         form: ONNX, OpenVINO IR, or OpenVINO IR with the caches as variables.
         layers: Number of layers.
 
     Raises:
-        UsageError: GP274, there is no such family.
+        UsageError: GP274, the family does not exist.
     """
     if isinstance(family, str):
         if family not in FAMILIES:
@@ -46,7 +52,7 @@ def _made(family: Family, form: str, layers: int) -> Model:
 
 
 def run(model: Model, passes: str | Sequence[Pass[Any]]) -> Model:
-    """Return the result of a pipeline, which is text or passes.
+    """Return the result of a pipeline on a model; the pipeline is text or passes.
 
     Raises:
         GraphpassError: As `graphpass.PassManager.run`.

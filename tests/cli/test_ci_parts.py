@@ -52,7 +52,7 @@ def test_a_part_does_not_overwrite_the_report_of_all(capfd, project):
     assert run(capfd)[0] == 1
     before = Path("report.json").read_bytes()
     done = in_process(capfd, "ci", "--select", "one*")
-    assert "report.json is left alone: 1 of 4 cells run" in done.err
+    assert "report.json is not written: only 1 of 4 cells run" in done.err
     assert run(capfd, "--select", "one*", "--report-json", "part.json")[0] == 0
     assert Path("report.json").read_bytes() == before
     assert len(json.loads(Path("part.json").read_text())["cells"]) == 1
@@ -128,7 +128,7 @@ def test_unused_entries_of_a_baseline(capfd, project):
     code, _, told = run(capfd)
     assert (code, [one["cell"] for one in told["unused_baseline"]]) == (0, ["bad:p"])
     done = in_process(capfd, "ci")
-    assert "warning: entries of the baseline do not occur any more; --update-baseline removes them" in done.out
+    assert "warning: entries of the baseline no longer occur; --update-baseline removes them" in done.out
     assert run(capfd, "--strict-baseline")[0] == 1
     assert run(capfd, "--update-baseline")[2]["unused_baseline"] == []
     assert json.loads(Path("graphpass-baseline.json").read_text())["findings"] == []
@@ -156,11 +156,11 @@ def test_expected_errors(capfd, project):
     verdicts = {one["cell"]["id"]: one["verdict"] for one in told["cells"]}
     assert (code, verdicts) == (1, {"one:p": "failed", "two:p": "failed", "bad:p": "known", "four:p": "failed"})
     problem = told["cells"][0]["problems"][0]
-    assert (problem["rule"], problem["message"]) == ("GP605", "expected GP106, but it was converted")
+    assert (problem["rule"], problem["message"]) == ("GP605", "expected GP106, but the cell was converted")
     assert run(capfd, "--select", "bad*")[0] == 0
     Path("bad/openvino_model.xml").unlink()
     code, _, told = run(capfd, "--select", "bad*")
-    assert (code, told["cells"][0]["problems"][0]["message"]) == (1, "expected GP106, but it ended with GP103")
+    assert (code, told["cells"][0]["problems"][0]["message"]) == (1, "expected GP106, but got GP103")
 
 
 def test_certificates_of_results_hold(capfd, project):

@@ -217,7 +217,7 @@ def test_unshareable_weights_are_refused(capfd, tmp_path):
     arguments = ["convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "cpu", "--no-verify"]
     done = in_process(capfd, *arguments, "--weights", "share")
     assert done.code == 2
-    assert done.err.startswith("error: GP230: weights can be shared where they lie in one file; these lie in no file")
+    assert done.err.startswith("error: GP230: --weights share requires one weight file, got none")
     assert not (tmp_path / "out").exists()
 
 

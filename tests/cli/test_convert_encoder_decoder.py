@@ -313,7 +313,7 @@ def test_one_part_alone_is_converted_with_a_note(capfd, tmp_path, name, code):
     source, out = export("t5", "onnx"), tmp_path / "out"
     done = in_process(capfd, "convert", source / name, "-o", out, "--target", "cpu")
     assert (done.code, out.exists()) == (code, code == 0)
-    assert done.err.startswith(f"{source / name} is one part of the model in {source}; name the folder to convert all")
+    assert done.err.startswith(f"{source / name} is one part of the model in {source}; pass the folder to convert all")
     shutil.copy(source / name, tmp_path)
     done = in_process(capfd, "convert", tmp_path / name, "-o", tmp_path / "alone", "--target", "cpu")
     assert (done.code, done.err.startswith("error: ")) == (code, code != 0)

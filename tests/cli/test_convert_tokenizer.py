@@ -34,7 +34,7 @@ def test_missing_packages_are_named(capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(companions, "_PACKAGES", {"no_such_module": "no-such-package"})
     done = convert(capfd, export("llama", "onnx"), tmp_path / "out")
     assert done.code == 0
-    said = "  tokenizer not converted: no no-such-package here; pip install 'graphpass[genai]'\n"
+    said = "  tokenizer not converted: no-such-package not installed; pip install 'graphpass[genai]'\n"
     assert said in done.out
     assert not names(tmp_path / "out") & CONVERTED
     assert "tokenizer.json" in names(tmp_path / "out")

@@ -94,14 +94,14 @@ def test_files_of_other_runtimes_are_not_copied(capfd: Any, tmp_path: Path, sour
     (source / ".gitattributes").touch()
     (source / "notes").mkdir()
     done = convert(capfd, source, tmp_path / "out", "--no-verify")
-    assert f"{source / 'notes'} is a folder, and is not copied" in done.out
+    assert f"{source / 'notes'} is not copied: it is a folder" in done.out
     assert not {".cache", ".gitattributes", "notes"} & set(folder_contents(tmp_path / "out"))
 
 
 def test_one_part_alone_is_converted_with_a_note(capfd: Any, tmp_path: Path, source: Path) -> None:
     file = source / f"{LANGUAGE_MODEL}.xml"
     done = convert(capfd, file, tmp_path / "out", "--no-verify")
-    assert f"{file} is one part of the model in {source}; name the folder to convert all of it" in done.err
+    assert f"{file} is one part of the model in {source}; pass the folder to convert all parts" in done.err
     assert [file.name for file in models_in(tmp_path / "out")] == ["openvino_model.xml"]
 
 
@@ -146,5 +146,5 @@ class TestOnnx:
         done = convert(capfd, folder, tmp_path / "out")
         assert "GP229" in done.err
         file = folder / "decoder_model_merged.onnx"
-        assert f"name {file} to convert it alone" in done.err
+        assert f"pass {file} to convert it alone" in done.err
         assert convert(capfd, file, tmp_path / "out", "--no-verify").code == 0

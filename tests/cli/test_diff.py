@@ -68,7 +68,7 @@ def test_textconv_prints_the_graph(capfd):
 def test_other_arguments_are_refused(capfd, arguments):
     done = in_process(capfd, "diff", *arguments)
     assert done.code == 2
-    assert "give two models, or --textconv and one file" in done.err
+    assert "expected two models, or --textconv FILE" in done.err
 
 
 def test_an_unreadable_model(capfd, tmp_path):

@@ -80,7 +80,7 @@ def test_text_folds_equal_layers(capfd):
         ["layers", "0-11", "key,", "value", "kv"],
         ["layers", "0-11", "4", "heads", "over"],
     ]
-    assert "  in all, for a batch of 1: 1.54 KB per token, 1.54 MB per 1k tokens" in lines
+    assert "  total for a batch of 1: 1.54 KB per token, 1.54 MB per 1k tokens" in lines
     scale = "scale 0.353553 (0.594604 * 0.594604)"
     assert f"  layers 0-11  4 heads over 2, {scale}, mask causal+input  decomposed, fusable" in lines
     assert len(lines) < 25
@@ -143,14 +143,14 @@ def test_all_prints_attention_and_its_window(capfd):
 def test_fixed_sizes_and_sizes_per_token_are_printed(capfd):
     out = in_process(capfd, "inspect", export("qwen3_next", "ov-stateful")).out
     assert "6.14 KB fixed" in out
-    assert "in all, for a batch of 1: 256 B per token, 256 KB per 1k tokens; 18.4 KB fixed" in out
+    assert "total for a batch of 1: 256 B per token, 256 KB per 1k tokens; 18.4 KB fixed" in out
     crossed = in_process(capfd, "inspect", export("t5", "onnx") / "decoder_with_past_model.onnx").out
     assert "512 B per token of the encoder" in crossed
 
 
 def test_views_of_runtimes_are_printed_with_warnings(capfd):
     out = in_process(capfd, "inspect", export("lfm2", "ov-stateful")).out
-    assert "as others see it\n  agrees          openvino.genai, optimum-intel\n  misreads        NPUW\n" in out
+    assert "views of other programs\n  agrees          openvino.genai, optimum-intel\n  misreads        NPUW\n" in out
     assert out.endswith(
         "warnings (1)\n  NPUW will compute wrong numbers with cache_params.past.conv.0cache_params.present.conv.0 and "
         "cache_params.past.conv.1cache_params.present.conv.1 because no attention_mask is applied to what enters the "
@@ -213,7 +213,7 @@ def test_a_folder_with_several_models_asks_at_a_terminal():
     os.close(leader)
     os.close(follower)
     assert done.returncode == 0, done.stderr
-    assert "Which one" in done.stderr
+    assert "Select one" in done.stderr
     assert "encoder_model.onnx: ONNX, encoder, not pooled" in done.stdout
 
 

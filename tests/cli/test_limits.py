@@ -76,7 +76,7 @@ def test_a_crash_of_a_library_is_reported(endless, ending):
     os.kill(child, getattr(signal, ending))
     _, errors = process.communicate()
     assert process.returncode == 5
-    assert f"error: GP406: the process that worked on the model ended by {ending}" in errors
+    assert f"error: GP406: signal {ending} ended the command" in errors
 
 
 @pytest.mark.parametrize(("sent", "code"), [("SIGTERM", 143), ("SIGINT", 130)])

@@ -215,7 +215,7 @@ def test_verify_accepts_a_pair(capfd: Any, tmp_path: Any) -> None:
         (tmp_path / f"{name}.onnx").write_bytes((llama / "model.onnx").read_bytes())
     done = in_process(capfd, "verify", llama, tmp_path, "--edits")
     assert done.code == 2
-    assert "a prefill and a decode model are compared on prompts of their own: take --device alone" in done.err
+    assert "of the options of a comparison, prefill and decode models accept only --device" in done.err
     assert "GP394" in in_process(capfd, "verify", llama, tmp_path, "--device", "QNN").err
 
 
