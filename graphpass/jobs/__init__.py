@@ -1,1 +1,1 @@
-"""Jobs: convert or rewrite a model, prove the result, and write it."""
+"""Jobs that convert or rewrite a model, verify the result, and write it."""

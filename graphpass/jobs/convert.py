@@ -29,16 +29,23 @@ if TYPE_CHECKING:
     from graphpass.verify import Comparison
 
 Gate = Callable[[Path, "Outcome"], None]
-"""Looks at a staged result before it takes its place; an error of it leaves the old result."""
+"""Called with the staged folder and the outcome before the result is published; an exception keeps the old result."""
 
 
 Look = Callable[[Sequence["ModelReport"]], None]
-"""Looks at models before they are written: a shared weight file that has grown is not that of the input any more."""
+"""Called with the models before they are written: writing may append constants to a shared weight file."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Plans the conversion of one model; ``name`` is empty if it is the only one."""
+    """One model of a conversion.
+
+    Attributes:
+        name: Name of the part, such as ``encoder``; empty if the conversion has one model.
+        model: The input.
+        passes: The pipeline.
+        file: Name of the file to write.
+    """
 
     name: str
     model: Model
@@ -48,13 +55,15 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Plans the conversion of a model or of an encoder and its decoder.
+    """Plan for the conversion of a model, or of an encoder and its decoder.
 
     Attributes:
-        input: The model's file, or the folder of both.
-        source: A file of the input, beside which configurations and tokenizers lie.
-        inputs: All models of the input that are converted, by part.
-        beside: Files of the input that the result gets unchanged.
+        input: The model's file, or the folder of encoder and decoder.
+        source: A file of the input, in the folder of its configurations and tokenizers.
+        reference: The models that the result is compared with.
+        inputs: All converted models of the input, by part.
+        parts: The conversion of each model to write.
+        beside: Files of the input that are copied unchanged.
     """
 
     input: Path
@@ -80,7 +89,7 @@ def convert(
     look: Look | None = None,
     gate: Gate | None = None,
 ) -> Outcome:
-    """Make a model fit for a target, prove the result, and write it.
+    """Convert a model for a target, verify the result, and write it.
 
     Args:
         job: The settings.
@@ -88,12 +97,12 @@ def convert(
         watch: Observes the work.
         allow_unfused: Whether to write a result that breaks the target's contract.
         tokenizer: Whether to convert the tokenizer beside the input.
-        look: Looks at the models before they are written.
-        gate: Looks at the staged result.
+        look: Called before the models are written.
+        gate: Called before the result is published.
 
     Raises:
-        GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
-            written then.
+        GraphpassError: The input cannot be read, a pass refuses it, or the result breaks the contract or computes
+            different outputs; nothing is written.
     """
     from graphpass.engine.pipeline import format_target
     from graphpass.reports.outcome import Outcome, sources_of
@@ -110,7 +119,7 @@ def convert(
 
 
 def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: bool = True) -> str | None:
-    """Return why `convert` would work; ``None`` if the result is there.
+    """Return the reason why the result is stale; ``None`` if it is up to date.
 
     Args:
         job: The settings, with ``if_changed``.
@@ -127,17 +136,17 @@ def stale(job: Job, target: Target, *, allow_unfused: bool = False, tokenizer: b
 
 
 def _laid_out(job: Job, target: Target) -> Job:
-    """Return the job with the layout of weights that the target's runtime needs."""
+    """Return the job with the weight layout that the target's runtime requires."""
     if not target.shards_weights:
         return job
     if job.weights == "share":
-        reason = f"target {target.name} lays weights out in files of limited size, which cannot be those of the input"
+        reason = f"target {target.name} writes weights to files of limited size, so it cannot share those of the input"
         raise UsageError("GP230", reason, "write with --weights copy")
     return replace(job, weights="shard")
 
 
 def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, tokenizer: bool) -> tuple[_Plan, Result]:
-    """Read and describe the input."""
+    """Read the input, and return the plan of its conversion and the result to write."""
     from graphpass.artifacts.companions import missing_packages
     from graphpass.artifacts.encoder_decoder import find_encoder_decoder, folder_of_part
     from graphpass.engine.pipeline import format_target
@@ -150,20 +159,20 @@ def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, to
         plan = _plan_folder(job, files, target)
     else:
         if (folder := folder_of_part(job.model)) is not None:
-            watch.note(f"{job.model} is one part of the model in {folder}; name the folder to convert all of it")
+            watch.note(f"{job.model} is one part of the model in {folder}; pass the folder to convert all parts")
         plan = _plan_model(watch, job, target)
     passes = {part.name: part.passes for part in plan.parts}
     return plan, Result(watch, job, plan.inputs, passes, options, parts=plan.beside)
 
 
 def _files(target: Target, usual: list[str]) -> list[str]:
-    """Return the names of the models to be written."""
+    """Return the file names of the models to write."""
     return usual if target.split is None else [f"{name}.onnx" for name in PHASES]
 
 
-def _left_behind(plan: _Plan) -> Iterator[str]:
+def _skipped_folders(plan: _Plan) -> Iterator[str]:
     for folder in plan.beside.folders if plan.beside is not None else ():
-        yield f"{folder} is a folder, and is not copied"
+        yield f"{folder} is not copied: it is a folder"
 
 
 def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
@@ -174,7 +183,7 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
     assert loaded.path is not None
     beside = find_folder_parts(loaded)
     if beside is not None and job.model.is_file():
-        watch.note(f"{job.model} is one part of the model in {job.model.parent}; name the folder to convert all of it")
+        watch.note(f"{job.model} is one part of the model in {job.model.parent}; pass the folder to convert all parts")
         beside = None
     if beside is not None and target.dialect != loaded.dialect:
         message = (
@@ -191,11 +200,11 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
 
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
-    """Read and plan the parts of a folder."""
+    """Read encoder and decoder of a folder, and plan their conversion."""
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
     if target.gives_up_fusion:
-        raise UsageError("GP226", "cache=reorder is not for models of an encoder and a decoder", "leave it out")
+        raise UsageError("GP226", "cache=reorder does not support models of an encoder and a decoder", "omit it")
     encoder, decoder = read_model(files.encoder), read_model(files.decoder, job.declared)
     inputs = {"encoder": encoder, "decoder": decoder}
     if files.first is not None and not files.merged:
@@ -224,7 +233,7 @@ def _convert(
     allow_unfused: bool,
     tokenizer: bool,
 ) -> Outcome:
-    """Run the pipelines, prove the result, and write it with its companions."""
+    """Run the pipelines, verify the result, and write it with configurations and tokenizers."""
     from graphpass.artifacts.split import stage_split
     from graphpass.engine.conditions import ONNX, OPENVINO
     from graphpass.engine.pipeline import format_target
@@ -266,7 +275,7 @@ def _convert(
                 job.proof.require,
             )
         notes = _add_tokenizer(plan.source, folder) if tokenizer and main.dialect == "openvino" else ()
-        notes = (*notes, *_left_behind(plan))
+        notes = (*notes, *_skipped_folders(plan))
         if look is not None:
             look(reports)
         records = {report.name: report.records for report in reports}
@@ -295,7 +304,7 @@ def _convert(
 def _compare(
     target: Target, reference: Model | EncoderDecoderModels, results: tuple[Model, ...], proof: Proof, prepared: Model
 ) -> Comparison:
-    """Compare results with their input; of a pair, the model before the split, too."""
+    """Compare results with their input; for a split, also the model before the split."""
     from graphpass.analysis.caches.encoders import is_encoder
     from graphpass.ir.model import Model
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
@@ -304,7 +313,7 @@ def _compare(
     from graphpass.verify.pair import compare_pair
 
     if isinstance(reference, Model):
-        # A text that is read whole gives other results than its beginning.
+        # An encoder computes different outputs for a whole text and for its prefix.
         examine = not reference.analysis(is_encoder)
         options = {**proof.settings, "examine": examine, "padding": target.reads_padding}
         whole = compare_on_device(reference, prepared, target.proving_device, **options)
@@ -316,12 +325,12 @@ def _compare(
 
 
 def _add_tokenizer(model_file: Path, folder: Path) -> tuple[str, ...]:
-    """Convert the tokenizer beside a file of the input, and return a line."""
+    """Convert the tokenizer in the folder of an input file, and return notes."""
     from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
     if not has_tokenizer(model_file.parent):
         return ()
     if missing := missing_packages():
-        return (f"tokenizer not converted: no {' and no '.join(missing)} here; pip install 'graphpass[genai]'",)
+        return (f"tokenizer not converted: {', '.join(missing)} not installed; pip install 'graphpass[genai]'",)
     with stage("converting the tokenizer"):
         return (f"tokenizer converted by {stage_tokenizer(model_file.parent, folder)}",)

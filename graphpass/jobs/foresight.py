@@ -1,4 +1,4 @@
-"""Refuse, before long work, results that could not be written after it."""
+"""Checks, before long work, that its result can be written."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def dialect_after(model: Model, passes: Iterable[Pass[Any]]) -> Dialect:
 
 
 def check_sharing(model: Model, dialect: Dialect, scratch: Path) -> None:
-    """Check that the result's weights can be the model's own files.
+    """Check that the result can share the weight files of the input.
 
     Args:
         model: The input.
-        dialect: Dialect of the result: an IR keeps its weights in one file.
+        dialect: Dialect of the result: an IR has one weight file.
         scratch: A folder on the file system of the result.
 
     Raises:
-        UsageError: GP230, they cannot.
+        UsageError: GP230, the files cannot be shared.
     """
     files = model.weight_files
     if not files or (dialect == "openvino" and len(files) > 1):
-        where = f"in {len(files)} files: {', '.join(str(file.path) for file in files)}" if files else "in no file"
-        raise UsageError("GP230", f"weights can be shared where they lie in one file; these lie {where}", _COPY)
+        found = f"{len(files)}: {', '.join(str(file.path) for file in files)}" if files else "none"
+        raise UsageError("GP230", f"--weights share requires one weight file, got {found}", _COPY)
     for file in files:
         link = scratch / "link"
         link_weights(file, link)
@@ -55,17 +55,20 @@ def check_room(files: Collection[WeightFile], scratch: Path) -> None:
     """Check that copies of weights fit on the file system of the result.
 
     Raises:
-        WriteError: GP501, they do not.
+        WriteError: GP501, the copies do not fit.
     """
     needed = sum(file.size for file in files)
     free = shutil.disk_usage(scratch).free
     if needed > free and not all(shares_blocks(file.path, scratch) for file in files):
-        reason = f"cannot write to {scratch.parent}: the weights take {needed:,} bytes, and {free:,} are free"
-        raise WriteError("GP501", reason, "nothing was changed; make room, or choose another folder")
+        reason = f"cannot write to {scratch.parent}: the weights have {needed:,} bytes, and {free:,} are free"
+        raise WriteError("GP501", reason, "no file was changed; free space, or choose another folder")
 
 
 def earlier_files(manifest: Path) -> tuple[frozenset[str], frozenset[str]]:
-    """Return all files and the graphs of a result; none if its manifest is damaged."""
+    """Return all files and the model files of an earlier result, from its manifest.
+
+    Both are empty if the manifest is damaged.
+    """
     try:
         noted: Mapping[str, Any] = read_json(regular(manifest).read_bytes())
         files = [str(name) for name in noted["output"] if _is_inside(manifest.parent, str(name))]
@@ -75,16 +78,16 @@ def earlier_files(manifest: Path) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def check_other_result(manifest: Path, graphs: Sequence[str], inputs: Iterable[Model], *, replace: bool) -> None:
-    """Check that no graph of an earlier result would stay beside the new ones.
+    """Check that no model of an earlier result would remain beside the new result.
 
     Args:
         manifest: The manifest of the earlier result.
-        graphs: Names of the new ones.
-        inputs: The models that the new result is made from.
-        replace: Whether the earlier result is to be removed.
+        graphs: Names of the new model files.
+        inputs: The inputs of the new result.
+        replace: Whether to remove the earlier result.
 
     Raises:
-        UsageError: GP238, one would stay; GP203, a file to be removed belongs to an input.
+        UsageError: GP238, a model of the earlier result would remain; GP203, a file to remove belongs to an input.
     """
     files, earlier = earlier_files(manifest)
     other = sorted(earlier - set(graphs))
@@ -95,7 +98,7 @@ def check_other_result(manifest: Path, graphs: Sequence[str], inputs: Iterable[M
                 reason = f"replacing the result in {manifest.parent} would remove {file}, which belongs to the input"
                 raise UsageError("GP203", reason, "write into another folder")
     elif other:
-        reason = f"{manifest.parent} holds another result, {', '.join(other)}; no runtime opens a folder with both"
+        reason = f"{manifest.parent} has another result, {', '.join(other)}; runtimes cannot open a folder with both"
         raise UsageError("GP238", reason, "write into another folder, or replace that result with --replace")
 
 

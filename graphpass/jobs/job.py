@@ -1,4 +1,4 @@
-"""Describe jobs, run their passes and prove their results."""
+"""Settings of jobs, and the steps that jobs share: running passes and comparing results."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from graphpass.verify import Comparison
 
 
-#: Strength of a proof that a result needs.
+#: Required strength of the comparison: equal numbers, or proven for every input.
 Requirement: TypeAlias = Literal["same", "proven"]
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Settles the comparison of a result with its input.
+    """Settings of the comparison of a result with its input.
 
     Attributes:
         steps: Greedy steps after each prefill.
-        atol: Absolute tolerance; ``None`` for that of the models' types.
-        rtol: Relative tolerance; the same.
-        edits: Whether the caches are edited on the way.
-        budget: Time and memory, as `graphpass.verify.layers.budget.Budget` reads them; ``None`` for the machine's.
-        all_layers: Whether layers that are like another run as well.
-        allow: Names of nodes that may make the models differ where no prompt shows it: they compare the batch size, the
-            number of a row or token ids as the input does not, or differ on random numbers.
-        require: ``same`` if equal numbers are enough, ``proven`` if nothing but padding may be left to numbers.
+        atol: Absolute tolerance; ``None`` for the default of the models' element types.
+        rtol: Relative tolerance; ``None`` for the same default.
+        edits: Whether to also edit the caches between steps, as ``graphpass verify --edits`` does.
+        budget: Time and memory for comparing whole models: ``60s,4GB``; ``None`` for the default.
+        all_layers: Whether to run every layer of a comparison layer by layer, not one of each structure.
+        allow: Names of nodes to accept although they compare the batch size, a row's index or token ids and the input
+            does not, or although their outputs differ on random inputs.
+        require: ``same``: outputs equal within the tolerance; ``proven``: equal for every input, padding excepted.
 
     Examples:
         >>> from graphpass import Proof
@@ -58,10 +58,10 @@ class Proof:
     require: Requirement = "same"
 
     def __post_init__(self) -> None:
-        """Check the settings, before models are read.
+        """Check the settings.
 
         Raises:
-            UsageError: GP250, nothing can be compared like that.
+            UsageError: GP250, a setting is out of range.
         """
         from graphpass.verify.request import check_numbers
 
@@ -73,28 +73,28 @@ class Proof:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings of `graphpass.verify.compare_within`."""
+        """Return the keyword arguments for `graphpass.verify.compare_within`."""
         return {name: value for name, value in asdict(self).items() if name != "require"}
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Holds the settings of work that writes a result.
+    """Settings of a job that writes a result.
 
     Attributes:
         model: The input.
-        output: The place to write to.
-        verify: Whether to compare the result with the input first.
-        declared: The user's declarations of caches.
-        weights: Way of the weights to the result; see `graphpass.io.stage_model`.
-        if_changed: Whether to do nothing if the result is there.
-        replace: Whether a result of other files that lies there is removed.
+        output: The file or folder to write to.
+        verify: Whether to compare the result with the input before it is written.
+        declared: Declarations of unknown caches: ``past_0=kv,sequence=2``.
+        weights: Whether to copy or share weight files; see `graphpass.io.stage_model`.
+        if_changed: Whether to skip the job if ``output`` is the result of the same input, options and versions.
+        replace: Whether to remove files of an earlier result that the new one does not have.
         print_changed: Whether to print the lines of the text form that each pass removed and added.
         print_after_all: Whether to print the text form after each pass.
-        verify_each: Whether to prove each pass.
+        verify_each: Whether to verify the model after each pass.
         dump_dir: A folder for the model after each pass.
-        time_passes: Whether to report the times of passes and analyses apart.
-        proof: The comparison with the input.
+        time_passes: Whether to report the time of each pass and analysis.
+        proof: Settings of the comparison with the input.
     """
 
     model: Path
@@ -115,22 +115,22 @@ class Job:
     def noted(self) -> dict[str, Any]:
         """Return the options that the result depends on, for the manifest."""
         noted = {"verify": self.verify, "verify_each": self.verify_each, "weights": self.weights}
-        usual = Proof()
-        changed = {name: value for name, value in asdict(self.proof).items() if value != getattr(usual, name)}
-        # As JSON holds it.
+        defaults = Proof()
+        changed = {name: value for name, value in asdict(self.proof).items() if value != getattr(defaults, name)}
+        # JSON has lists, not tuples.
         changed |= {"allow": list(self.proof.allow)} if self.proof.allow else {}
         return noted | {"cache": list(self.declared)} | ({"proof": changed} if changed else {})
 
 
-#: Lines on a comparison that failed.
+#: Largest number of remarks in the message about a failed comparison.
 _REMARKS = 3
 
 
 class UnequalError(VerificationError):
-    """Reports a result that does not compute the same as its input.
+    """Raised if a result computes different outputs than its input, or is not proven equal.
 
     Attributes:
-        comparison: The comparison that found it.
+        comparison: The failed comparison.
     """
 
     def __init__(self, id: str, message: str, hint: str | None, comparison: Comparison) -> None:  # noqa: A002
@@ -141,10 +141,10 @@ class UnequalError(VerificationError):
 def run_passes(
     passes: Sequence[Pass[Any]], model: Model, job: Job, watch: Watch
 ) -> tuple[PipelineResult, tuple[Timing, ...]]:
-    """Run passes as a job asks.
+    """Run passes with the observers that a job's settings request.
 
     Returns:
-        The result, and times of passes and analyses if the job asks for them.
+        The result, and with ``job.time_passes`` the times of passes and analyses.
 
     Raises:
         GraphpassError: As `graphpass.engine.manager.PassManager.run`.
@@ -168,36 +168,37 @@ def run_passes(
             return PassManager(passes, observers).run(model), clock.timings
     except PassFailedError as error:
         keeps = "different" if error.id == "GP404" else error.id
-        words = ("graphpass", "reduce", str(model.path), "-p", format_passes(passes), "--keeps", keeps)
+        command = ("graphpass", "reduce", str(model.path), "-p", format_passes(passes), "--keeps", keeps)
         hint = f"{error.hint}; " if error.hint else ""
-        raise PassFailedError(error.id, error.message, f"{hint}for a report run {shlex.join(words)}") from error
+        raise PassFailedError(error.id, error.message, f"{hint}for a report run {shlex.join(command)}") from error
 
 
 def prove(comparing: Callable[[], Comparison], hint: str, require: Requirement = "same") -> Comparison:
-    """Compare a result with its input.
+    """Run the comparison of a result with its input, and require that it passes.
 
     Args:
-        comparing: Compares them.
-        hint: Advice if they do not compute the same.
+        comparing: Runs the comparison.
+        hint: Beginning of the hint if the outputs differ.
         require: See `Proof`.
 
     Raises:
-        UnequalError: GP601, they do not compute the same; GP606, they are not proven to be equal for every input.
-        UnsupportedError: One of them cannot be run here.
+        UnequalError: GP601, the outputs differ; GP606, equality is not proven for every input.
+        UnsupportedError: A model cannot be run on this machine.
     """
     with stage("verifying"):
         try:
             comparison = comparing()
         except UnsupportedError as error:
             message = f"the result cannot be verified: {error.message}"
-            raise UnsupportedError(error.id, message, "--no-verify writes it without proof") from error
+            raise UnsupportedError(error.id, message, "--no-verify writes the result without a comparison") from error
     if not comparison.passed:
         summary = "\n  ".join([comparison.verdict, *comparison.remarks[:_REMARKS]])
         reason = f"the result does not compute the same as the input\n  {summary}"
-        hint = f"nothing was written; {hint}--no-verify writes it all the same"
+        hint = f"nothing was written; {hint}--no-verify writes the result anyway"
         raise UnequalError("GP601", reason, hint, comparison)
     if require == "proven" and not comparison.is_proven:
         summary = "\n  ".join(comparison.unproven)
-        reason = f"the result is not proven to be equal for every input\n  {summary}"
-        raise UnequalError("GP606", reason, "nothing was written; without --require proven numbers decide", comparison)
+        reason = f"the result is not proven equal for every input\n  {summary}"
+        hint = "nothing was written; without --require proven, outputs equal within the tolerance are enough"
+        raise UnequalError("GP606", reason, hint, comparison)
     return comparison

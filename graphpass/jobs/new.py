@@ -19,9 +19,9 @@ def write_package(kind: Literal["pass", "target"], name: str, folder: Path) -> P
     """Write a package with an example and a passing test.
 
     Args:
-        kind: Kind of the addition.
-        name: Its name, in kebab-case.
-        folder: The folder to write to, which must not exist.
+        kind: Whether the package adds a pass or a target.
+        name: Name of the pass or target, in kebab-case.
+        folder: The folder to write to; it must not exist.
 
     Returns:
         The folder.
@@ -38,14 +38,14 @@ def write_package(kind: Literal["pass", "target"], name: str, folder: Path) -> P
         reason = f"{name!r} is a keyword of Python, which no module can have as its name"
         raise UsageError("GP276", reason, "for example: fuse-swish")
     if name in (pass_names() if kind == "pass" else target_names()):
-        raise UsageError("GP276", f"there is a {kind} {name} already", "choose another name")
+        raise UsageError("GP276", f"{kind} {name} exists", "choose another name")
     if folder.exists():
-        raise UsageError("GP276", f"{folder} exists", "name another folder with -o")
+        raise UsageError("GP276", f"{folder} exists", "choose another folder with -o")
     module = name.replace("-", "_")
     package = f"graphpass_{module}"
-    words = {"name": name, "kind": kind, "module": module, "package": package}
-    words["class_name"] = "".join(part.capitalize() for part in name.split("-"))
-    words["group"], words["listing"] = ("passes", f"explain {name}") if kind == "pass" else ("targets", "targets")
+    values = {"name": name, "kind": kind, "module": module, "package": package}
+    values["class_name"] = "".join(part.capitalize() for part in name.split("-"))
+    values["group"], values["listing"] = ("passes", f"explain {name}") if kind == "pass" else ("targets", "targets")
     parts = {
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
@@ -56,9 +56,9 @@ def write_package(kind: Literal["pass", "target"], name: str, folder: Path) -> P
         parts[f"tests/{module}.graph"] = "pass.graph"
     templates = files("graphpass.jobs") / "templates"
     with staging(folder) as staged:
-        for place, template in parts.items():
-            (staged / place).parent.mkdir(parents=True, exist_ok=True)
-            text = Template((templates / f"{template}.in").read_text("utf-8")).substitute(words)
-            (staged / place).write_text(text, "utf-8")
+        for path, template in parts.items():
+            (staged / path).parent.mkdir(parents=True, exist_ok=True)
+            text = Template((templates / f"{template}.in").read_text("utf-8")).substitute(values)
+            (staged / path).write_text(text, "utf-8")
         (staged / package / "__init__.py").write_text(f'"""Adds the {kind} `{name}` to graphpass."""\n', "utf-8")
     return folder

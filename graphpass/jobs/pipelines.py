@@ -1,4 +1,4 @@
-"""Choose the passes of a conversion."""
+"""Selection of the passes of a conversion."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
-    """Return the pipeline of ``target``, after passes that any target needs.
+    """Return the pipeline of ``target``, with the passes before it that every target needs.
 
-    - Local functions are inlined, because targets choose passes by operators.
-    - Inputs of fixed size become constants, because no runtime feeds them.
-    - Guards that replace attention of padding by zeros are dropped, because they keep the mask in use.
+    - Local functions are inlined, because targets select passes by operators.
+    - Inputs of fixed size that no runtime feeds become constants.
+    - Selects that replace the attention output of padding by zeros are removed, because they read the mask.
     """
     from graphpass.engine.manager import PassManager
 
@@ -28,7 +28,7 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
 
 
 def runnable(model: Model) -> Model:
-    """Return ``model`` without operators that ONNX Runtime's CPU provider has no kernel for."""
+    """Return ``model`` with operators lowered that ONNX Runtime's CPU provider does not implement."""
     from graphpass.engine.manager import PassManager
 
     passes = _for_cpu(model)
@@ -36,7 +36,7 @@ def runnable(model: Model) -> Model:
 
 
 def _for_cpu(model: Model) -> tuple[Pass[Any], ...]:
-    """Return passes that lower attention with norms inside: only GPUs have a kernel."""
+    """Return passes that lower GroupQueryAttention with norms, which only GPU providers implement."""
     from graphpass.passes.lower.group_query_attention import has_norms
     from graphpass.passes.lower.lower_operators import LowerOperators
 
@@ -45,7 +45,7 @@ def _for_cpu(model: Model) -> tuple[Pass[Any], ...]:
 
 
 def _forms(model: Model) -> tuple[Pass[Any], ...]:
-    """Return passes for forms that analyses of ``model`` do not read."""
+    """Return passes that rewrite the forms in ``model`` that analyses do not support."""
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.passes.caches.grow_caches import GrowCaches, written_in_place
     from graphpass.passes.convert.inline_functions import InlineFunctions, own_functions
@@ -60,7 +60,7 @@ def _forms(model: Model) -> tuple[Pass[Any], ...]:
 
 
 def _idle(model: Model) -> tuple[Pass[Any], ...]:
-    """Return passes that remove what no runtime feeds or reads."""
+    """Return passes that remove inputs without use, constant outputs and guards of padding."""
     from graphpass.analysis.caches.step_tokens import constant_outputs
     from graphpass.passes.convert.drop_constant_outputs import DropConstantOutputs
     from graphpass.passes.convert.fix_input import FixInput

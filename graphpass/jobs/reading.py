@@ -1,4 +1,4 @@
-"""Read the inputs of jobs."""
+"""Reading of a job's input."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from graphpass.progress import stage
 def read_model(
     path: Path, declared: Iterable[str] = (), choose: Callable[[Path], Path | None] = lambda _: None
 ) -> Model:
-    """Read the model that ``path`` means.
+    """Read the model at ``path``.
 
     Args:
-        path: A file, or a folder that holds one model.
-        declared: The user's declarations of caches: ``past_0=kv,sequence=2``.
-        choose: Returns the model to take of several in a folder; ``None`` to refuse it.
+        path: A file, or a folder with one model.
+        declared: Declarations of unknown caches: ``past_0=kv,sequence=2``.
+        choose: Returns one of several models in a folder; ``None`` to refuse the folder.
 
     Raises:
         ReadError: As `graphpass.io.load`.
-        UsageError: GP201, the folder holds several models; GP218, a declaration lacks a kind or axis.
+        UsageError: GP201, the folder has several models; GP218, a declaration lacks a kind or axis.
     """
     new = {declaration.name: declaration for declaration in map(parse_declaration, declared)}
     try:

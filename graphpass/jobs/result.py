@@ -1,4 +1,4 @@
-"""Write results whole or not at all."""
+"""Atomic writing of results: all files or none."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Writes the result of a job, with its manifest.
+    """The result of a job, written with its manifest.
 
     Attributes:
         folder: The folder of the result.
-        written: Way of the weights to the result, once it is written.
+        written: The weight files, copied or shared, after the result is written.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Result:
         Args:
             watch: Observes the work.
             job: The settings.
-            inputs: See `graphpass.artifacts.manifest.describe`.
-            passes: See there.
+            inputs: The models of the input, by part; see `graphpass.artifacts.manifest.describe`.
+            passes: The pipelines, by part.
             options: Further options that the result depends on.
-            is_file: Whether the output is a model file, written without companions of the input.
-            parts: Files beside the model that the result gets unchanged.
+            is_file: Whether the output is a model file, written without configurations and tokenizers.
+            parts: Files beside the model that are copied unchanged.
 
         Raises:
             ReadError: As `graphpass.artifacts.manifest.describe`.
-            UsageError: GP204, models are to be dumped into a folder that appears only at the end.
+            UsageError: GP204, the folder for dumps is inside the result's folder, which does not exist yet.
         """
         from graphpass.artifacts.manifest import describe
 
@@ -69,13 +69,13 @@ class Result:
         self._models = tuple(inputs.values())
         self._pipelines = {name: (inputs[name], each) for name, each in passes.items()}
         copied = () if parts is None else (*parts.weights, *(path.name for path in parts.others))
-        with stage("reading what the input holds"):
+        with stage("hashing the input"):
             self._described = describe(
                 inputs, passes, job.noted | dict(options or {}), weights=job.if_changed, copied=copied
             )
 
     def stale(self) -> str | None:
-        """Return why the result has to be made; ``None`` if it is there."""
+        """Return the reason why the result is stale; ``None`` if it is up to date."""
         from graphpass.artifacts.manifest import manifest_of, stale, without_weights
 
         manifest = manifest_of(self._job.output, is_file=self._is_file)
@@ -85,7 +85,7 @@ class Result:
         return stale(manifest, described)
 
     def earlier(self) -> tuple[Path, ...]:
-        """Return the model files of the same result of an earlier job, if any."""
+        """Return the model files of an up-to-date earlier result; empty without ``if_changed``."""
         from graphpass.artifacts.manifest import graphs_of, manifest_of
 
         if not self._job.if_changed:
@@ -97,22 +97,22 @@ class Result:
 
     @contextlib.contextmanager
     def staged(self, graphs: Sequence[str]) -> Iterator[Path]:
-        """Yield a folder to write into, after a check that the result can be written.
+        """Check that the result can be written, and yield a folder to write it to.
 
-        Files of an earlier result that the new one lacks are removed with the end of the context.
+        At the end of the context, files of an earlier result that the new one does not have are removed.
 
         Args:
-            graphs: Names of the graphs that will be written.
+            graphs: Names of the model files to write.
 
         Raises:
-            UsageError: GP230, weights cannot be shared; GP238, the folder holds another result.
-            WriteError: GP501, the place is write-protected or lacks room; and as `graphpass.storage.staging.staging`.
+            UsageError: GP230, weights cannot be shared; GP238, the folder has another result.
+            WriteError: GP501, the folder is write-protected or lacks space; and as `graphpass.storage.staging.staging`.
         """
         from graphpass.artifacts.manifest import manifest_of
         from graphpass.storage.staging import staging
 
-        place = self.folder / graphs[0] if self._is_file else self.folder
-        manifest = manifest_of(place, is_file=self._is_file)
+        path = self.folder / graphs[0] if self._is_file else self.folder
+        manifest = manifest_of(path, is_file=self._is_file)
         inputs = [model for model, _ in self._pipelines.values()]
         check_other_result(manifest, graphs, inputs, replace=self._job.replace)
         with staging(self.folder, earlier_files(manifest)[0]) as folder:
@@ -137,16 +137,16 @@ class Result:
         comparison: Comparison | None = None,
         written: Written | None = None,
     ) -> None:
-        """Write models, companions and manifest into the staged folder.
+        """Write models, configurations, tokenizers and manifest to the staged folder.
 
         Args:
             staged: The folder from `staged`.
-            models: The models by the names of their files.
+            models: The models by file name.
             records: Results of the passes; see `graphpass.artifacts.manifest.write_manifest`.
-            source: A file of the input, beside which configurations and tokenizers lie.
-            texts: Further files by name, which replace companions.
-            comparison: The comparison with the input, which the manifest certifies.
-            written: Way of the weights of models that are in the folder already.
+            source: A file of the input, in the folder of its configurations and tokenizers.
+            texts: Contents of further files by name; they replace files copied from the input.
+            comparison: The comparison with the input, for the certificate.
+            written: The weight files, if the models are in the folder already.
         """
         from graphpass.artifacts.certificate import certify
         from graphpass.artifacts.companions import copy_companions
@@ -156,8 +156,8 @@ class Result:
 
         certificate = None
         if comparison is not None:
-            # Writing appends to weights that are shared, and digests are of files as they were read.
-            with stage("reading what the input holds"):
+            # Digests are of the files that were read; writing may append to shared weight files.
+            with stage("hashing the input"):
                 certificate = certify(comparison, self._inputs)
         for name in models:
             (staged / name).parent.mkdir(exist_ok=True)
@@ -177,19 +177,19 @@ class Result:
             copy_companions(source, staged, next(iter(models.values())).dialect)
         for name, text in (texts or {}).items():
             (staged / name).write_text(text, encoding="utf-8")
-        place = staged / next(iter(models)) if self._is_file else staged
-        write_manifest(manifest_of(place, is_file=self._is_file), self._described, records, list(models), certificate)
+        path = staged / next(iter(models)) if self._is_file else staged
+        write_manifest(manifest_of(path, is_file=self._is_file), self._described, records, list(models), certificate)
 
 
 def refuse_input(model: Model, target: Path) -> None:
-    """Check, before long work, that writing to ``target`` replaces no file of the pipeline's input.
+    """Check, before long work, that ``target`` does not overwrite a file of the input.
 
     Args:
-        model: The pipeline's input.
-        target: The model file to be written; an ``.xml`` has a ``.bin`` beside it.
+        model: The input of the pipeline.
+        target: The model file to write; an ``.xml`` file has a ``.bin`` file beside it.
 
     Raises:
-        UsageError: GP203, it would replace one.
+        UsageError: GP203, a file of the input would be overwritten.
     """
     targets = [target, target.with_suffix(".bin")] if target.suffix.lower() == ".xml" else [target]
     sources = [*([model.path] if model.path is not None else []), *(file.path for file in model.weight_files)]
@@ -202,7 +202,7 @@ def refuse_input(model: Model, target: Path) -> None:
 def _refuse_dumps(dumps: Path | None, folder: Path) -> None:
     if dumps is None or os.path.lexists(folder):
         return
-    place = dumps.resolve()
-    if folder.resolve() in (place, *place.parents):
-        reason = f"models cannot be dumped into {dumps}: {folder} appears when the work is done"
-        raise UsageError("GP204", reason, f"make {folder} first, or dump into another folder")
+    path = dumps.resolve()
+    if folder.resolve() in (path, *path.parents):
+        reason = f"cannot dump models to {dumps}: {folder} is created at the end of the command"
+        raise UsageError("GP204", reason, f"create {folder} first, or dump to another folder")

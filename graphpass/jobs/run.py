@@ -1,4 +1,4 @@
-"""Run passes of the user's choice on a model."""
+"""Run a pipeline on a model, and write the result."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def run(
         job: The settings; the output is a model file or a folder.
         passes: The pipeline.
         watch: Observes the work.
-        look: Looks at the models before they are written.
-        gate: Looks at the staged result.
+        look: Called before the models are written.
+        gate: Called before the result is published.
 
     Raises:
-        GraphpassError: The input cannot be read, a pass refuses it, or the result is not as it should be; nothing is
-            written then.
+        GraphpassError: The input cannot be read, a pass refuses it, or the result computes different outputs; nothing
+            is written.
     """
     with stages("converting", 2):  # reading, and describing the input
         return _run(job, passes, watch, look, gate)
@@ -91,7 +91,7 @@ def _run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, look: Look | Non
 
 
 def stale(job: Job, passes: Sequence[Pass[Model]]) -> str | None:
-    """Return why `run` would work; ``None`` if the result is there.
+    """Return the reason why the result is stale; ``None`` if it is up to date.
 
     Raises:
         GraphpassError: The input cannot be read.
@@ -101,5 +101,5 @@ def stale(job: Job, passes: Sequence[Pass[Model]]) -> str | None:
 
 
 def is_model_file(output: Path) -> bool:
-    """Return whether an output names a model file, and no folder."""
+    """Return whether an output is a model file, not a folder."""
     return output.suffix.lower() in {".onnx", ".xml"} and not output.is_dir()

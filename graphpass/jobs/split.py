@@ -1,4 +1,4 @@
-"""Split a model, prove the result, and write it."""
+"""Split a model into prefill and decode models, verify them, and write them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SplitOutcome(Report):
-    """Reports on a split model.
+    """Report on a split model.
 
     Attributes:
-        input: The input's file.
+        input: The file of the input.
         output: The folder of both models.
-        split: Their sizes.
-        suffix: Suffix of both models' files.
-        preparation: The pipeline before the split; ``None`` if there was none.
-        compared: Positions that were compared with the input; ``None`` if that was not asked for.
+        split: Sizes of both models.
+        suffix: Suffix of the model files: ``.onnx`` or ``.xml``.
+        preparation: The pipeline before the split; ``None`` without one.
+        compared: Number of positions compared with the input; ``None`` without verification.
         files: All files of the result.
-        written: Way of the weights to the result.
+        written: The weight file, copied or shared.
 
     Examples:
         >>> import graphpass
@@ -68,7 +68,7 @@ class SplitOutcome(Report):
         verdict = "not verified (--no-verify)"
         if self.compared is not None:
             verdict = f"same: {self.compared} positions compared, after prompts of 1 to {split.prompt} tokens"
-        notes = ["prefill.bin and decode.bin are one file: two hard links"] if self.suffix == ".xml" else []
+        notes = ["prefill.bin and decode.bin are hard links to one file"] if self.suffix == ".xml" else []
         files = files_text(self.output, self.files, [self.written], notes, verbose=verbose)
         head = f"{self.input} -> {self.output}: {sizes}"
         return "\n".join([head, "", *report, "", *files, "", f"verified  {verdict}"])
@@ -91,17 +91,16 @@ class SplitOutcome(Report):
 
 
 def split_model(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> SplitOutcome:
-    """Split a model and write both parts.
+    """Split a model, and write both results.
 
     Args:
         job: The settings.
         split: Sizes of the two models.
-        dialect: Dialect of the result; ``None`` for the input's.
+        dialect: Dialect of the result; ``None`` for that of the input.
         watch: Observes the work.
 
     Raises:
-        GraphpassError: The input cannot be read or split, or the result does not compute the same; nothing is written
-            then.
+        GraphpassError: The input cannot be read or split, or the result computes different outputs; nothing is written.
     """
     with stages("splitting", 1):  # reading
         return _split(job, split, dialect, watch)
@@ -118,11 +117,11 @@ def _split(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> Spl
     assert loaded.path is not None
     wanted = dialect or loaded.dialect
     if wanted == "onnx" and loaded.dialect == "openvino":
-        raise UsageError("GP268", "an IR cannot be written as ONNX", "leave out --to onnx")
+        raise UsageError("GP268", "OpenVINO IR cannot be converted to ONNX", "omit --to onnx")
     suffix = ".onnx" if wanted == "onnx" else ".xml"
     for name in PHASES:
         refuse_input(loaded, job.output / f"{name}{suffix}")
-    # The staging folder comes first, so that a write-protected place is known before long work.
+    # Create the staging folder first, so that a write-protected output fails before long work.
     with staging(job.output) as folder:
         passes = preparation(loaded, wanted, split)
         prepared, report = loaded, None
@@ -137,7 +136,7 @@ def _split(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> Spl
         if job.verify:
             comparison = prove(lambda: compare_pair(loaded, models["prefill"], models["decode"], split), "")
             compared = sum(run.steps + 1 for run in comparison.sequences)
-        # Without files that only ONNX Runtime GenAI reads: they name one model.
+        # Configurations of ONNX Runtime GenAI name one model, and are not copied.
         copy_companions(loaded.path, folder, "openvino")
         files = files_in(folder)
     return SplitOutcome(loaded.path, job.output, split, suffix, report, compared, files, written)

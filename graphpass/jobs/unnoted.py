@@ -1,7 +1,7 @@
-"""Remember the weight files of results whose manifests hold no digest of them.
+"""Records of the weight files of results whose manifests have no weight digests.
 
-Digests cost a read of all weights. A file of the same size and times holds the same, so that ``--if-changed`` finds the
-result of a plain conversion up to date.
+Digests require a read of all weights. A file with unchanged size and times counts as unchanged, so that
+``--if-changed`` recognizes the result of a conversion without digests.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def remember_weights(manifest: Path, models: Iterable[Model]) -> None:
-    """Remember the weight files that a written result was made from."""
+    """Record the weight files of the input of a written result."""
     files = [file for model in models for file in model.weight_files]
     if all(memory.is_settled(file.modified) for file in files):
         memory.remember(memory.memory_of("weights", manifest), _noted(manifest, models))
 
 
 def is_of(manifest: Path, models: Iterable[Model]) -> bool:
-    """Return whether a result was made from the weight files of some models."""
+    """Return whether the recorded input of a result has the weight files of ``models``."""
     try:
         return bool(read_json(memory.memory_of("weights", manifest).read_bytes()) == _noted(manifest, models))
-    except (OSError, ValueError):  # nothing is remembered, or it is damaged
+    except (OSError, ValueError):  # the record is missing or damaged
         return False
 
 

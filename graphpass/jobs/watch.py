@@ -1,4 +1,4 @@
-"""Watch jobs at work."""
+"""Observer of jobs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 class Watch:
-    """Observes a job; every hook does nothing by default."""
+    """Observer of a job; by default each hook does nothing."""
 
     def note(self, text: str) -> None:
-        """Take a remark on the job."""
+        """Receive a note about the job."""
 
     def detail(self, text: str) -> None:
-        """Take a line that the user asked for."""
+        """Receive a line that an option requests, such as ``--print-changed``."""
 
     def choose(self, folder: Path) -> Path | None:  # noqa: ARG002
-        """Return the model to take of several in a folder; ``None`` to refuse it."""
+        """Return one of several models in a folder; ``None`` to refuse the folder."""
         return None

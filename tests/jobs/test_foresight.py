@@ -43,7 +43,7 @@ def test_a_disk_without_room_is_refused_in_advance(capfd, tmp_path, monkeypatch)
     done = convert(capfd, export("llama", "ov-stateless"), tmp_path / "out")
     assert done.code == 6
     size = (export("llama", "ov-stateless") / "openvino_model.bin").stat().st_size
-    assert f"the weights take {size:,} bytes, and 1,000 are free" in done.err
+    assert f"the weights have {size:,} bytes, and 1,000 are free" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,7 +85,7 @@ def test_another_target_is_refused(capfd, for_ort, monkeypatch):
     monkeypatch.setattr(PassManager, "run", lambda *_: pytest.fail("a pass ran"))
     done = convert(capfd, export("llama", "onnx"), for_ort)
     assert done.code == 2
-    assert done.err.startswith(f"error: GP238: {for_ort} holds another result, model.onnx; ")
+    assert done.err.startswith(f"error: GP238: {for_ort} has another result, model.onnx; ")
     assert "--replace" in done.err
     assert folder_contents(for_ort) == before
 

@@ -145,7 +145,7 @@ def test_reduce_refuses_a_passing_model(tmp_path):
         graphpass.reduce(parse(GELU), "fuse-functions", "different")
     with pytest.raises(UsageError, match=r"GP275: .* it ends with GP301: "):
         graphpass.reduce(parse(GELU), "make-stateful", "GP312")
-    with pytest.raises(UnsupportedError, match="GP388: the text form cannot hold the model: "):
+    with pytest.raises(UnsupportedError, match="GP388: the text form does not support the model: "):
         graphpass.reduce(export("qwen3_next", "ov-stateful"), "fuse-functions", "different")
     with pytest.raises(UsageError, match="GP275: 'bogus' is not a failure"):
         graphpass.reduce(parse(GELU), "fuse-functions", "bogus")

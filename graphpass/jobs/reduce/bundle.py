@@ -1,4 +1,4 @@
-"""Write a failing case and what it needs into one file, and run it again."""
+"""Bundles: a failing case with versions, command and log in one zip file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HINT = "name a file that graphpass reduce or bundle wrote; a model needs the pa
 
 
 def write_bundle(case: Failing, output: Path) -> None:
-    """Write a case, versions, command and log into a zip file.
+    """Write a case, versions, command and log to a zip file.
 
     Raises:
         UsageError: GP275, it does not fail.
@@ -41,7 +41,7 @@ def write_bundle(case: Failing, output: Path) -> None:
     command = f"graphpass bundle --replay {shlex.quote(output.name)}"
     contents = {
         CASE: str(case),
-        "README.txt": f"{format_passes(case.passes)} fails with {case.keeps}. Weights are noise. Run it again by\n\n"
+        "README.txt": f"{format_passes(case.passes)} fails with {case.keeps}. Weights are noise. To reproduce, run\n\n"
         f"    {command}\n",
         "versions.json": json.dumps(versions() | system, indent=2) + "\n",
         "log.txt": _log(case, failure),
@@ -49,7 +49,7 @@ def write_bundle(case: Failing, output: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         for name, text in contents.items():
-            # Without times, the same case gives the same bytes.
+            # Omit times, so that equal cases give equal bytes.
             info = zipfile.ZipInfo(name)
             info.external_attr = 0o644 << 16
             file.writestr(info, text, zipfile.ZIP_DEFLATED)
@@ -58,11 +58,11 @@ def write_bundle(case: Failing, output: Path) -> None:
 
 
 def read_case(path: Path) -> Failing:
-    """Read a file of `graphpass reduce`, or a bundle.
+    """Read a file written by `graphpass reduce`, or a bundle.
 
     Raises:
-        ReadError: GP101, there is no such file; GP120, it is not a bundle.
-        UsageError: GP270, its text is not a graph.
+        ReadError: GP101, the file does not exist; GP120, the file is not a bundle.
+        UsageError: GP270, the text is not a graph.
     """
     try:
         if not zipfile.is_zipfile(regular(path)):
@@ -76,7 +76,7 @@ def read_case(path: Path) -> Failing:
 
 
 def replay_bundle(path: Path) -> str | None:
-    """Return the failure of a case or bundle; ``None`` if there is none any more.
+    """Return the failure of a case or bundle; ``None`` if it no longer occurs.
 
     Raises:
         ReadError, UsageError: As `read_case`.

@@ -1,4 +1,4 @@
-"""Make smaller graphs of one, each perhaps no graph at all."""
+"""Smaller variants of a graph, as statements that may be invalid."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 Statements: TypeAlias = tuple[Statement, ...]
 
-#: Constants of more elements are noise, with a name of their own.
+#: Largest constant, in elements, that remains an operand instead of a named Constant of noise.
 _INLINE = 8
 
 
 def live(statements: Iterable[Statement]) -> Statements:
-    """Return the statements that ends read, and the ends."""
+    """Return the ends, such as Result and Assign, and the statements upstream of them."""
     needed: set[str] = set()
     kept: list[Statement] = []
     for statement in reversed(list(statements)):
@@ -32,30 +32,30 @@ def live(statements: Iterable[Statement]) -> Statements:
 
 
 def computing_operators(statements: Statements) -> list[int]:
-    """Return the places of operators that compute something."""
+    """Return the indices of operators that compute a value."""
     return [
-        place
-        for place, statement in enumerate(statements)
+        index
+        for index, statement in enumerate(statements)
         if statement.results and statement.kind not in {"Constant", "Parameter", "ReadValue"}
     ]
 
 
-def ending_at(statements: Statements, place: int) -> Statements:
-    """Return a graph whose outputs are the values of one statement."""
-    ends = (Statement((), "Result", (result,), {"name": f"{result}.out"}) for result in statements[place].results)
-    return live((*(statement for statement in statements[: place + 1] if statement.results), *ends))
+def ending_at(statements: Statements, index: int) -> Statements:
+    """Return the graph with the values of the statement at ``index`` as outputs."""
+    ends = (Statement((), "Result", (result,), {"name": f"{result}.out"}) for result in statements[index].results)
+    return live((*(statement for statement in statements[: index + 1] if statement.results), *ends))
 
 
-def starting_at(statements: Statements, place: int, values: Mapping[str, Array]) -> Statements:
-    """Return a graph whose inputs are the computed values before a statement."""
-    return cut(statements, {at for at in computing_operators(statements) if at < place}, values)
+def starting_at(statements: Statements, index: int, values: Mapping[str, Array]) -> Statements:
+    """Return the graph with the values computed before ``index`` as inputs, if ``values`` has them."""
+    return cut(statements, {at for at in computing_operators(statements) if at < index}, values)
 
 
-def cut(statements: Statements, places: Collection[int], values: Mapping[str, Array]) -> Statements:
-    """Replace the values of some statements by inputs, if their elements are known."""
+def cut(statements: Statements, indices: Collection[int], values: Mapping[str, Array]) -> Statements:
+    """Replace the statements at ``indices`` by inputs, if ``values`` has their values."""
     candidates: list[Statement] = []
-    for place, statement in enumerate(statements):
-        if place not in places or any(result not in values for result in statement.results):
+    for index, statement in enumerate(statements):
+        if index not in indices or any(result not in values for result in statement.results):
             candidates.append(statement)
             continue
         types = statement.types or (TensorType("dynamic", None),) * len(statement.results)
@@ -67,13 +67,13 @@ def cut(statements: Statements, places: Collection[int], values: Mapping[str, Ar
 
 
 def bypasses(statements: Statements, values: Mapping[str, Array]) -> list[tuple[str, str]]:
-    """Return values with others to read in their place, the best first.
+    """Return pairs of a value and an upstream value that may replace it.
 
-    The others are operands, and the farthest values upstream of the same type and shape, such as the stream before all
-    layers. The best leave out most.
+    Replacements are the operands of the value's producer, and the first value upstream of the same type and shape, such
+    as the residual stream before all layers. Pairs that remove most operators come first.
     """
     makers = {result: statement for statement in statements for result in statement.results}
-    order = {result: place for place, result in enumerate(makers)}
+    order = {result: index for index, result in enumerate(makers)}
     upstream: dict[str, dict[Any, str]] = {}
     pairs: set[tuple[str, str]] = set()
     for result, maker in makers.items():
@@ -99,7 +99,7 @@ def _form(maker: Statement, result: str, values: Mapping[str, Array]) -> Any:
 
 
 def bypass(statements: Statements, result: str, other: str) -> Statements:
-    """Return a graph that reads ``other`` in the place of ``result``."""
+    """Return the graph with all reads of ``result`` replaced by ``other``."""
     return live(
         replace(statement, operands=tuple(other if operand == result else operand for operand in statement.operands))
         for statement in statements
@@ -107,25 +107,25 @@ def bypass(statements: Statements, result: str, other: str) -> Statements:
 
 
 def without_ends(statements: Statements, ends: Collection[int], values: Mapping[str, Array]) -> Statements:
-    """Return a graph without some ends; variables that nothing assigns become inputs."""
-    gone = {statements[place].attributes.get("variable") for place in ends} - {None}
-    kept = tuple(statement for place, statement in enumerate(statements) if place not in ends)
+    """Return the graph without the ends at these indices; variables without an Assign become inputs."""
+    unassigned = {statements[index].attributes.get("variable") for index in ends} - {None}
+    kept = tuple(statement for index, statement in enumerate(statements) if index not in ends)
     reads = {
-        at
-        for at, statement in enumerate(kept)
-        if statement.kind == "ReadValue" and statement.attributes["variable"] in gone
+        index
+        for index, statement in enumerate(kept)
+        if statement.kind == "ReadValue" and statement.attributes["variable"] in unassigned
     }
     return cut(kept, reads, values)
 
 
-def with_noise(statements: Statements, wanted: Collection[str]) -> Statements:
-    """Return a graph in which noise replaces constants of many elements."""
+def with_noise(statements: Statements, names: Collection[str]) -> Statements:
+    """Return the graph with the constant operands of these `literals` replaced by noise."""
     candidates: list[Statement] = []
     for statement in statements:
         operands = list(statement.operands)
         for port, operand in enumerate(operands):
             name = f"{(*statement.results, statement.kind)[0]}.c{port}"
-            if isinstance(operand, Literal) and operand.values.size > _INLINE and name in wanted:
+            if isinstance(operand, Literal) and operand.values.size > _INLINE and name in names:
                 type_ = TensorType(operand.element_type, operand.values.shape)
                 candidates.append(Statement((name,), "Constant", types=(type_,)))
                 operands[port] = name
@@ -134,7 +134,7 @@ def with_noise(statements: Statements, wanted: Collection[str]) -> Statements:
 
 
 def literals(statements: Statements) -> list[str]:
-    """Return the names that `with_noise` gives to constants of many elements."""
+    """Return names for the constant operands that `with_noise` can replace."""
     return [
         f"{(*statement.results, statement.kind)[0]}.c{port}"
         for statement in statements
@@ -156,7 +156,7 @@ def sizes(statements: Statements) -> list[int]:
 
 
 def resized(statements: Statements, old: int, new: int) -> Statements:
-    """Replace multiples of a size by multiples of another one, and leave types out."""
+    """Replace multiples of size ``old`` by multiples of ``new``; drop types of computed values."""
 
     def size(value: Any) -> Any:
         return value // old * new if isinstance(value, int) and value >= old and value % old == 0 else value
@@ -182,7 +182,7 @@ def resized(statements: Statements, old: int, new: int) -> Statements:
 
 
 def sliced(inputs: Mapping[str, Array], statements: Statements) -> dict[str, Array]:
-    """Return known inputs in the sizes that a graph has."""
+    """Return ``inputs`` sliced to the shapes in ``statements``."""
     arrays: dict[str, Array] = {}
     for statement in statements:
         if statement.kind == "Parameter" and statement.results[0] in inputs:
@@ -194,7 +194,11 @@ def sliced(inputs: Mapping[str, Array], statements: Statements) -> dict[str, Arr
 
 
 def with_named_sizes(statements: Statements, inputs: Mapping[str, Array]) -> tuple[Statements, dict[str, int]]:
-    """Name symbolic dimensions of inputs after known sizes."""
+    """Name the symbolic dimensions of inputs after the sizes of ``inputs``: ``n3``.
+
+    Returns:
+        The statements, and the sizes by name.
+    """
     names: dict[str, int] = {}
     named: list[Statement] = []
     for statement in statements:
@@ -210,6 +214,6 @@ def with_named_sizes(statements: Statements, inputs: Mapping[str, Array]) -> tup
 
 
 def noisy(statements: Statements, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return noise in the shapes of known inputs."""
+    """Return noise in the shapes of ``inputs``."""
     types = {statement.results[0]: statement.types[0] for statement in statements if statement.kind == "Parameter"}
     return {name: noise(types[name].element_type, array.shape, name) for name, array in inputs.items() if name in types}

@@ -1,4 +1,4 @@
-"""Describe a graph on which a pipeline fails, as one text.
+"""A graph on which a pipeline fails, as text.
 
     // RUN: fuse-attention
     // DIALECT: onnx 17
@@ -8,7 +8,7 @@
     %ids = Parameter : i64[n2, n3]
     ...
 
-Inputs without a line ``INPUT`` are noise that their names decide.
+Inputs without an ``INPUT`` line are noise seeded by their names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(r"^// (RUN|DIALECT|KEEPS|SIZES|INPUT): *(.*)$", re.MULTILINE)
 
-#: Statements that compute nothing.
+#: Kinds of statements that are not operators.
 _PORTS = frozenset({"Constant", "Parameter", "Result", "Assign", "ReadValue"})
 
 
@@ -44,11 +44,11 @@ class Failing:
     Attributes:
         statements: The graph.
         dialect: The dialect of the model.
-        opset: Version of ONNX's own operators.
+        opset: Version of ONNX's default operator set.
         passes: The pipeline.
         keeps: The failure: the id of an error, ``different`` or ``slow``.
         sizes: Sizes of symbolic dimensions.
-        inputs: Inputs by name that are not noise.
+        inputs: Values of the inputs that are not noise, by name.
     """
 
     statements: tuple[Statement, ...]
@@ -61,15 +61,16 @@ class Failing:
 
     @classmethod
     def parse(cls, text: str) -> Failing:
-        """Read what ``str`` writes.
+        """Parse the text that ``str(case)`` returns.
 
         Raises:
-            UsageError: GP270, the text is not of this form; GP210 to GP213, its pipeline is none.
+            UsageError: GP270, the text is not a case; GP210 to GP213, the pipeline is invalid.
         """
         lines = _LINE.findall(text)
         fields = dict(lines)
         if missing := {"RUN", "DIALECT", "KEEPS"} - fields.keys():
-            raise UsageError("GP270", f"the text has no line // {min(missing)}:", "graphpass reduce writes such files")
+            message = f"expected a line // {min(missing)}: in the case, found none"
+            raise UsageError("GP270", message, "graphpass reduce writes cases")
         dialect, _, opset = fields["DIALECT"].partition(" ")
         inputs: dict[str, Array] = {}
         for name, line in lines:
@@ -86,12 +87,12 @@ class Failing:
 
     @property
     def nodes(self) -> int:
-        """Return the number of operators that compute something."""
+        """Return the number of operators."""
         return sum(statement.kind not in _PORTS for statement in self.statements)
 
     @property
     def feeds(self) -> dict[str, Array]:
-        """Return all inputs by name."""
+        """Return the values of all inputs by name."""
         arrays = noise_for(self.statements, self.sizes)
         return arrays | {name: array for name, array in self.inputs.items() if name in arrays}
 

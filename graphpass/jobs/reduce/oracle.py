@@ -1,4 +1,4 @@
-"""Decide whether a pipeline still fails in the same way."""
+"""Check whether a pipeline still fails with the same failure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,30 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.jobs.reduce.failing import Failing
 
-#: Errors of results that compute something else.
+#: Failures that are different outputs.
 _DIFFERENT = frozenset({"different", "GP404", "GP601"})
 
-#: Errors that only checks after each pass find.
+#: Errors that only verification after each pass reports.
 _CHECKED = frozenset({"GP310", "GP403"})
 
-#: A prompt, and the tokens after it.
+#: Token ids of a prompt, and of two decode steps.
 _TOKENS = ((3, 1, 2), (0,), (1,))
 
 
 class Oracle:
-    """Runs pipelines on candidates. The first one decides how the others are compared.
+    """Runs pipelines on candidates, and compares each failure with that of the first candidate.
 
-    A graph with the inputs of its result is run on arrays, another one as a decoder: for a prompt and two tokens, or as
-    `graphpass.verify` does. A slow one takes at least half of
-    the time of the first; a crash has the type of the first.
+    | failure | kept if |
+    | --- | --- |
+    | error | its id is ``keeps`` and its cause has the same type |
+    | ``different`` | the outputs differ in the comparison that found the first difference |
+    | ``slow`` | the pipeline takes at least half of the time of the first |
+
+    Outputs are compared on arrays if the result has the same inputs as the graph; else as decoders, for a prompt and
+    two tokens; else by `graphpass.verify`.
 
     Attributes:
-        seen: The end of the last pipeline, for people.
+        seen: Description of the last pipeline's end, for messages.
     """
 
     def __init__(self) -> None:
@@ -45,7 +50,7 @@ class Oracle:
         self.seen = ""
 
     def failure(self, case: Failing) -> str | None:
-        """Return how a pipeline fails; ``None`` if it does not, or otherwise.
+        """Return a description of the failure; ``None`` if the pipeline succeeds or fails otherwise.
 
         Raises:
             UsageError: GP270, the statements are not a graph.

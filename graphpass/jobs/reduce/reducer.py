@@ -1,4 +1,4 @@
-"""Shrink a failing case: passes, then outputs and inputs, layers, single operators, constants and sizes."""
+"""Shrink a failing case: outputs, inputs, layers, single operators, constants and sizes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Reducer:
-    """Takes each smaller case on which the pipeline still fails.
+    """Greedy search for the smallest case on which the pipeline still fails.
 
     Attributes:
         case: The smallest case so far.
-        trials: Number of cases that were tried.
+        trials: Number of cases tried.
     """
 
     def __init__(self, case: Failing, oracle: Oracle, seconds: float, note: Callable[[str], None]) -> None:
         """Create a reducer.
 
         Args:
-            case: A case that fails.
-            oracle: Has seen it fail.
-            seconds: Time after which no candidate is tried.
-            note: Receives a line for each kind of candidates that was tried.
+            case: A failing case.
+            oracle: An oracle that has run ``case``.
+            seconds: Time limit of the search.
+            note: Receives a line after each step of the search.
         """
         self.case, self.trials = case, 0
         self._oracle, self._note = oracle, note
@@ -41,7 +41,7 @@ class Reducer:
         self._values = _values_of(case)
 
     def run(self) -> Failing:
-        """Return the smallest case that was found in time."""
+        """Return the smallest case found within the time limit."""
         before = ""
         while before != (before := str(self.case)):
             for step in (self._ends, self._range, self._layers, self._operators, self._constants, self._sizes):
@@ -73,39 +73,39 @@ class Reducer:
         return self._keeps(replace(self.case, statements=statements, inputs=inputs))
 
     def _ends(self) -> None:
-        ends = [place for place, statement in enumerate(self.case.statements) if not statement.results]
+        ends = [index for index, statement in enumerate(self.case.statements) if not statement.results]
         for kept in reversed(ends):
-            others = [place for place in ends if place != kept]
-            if others and self._try(candidates.without_ends(self.case.statements, others, self._values)):
+            removed = [index for index in ends if index != kept]
+            if removed and self._try(candidates.without_ends(self.case.statements, removed, self._values)):
                 return
         self._chunks(
-            lambda: [place for place, statement in enumerate(self.case.statements) if not statement.results],
+            lambda: [index for index, statement in enumerate(self.case.statements) if not statement.results],
             lambda chunk: candidates.without_ends(self.case.statements, chunk, self._values),
         )
 
     def _range(self) -> None:
-        """Bisect for the first output and the last inputs that fail."""
-        places = candidates.computing_operators(self.case.statements)
-        low, high = 0, len(places) - 1
+        """Bisect for the smallest range of operators that fails."""
+        indices = candidates.computing_operators(self.case.statements)
+        low, high = 0, len(indices) - 1
         statements = self.case.statements
         while low < high:
             middle = (low + high) // 2
-            if self._try(candidates.ending_at(statements, places[middle])):
+            if self._try(candidates.ending_at(statements, indices[middle])):
                 high = middle
             else:
                 low = middle + 1
         statements = self.case.statements
-        places = candidates.computing_operators(statements)
-        low, high = 0, len(places) - 1
+        indices = candidates.computing_operators(statements)
+        low, high = 0, len(indices) - 1
         while low < high:
             middle = (low + high + 1) // 2
-            if self._try(candidates.starting_at(statements, places[middle], self._values)):
+            if self._try(candidates.starting_at(statements, indices[middle], self._values)):
                 low = middle
             else:
                 high = middle - 1
 
     def _layers(self) -> None:
-        """Read values upstream in the place of others, such as the stream before a layer."""
+        """Replace values by upstream values, such as a layer's output by its input."""
         for result, other in candidates.bypasses(self.case.statements, self._values):
             made = {name for statement in self.case.statements for name in statement.results}
             if {result, other} <= made:
@@ -118,7 +118,7 @@ class Reducer:
         )
 
     def _chunks(self, listed: Callable[[], list[int]], made: Callable[[list[int]], candidates.Statements]) -> None:
-        """Try to do without halves of a list, quarters, down to single entries."""
+        """Try to remove halves of a list, then quarters, down to single entries."""
         size = len(listed()) // 2
         while size:
             start = 0
@@ -144,9 +144,9 @@ class Reducer:
                     yield replace(self.case, statements=statements, inputs=inputs)
 
     def _plain(self) -> None:
-        """Leave out types, and elements of inputs for which noise does."""
+        """Drop types, and replace inputs by noise, if the failure does not need them."""
         statements, sizes = candidates.with_named_sizes(self.case.statements, self.case.inputs)
-        self._end += 5  # whatever the time that the search took
+        self._end += 5  # seconds, also if the search reached its time limit
         self._keeps(replace(self.case, statements=statements, sizes={**self.case.sizes, **sizes}))
         bare = tuple(
             statement if _is_source(statement) else replace(statement, types=()) for statement in self.case.statements
@@ -162,7 +162,7 @@ def _is_source(statement: Statement) -> bool:
 
 
 def _values_of(case: Failing) -> dict[str, Array]:
-    """Return the elements of all values, as far as the runtime shows them."""
+    """Return all values of the graph by name; only inputs if it cannot be run."""
     taken = {statement.attributes["name"] for statement in case.statements if statement.kind == "Result"}
     shown: list[Statement] = []
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Find the part of a model and of a pipeline that fails."""
+"""Shrink a model and a pipeline to the smallest case that still fails."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from graphpass.engine.passes import Pass
     from graphpass.ir.model import Model
 
-#: Constants of at most this many elements are kept if noise in their place does not fail.
+#: Largest constant, in elements, that is kept if the failure does not occur with noise in its place.
 _TABLES = 4096
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """Holds the smallest case that was found.
+    """The smallest failing case.
 
     Attributes:
         case: The case.
-        failure: The failure, for people.
-        nodes: Number of operators before.
-        trials: Number of cases that were tried.
+        failure: Description of the failure.
+        nodes: Number of operators before the search.
+        trials: Number of cases tried.
     """
 
     case: Failing
@@ -49,7 +49,7 @@ class Reduction:
 
 
 def failing_case(model: Model, passes: tuple[Pass[Any], ...], keeps: str, inline: int = 8) -> Failing:
-    """Return a model as a case, with noise in the place of weights."""
+    """Return a model as a case, with weights replaced by noise."""
     statements = statements_of(model.graph, inline=inline)
     opset = 21
     if model.dialect == "onnx":
@@ -74,8 +74,8 @@ def reduce_model(
         model: The model.
         passes: The pipeline.
         keeps: The failure to keep: the id of an error, ``different`` or ``slow``.
-        seconds: Time for the search.
-        note: Receives a line for each kind of cases that was tried.
+        seconds: Time limit of the search.
+        note: Receives a line after each step of the search.
 
     Raises:
         UsageError, UnsupportedError: As `reproduce`.
@@ -88,7 +88,7 @@ def reduce_model(
         case = _with_fewer_passes(case, oracle)
         note(f"passes: {', '.join(step.name for step in case.passes)}")
     with stage("reducing the model"):
-        # Without the other passes it may be possible to run the graph on arrays, which takes less time.
+        # A new oracle: with fewer passes, outputs may be comparable on arrays, which is faster.
         oracle = Oracle()
         oracle.failure(case)
         reducer = Reducer(case, oracle, seconds, note)
@@ -112,7 +112,8 @@ def reproduce(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: O
             failure = oracle.failure(case)
         except UsageError as error:
             hint = "select-branch and inline-functions remove bodies and functions"
-            raise UnsupportedError("GP388", f"the text form cannot hold the model: {error.message}", hint) from error
+            message = f"the text form does not support the model: {error.message}"
+            raise UnsupportedError("GP388", message, hint) from error
         if failure is not None:
             return case
     hint = "weights were replaced by noise, which may hide the failure"
@@ -127,7 +128,7 @@ def _check_failure(keeps: str) -> None:
 
 
 def _with_fewer_passes(case: Failing, oracle: Oracle) -> Failing:
-    """Return a case that begins at the first pass that fails, and ends after it."""
+    """Return the case with the passes from the last possible start to the first failure."""
     starts = [case]
     model = case.model()
     for step in case.passes[:-1]:
