@@ -1,1 +1,1 @@
-"""Convert many models for many targets, and report on it to CI systems."""
+"""Conversion of a matrix of models and targets, with reports for CI systems."""

@@ -1,4 +1,4 @@
-"""Read and write baselines: findings that are known and do not fail a run."""
+"""Baselines: files of known findings, which do not fail a run."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from graphpass.storage.staging import write_whole
 from .reports.files import dumped
 from .run import Run
 
-_FORM = 1
+_VERSION = 1
 
-#: Keys of a finding in a baseline file; the fingerprint counts, the others are for people.
-_KEPT = ("fingerprint", "cell", "rule", "node", "message")
+#: Keys of a finding in a baseline file; only the fingerprint is compared.
+_KEYS = ("fingerprint", "cell", "rule", "node", "message")
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Holds the known findings of a file, which may be missing.
+    """The known findings in a file; none if the file does not exist.
 
     Attributes:
         file: The file.
-        entries: The findings.
+        entries: The known findings.
     """
 
     file: Path
@@ -33,21 +33,21 @@ class Baseline:
 
     @classmethod
     def read(cls, file: Path) -> Baseline:
-        """Read a file.
+        """Read a baseline from a file.
 
         Raises:
-            UsageError: GP235, it is not a baseline.
+            UsageError: GP235, the file is not a baseline.
         """
         try:
             content = read_json(regular(file).read_bytes())
-            if content["baseline"] == _FORM:
-                return cls(file, tuple({key: str(finding[key]) for key in _KEPT} for finding in content["findings"]))
+            if content["baseline"] == _VERSION:
+                return cls(file, tuple({key: str(finding[key]) for key in _KEYS} for finding in content["findings"]))
         except FileNotFoundError:
             return cls(file)
         except (OSError, ValueError, LookupError, TypeError):
             pass
         hint = "restore it from version control, or remove it and run with --update-baseline"
-        raise UsageError("GP235", f"{file} is not a baseline of graphpass, or a damaged one", hint)
+        raise UsageError("GP235", f"{file} is not a baseline of graphpass, or it is damaged", hint)
 
     @property
     def fingerprints(self) -> frozenset[str]:
@@ -55,11 +55,13 @@ class Baseline:
         return frozenset(entry["fingerprint"] for entry in self.entries)
 
     def unused(self, run: Run, cells: Collection[str]) -> tuple[Mapping[str, str], ...]:
-        """Return entries that do not occur any more, but for cancelled cells.
+        """Return the entries that no longer occur.
+
+        Entries of cells that were cancelled or did not run are excluded.
 
         Args:
             run: The run.
-            cells: Names of all cells of the configuration, run or not.
+            cells: Names of all cells of the configuration; entries of other cells are unused.
         """
         ended = {result.cell.id: result for result in run.results if result.state != "cancelled"}
         return tuple(
@@ -70,7 +72,7 @@ class Baseline:
         )
 
     def updated(self, run: Run, cells: Collection[str]) -> Baseline:
-        """Return the baseline with the errors and warnings of a run, sorted.
+        """Return the baseline with the errors and warnings of a run, sorted by cell.
 
         Args:
             run: The run.
@@ -92,9 +94,9 @@ class Baseline:
         return replace(self, entries=tuple(sorted(entries, key=lambda entry: (entry["cell"], entry["fingerprint"]))))
 
     def write(self) -> None:
-        """Write the file, whole or not at all.
+        """Write the file atomically.
 
         Raises:
             WriteError: GP501, the file system's error.
         """
-        write_whole(self.file, dumped({"baseline": _FORM, "findings": list(self.entries)}))
+        write_whole(self.file, dumped({"baseline": _VERSION, "findings": list(self.entries)}))

@@ -1,4 +1,4 @@
-"""Keep reports beside results of cells, and remember their input files."""
+"""Reports stored beside the results of cells, and records of the cells' input files."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ if TYPE_CHECKING:
 
 
 def write_result(folder: Path, result: CellResult) -> None:
-    """Write the report on a cell into its staged folder, beside the manifest."""
+    """Write the report on a cell to its staged folder, beside the manifest."""
     content = result.to_json() | {"manifest": digest_of_file(folder / MANIFEST_FILE)}
     (folder / RESULT_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def earlier_result(cell: Cell) -> CellResult:
-    """Return the report on the conversion that made the present result.
+    """Return the report on the conversion that wrote the current result.
 
     Returns:
-        A report without findings if the result was made by ``graphpass convert``.
+        A report without findings if ``graphpass convert`` wrote the result.
     """
     return result_of(cell, *(_content(Path(cell.output) / name) for name in (RESULT_FILE, MANIFEST_FILE)))
 
 
 def result_of(cell: Cell, content: bytes, manifest: bytes) -> CellResult:
-    """Return the report that a file holds, of a result that is up to date.
+    """Return the report in a file, with state ``up to date``.
 
     Args:
         cell: The cell.
-        content: The file.
-        manifest: The manifest beside it, which another conversion may have written since.
+        content: Content of the file.
+        manifest: Content of the manifest beside the file. If a later conversion wrote the manifest, the report is
+            ignored.
     """
     try:
         report = _beside(content, manifest)
@@ -56,7 +57,7 @@ def result_of(cell: Cell, content: bytes, manifest: bytes) -> CellResult:
 
 
 def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
-    """Return pictures of models before and after, that are not written yet."""
+    """Return pictures of models before and after their pipelines."""
     from graphpass.reports.diff import diff_models
     from graphpass.reports.picture import picture_of
 
@@ -67,13 +68,13 @@ def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
 
 
 def write_pictures(folder: Path, pictures: Sequence[Mapping[str, Any]]) -> None:
-    """Write pictures, for reports, into the staged folder."""
+    """Write pictures to the staged folder, for later reports."""
     content = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": list(pictures)}
     (folder / PICTURE_FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def pictures_of(cell: Cell) -> list[dict[str, Any]]:
-    """Return the pictures of a cell's present result, one a model."""
+    """Return the pictures of a cell's current result, one for each model."""
     if is_address(cell.output):
         stored = StoredFolder(cell.output)
         content, manifest = stored.read(PICTURE_FILE) or b"", stored.read(MANIFEST_FILE) or b""
@@ -86,34 +87,32 @@ def pictures_of(cell: Cell) -> list[dict[str, Any]]:
 
 
 def _beside(content: bytes, manifest: bytes) -> dict[str, Any]:
-    """Return the object of a file; raise `LookupError` beside another manifest."""
+    """Return the object in a file; raise `LookupError` if it belongs to another manifest."""
     report: dict[str, Any] = read_json(content)
     if report["manifest"] != hashlib.sha256(manifest).hexdigest():
-        raise LookupError("it is of another result")
+        raise LookupError("the file belongs to another result")
     return report
 
 
 def _content(file: Path) -> bytes:
     try:
         return regular(file).read_bytes()
-    except OSError:  # it counts as damaged
+    except OSError:  # empty content counts as damaged
         return b""
 
 
 def remember_cell(cell: Cell, outcome: Outcome) -> None:
-    """Remember the files that a cell's present result was made of.
-
-    They are remembered in the user's cache folder, as digests are.
-    """
+    """Record size and times of a cell's input files, in the user's cache folder."""
     inputs = _state({file.absolute().parent for file in outcome.sources})
     if all(memory.is_settled(file[1], file[2]) for file in inputs.values()):
         memory.remember(memory.memory_of("cells", cell.output), _key(cell) | {"inputs": inputs})
 
 
 def remembered_cell(cell: Cell) -> CellResult | None:
-    """Return the result of a cell whose files all have their old times and sizes.
+    """Return the result of a cell whose input files have the recorded sizes and times.
 
-    It reads no model. ``None`` says nothing: `run_cell` compares contents with the manifest.
+    No model is read. After ``None``, the result may still be up to date: `run_cell` compares contents with the
+    manifest.
     """
     if cell.published != cell.output:
         return None
@@ -129,7 +128,7 @@ def remembered_cell(cell: Cell) -> CellResult | None:
 
 
 def _state(folders: set[Path]) -> dict[str, list[int]]:
-    """Return size and times of all files in some folders."""
+    """Return size, times and inode of all files in ``folders``."""
     state = {}
     for folder in sorted(folders):
         with os.scandir(folder) as entries:

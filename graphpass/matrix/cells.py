@@ -1,4 +1,4 @@
-"""Describe the cells of a matrix of models and targets, and their results."""
+"""Cells of a matrix of models and targets, and their results."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ State = Literal["converted", "up to date", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Limits the result of a cell; ``None`` is not a limit.
+    """Limits of a cell; ``None`` for no limit.
 
     Attributes:
         bytes: Size of all files of the result.
-        operators: Operators of the largest graph of the result.
-        bytes_per_token: Memory of the caches for each token.
+        operators: Operators of the result's largest model.
+        bytes_per_token: Memory of the caches for each token, in bytes.
         seconds: Time of the conversion, verification included.
-        memory: Bytes that the cell's process has at most in memory.
+        memory: Peak memory of the cell's process, in bytes.
     """
 
     bytes: int | None = None
@@ -36,30 +36,30 @@ class Budgets:
     memory: int | None = None
 
 
-#: Settings of several values.
+#: Settings with a list of values.
 LISTS = ("caches", "allow")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settles the conversion of a cell.
+    """Settings of a cell's conversion.
 
     Attributes:
-        caches: Declared kinds of caches: ``past_0=kv,sequence=2``.
-        verify: Whether the result is compared with the input, and tried with its runtime.
-        verify_each: Whether it is compared after each pass, too.
-        edits: Whether caches are edited while the two are compared.
+        caches: Declarations of unknown caches: ``past_0=kv,sequence=2``.
+        verify: Whether to compare the result with the input, and to run a trial on the runtime.
+        verify_each: Whether to compare the model with the input after each pass, too.
+        edits: Whether to edit the caches during the comparison.
         steps: Greedy steps after each prefill.
-        atol: Absolute tolerance; ``None`` for that of the models' types.
-        rtol: Relative tolerance; the same.
-        require: Strength of the proof that the result needs; see `graphpass.jobs.job.Proof`.
-        allow: Names of nodes that may make the result differ; see there.
-        allow_unfused: Whether a result that breaks its target's contract is written, with warnings.
-        tokenizer: Whether the tokenizer is converted.
-        weights: Way of the weights to the result; see `graphpass.io.stage_model`.
-        picture: Whether the model before and after is drawn for reports.
+        atol: Absolute tolerance; ``None`` for the default of the models' element types.
+        rtol: Relative tolerance; ``None`` for the same default.
+        require: ``same`` or ``proven``; see `graphpass.jobs.job.Proof`.
+        allow: Names of nodes that are accepted although they may differ; see `graphpass.jobs.job.Proof`.
+        allow_unfused: Whether to write a result that breaks its target's contract, with warnings.
+        tokenizer: Whether to convert the tokenizer.
+        weights: Whether to copy or share weight files; see `graphpass.io.stage_model`.
+        picture: Whether to draw the model before and after the pipeline, for reports.
         timeout: Seconds after which the cell fails; ``None`` for no limit.
-        budgets: Limits on the result.
+        budgets: Limits of the result.
     """
 
     caches: tuple[str, ...] = ()
@@ -81,19 +81,19 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Describes one conversion: a model for a target, or through a pipeline.
+    """One conversion: a model for a target, or by a pipeline.
 
     Attributes:
-        model: The model's name.
-        label: Name of the target or pipeline in reports, ``gpu{cache=reorder}`` for example.
-        source: The model's file or folder.
-        output: The folder of the result.
+        model: Name of the model.
+        label: Name of the target or pipeline in reports: ``gpu{cache=reorder}``.
+        source: File or folder of the model.
+        output: Folder of the result.
         target: The target with options; ``None`` for a pipeline.
-        pipeline: The pipeline's text; ``None`` for a target.
-        published: The folder of the last published result, to compare with.
-        settings: Its settings.
-        refuse_changes: Whether a result that differs from the published one is refused.
-        expect: Id of the error that the cell is expected to end with; ``None`` for none.
+        pipeline: The pipeline as text; ``None`` for a target.
+        published: Folder of the last published result, for the comparison.
+        settings: Settings of the conversion.
+        refuse_changes: Whether to refuse a result that differs from the published one.
+        expect: Id of the expected error; ``None`` if the cell is expected to succeed.
     """
 
     model: str
@@ -109,25 +109,25 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """Return ``model:label``, by which cells are selected."""
+        """Return ``model:label``, the name for ``--select``."""
         return f"{self.model}:{self.label}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object of reports."""
+        """Return the cell's object in JSON reports."""
         return asdict(self) | {"id": self.id}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Reports one finding of a cell.
+    """A finding of a cell.
 
     Attributes:
-        rule: Id of the error, or name of the pass that noted it.
-        level: ``error`` fails the cell.
-        message: The finding, for people.
-        hint: The next step.
-        subject: The attention, cache or output that it is about; empty for the model.
-        node: Name of the node at fault; empty if there is none.
+        rule: Id of the error, or name of the pass that returned the note.
+        level: Severity; ``error`` fails the cell.
+        message: Description of the finding.
+        hint: Next step for the user.
+        subject: The attention block, cache or output with the problem; empty for the model.
+        node: Name of the node with the problem; empty if unknown.
     """
 
     rule: str
@@ -138,25 +138,25 @@ class Problem:
     node: str = ""
 
 
-#: Errors that may pass: somebody wrote to the input, a storage did not answer, or two processes met at one result.
-_PASSING = frozenset({"GP110", "GP115", "GP504", "GP505"})
+#: Transient errors: concurrent writes to the input, storage failures, and concurrent conversions to one result.
+_TRANSIENT = frozenset({"GP110", "GP115", "GP504", "GP505"})
 
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """Reports on a cell; plain data that processes exchange and JSON holds.
+    """The result of a cell, which is pickled between processes and written as JSON.
 
     Attributes:
         cell: The cell.
-        state: ``cancelled`` if the run ended before the cell did.
+        state: Final state; ``cancelled`` if the run ended before the cell.
         problems: Findings, errors first.
-        exit_code: Exit code that ``graphpass convert`` would end with.
-        file: The model's file; the cell's source if there is none.
+        exit_code: Exit code of ``graphpass convert`` for this conversion.
+        file: File of the model; the cell's source if no file was found.
         outcome: Object of ``graphpass convert --format json``; empty if nothing was converted.
-        changed: Whether the result differs from the last published one; ``None`` if there is none.
-        changes: The differences in one line each.
+        changed: Whether the result differs from the last published one; ``None`` if none is published.
+        changes: One line for each difference from the published result.
         seconds: Time of the cell.
-        memory: Bytes that its process had at most in memory; ``None`` if unknown.
+        memory: Peak memory of the cell's process, in bytes; ``None`` if unknown.
     """
 
     cell: Cell
@@ -172,22 +172,22 @@ class CellResult:
 
     @classmethod
     def of_error(cls, cell: Cell, error: GraphpassError) -> CellResult:
-        """Return the result of a cell that failed before it began."""
+        """Return the result of a cell that failed with ``error`` before its conversion started."""
         problem = Problem(error.id, "error", error.message, error.hint or "")
         return cls(cell, "failed", (problem,), error.exit_code, cell.source)
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Return a digest of rule, cell and place of each problem.
+        """Return a digest of rule, cell, subject and node for each problem.
 
-        They stay the same whatever words and numbers a message has; problems of one place are numbered.
+        The message is excluded, so a fingerprint survives changes of its text. Problems with equal keys are numbered.
         """
-        met: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[tuple[str, ...]] = Counter()
         fingerprints = []
         for problem in self.problems:
-            place = (problem.rule, self.cell.model, self.cell.label, problem.subject, problem.node)
-            fingerprints.append(hashlib.sha256("\0".join((*place, str(met[place]))).encode()).hexdigest()[:32])
-            met[place] += 1
+            key = (problem.rule, self.cell.model, self.cell.label, problem.subject, problem.node)
+            fingerprints.append(hashlib.sha256("\0".join((*key, str(counts[key]))).encode()).hexdigest()[:32])
+            counts[key] += 1
         return tuple(fingerprints)
 
     def to_json(self) -> dict[str, Any]:
@@ -210,23 +210,23 @@ class CellResult:
 
 
 def may_pass(result: CellResult) -> bool:
-    """Return whether another try may succeed, as after an error of a storage."""
-    return not _PASSING.isdisjoint(problem.rule for problem in result.problems)
+    """Return whether a retry may succeed, for example after a storage error."""
+    return not _TRANSIENT.isdisjoint(problem.rule for problem in result.problems)
 
 
 def internal_error(cell: Cell, error: Exception) -> CellResult:
-    """Return the result of a cell that met a bug of graphpass."""
-    words = " ".join(f"{type(error).__name__}: {error}".split())
-    cause = PassFailedError("GP408", f"internal error: {words}", "please report it with the model")
+    """Return the result of a cell that failed by a bug in graphpass."""
+    description = " ".join(f"{type(error).__name__}: {error}".split())
+    cause = PassFailedError("GP408", f"internal error: {description}", "please report it with the model")
     return replace(CellResult.of_error(cell, cause), exit_code=70)
 
 
 def hold_to_expectation(result: CellResult) -> CellResult:
-    """Add an error to a result that did not end with the expected one."""
+    """Add GP605 to a result that did not end with the expected error."""
     expected, rules = result.cell.expect, {problem.rule for problem in result.problems if problem.level == "error"}
     if expected is None or expected in rules or result.state == "cancelled":
         return result
-    ended = f"it ended with {', '.join(sorted(rules))}" if rules else f"it was {result.state}"
+    found = f"got {', '.join(sorted(rules))}" if rules else f"the cell was {result.state}"
     hint = "remove expect from the configuration" if not rules else ""
-    problem = Problem("GP605", "error", f"expected {expected}, but {ended}", hint)
+    problem = Problem("GP605", "error", f"expected {expected}, but {found}", hint)
     return replace(result, problems=(problem, *result.problems), exit_code=result.exit_code or 1)

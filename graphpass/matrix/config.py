@@ -1,4 +1,4 @@
-"""Read the configuration of a matrix: ``graphpass.toml``, or ``[tool.graphpass]`` of ``pyproject.toml``."""
+"""The configuration of a matrix: ``graphpass.toml``, or ``[tool.graphpass]`` in ``pyproject.toml``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FailOn = Literal["error", "warning", "changed"]
 
 _FILE, _PROJECT = "graphpass.toml", "pyproject.toml"
 
-_HINT = "docs/ci.md explains the keys; editors complete them by graphpass/reports/schemas/config.json"
+_HINT = "docs/ci.md documents the keys; editors complete them with graphpass/reports/schemas/config.json"
 
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
@@ -45,11 +45,11 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """Locates a value in the file, for messages.
+    """Location of a value in the configuration file, for messages.
 
     Attributes:
         file: The file.
-        text: Its content.
+        text: Content of the file.
         path: Keys and indices of the value.
     """
 
@@ -58,7 +58,7 @@ class ConfigKey:
     path: tuple[str | int, ...] = ()
 
     def __truediv__(self, key: str | int) -> ConfigKey:
-        """Return the place of a key or item in the value."""
+        """Return the location of a key or item of the value."""
         return ConfigKey(self.file, self.text, (*self.path, key))
 
     def __str__(self) -> str:
@@ -66,18 +66,18 @@ class ConfigKey:
         return f"{self.file}:{line_of(self.text, self.path)}"
 
     def error(self, error: GraphpassError) -> GraphpassError:
-        """Return an error of the same kind that names this place."""
+        """Return the error with this location before its message."""
         return type(error)(error.id, f"{self}: {error.message}", error.hint)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Holds a configuration that follows the schema, unread as to paths, targets and pipelines.
+    """A configuration that conforms to the schema; paths, targets and pipelines are not checked yet.
 
     Attributes:
-        folder: The folder that paths are relative to.
-        place: The place of its first key.
-        content: The keys as they are written.
+        folder: The folder of the file; paths are relative to it.
+        place: Location of the table with the configuration's keys.
+        content: The keys and values in the file.
     """
 
     folder: Path
@@ -92,11 +92,11 @@ class Config:
 
     @property
     def memory(self) -> int | None:
-        """Return the bytes that all cells may take together; ``None`` if it is not given."""
+        """Return the memory limit of all cells together, in bytes; ``None`` if not configured."""
         return size_of(self.content["memory"]) if "memory" in self.content else None
 
     def path_of(self, *keys: str) -> Path | None:
-        """Return a path of the configuration; ``None`` if it is not given."""
+        """Return the path at ``keys``, relative to the folder; ``None`` if not configured."""
         value: Any = self.content
         for key in keys:
             value = value.get(key, {})
@@ -104,14 +104,14 @@ class Config:
 
 
 def size_of(size: int | str) -> int:
-    """Return a size in bytes: ``2 GiB`` or a number.
+    """Parse a size such as ``2 GiB``, or a number of bytes.
 
     Raises:
-        ValueError: It is none; the schema allows no such size in files.
+        ValueError: ``size`` is not a size.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(\w*)", str(size))
     if match is None or (match[2] or "B") not in _SIZES:
-        raise ValueError("this is not a size")
+        raise ValueError("not a size")
     return int(float(match[1]) * _SIZES[match[2] or "B"])
 
 
@@ -119,7 +119,7 @@ def find_config(path: Path | None) -> Path:
     """Return the configuration file.
 
     Args:
-        path: A file, or a folder that holds one; else this folder and those above it are searched.
+        path: The file, or a folder with it; ``None`` to search the current folder and its parents.
 
     Raises:
         UsageError: GP232, there is none.
@@ -152,11 +152,11 @@ def _config_in(folder: Path) -> Path | None:
 
 
 def load_config(file: Path) -> Config:
-    """Read a configuration and hold it to the schema.
+    """Read a configuration and validate it against the schema.
 
     Raises:
-        ReadError: GP114, it cannot be read.
-        UsageError: GP231, it is not TOML or does not follow the schema; the message has each line.
+        ReadError: GP114, the file cannot be read.
+        UsageError: GP231, the file is not TOML or violates the schema; the message lists the lines.
     """
     text = _text(file)
     try:
@@ -191,27 +191,27 @@ def _offences(content: Mapping[str, Any], place: ConfigKey) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema()).iter_errors(content)
-    offences = [(at, words) for error in errors for at, words in _told(error)] + list(_unusable(content))
-    numbered = [(line_of(place.text, (*place.path, *at)), words) for at, words in offences]
-    return (f"{place.file}:{line}: {words}" for line, words in sorted(numbered))
+    offences = [(at, message) for error in errors for at, message in _described(error)] + list(_unusable(content))
+    numbered = [(line_of(place.text, (*place.path, *at)), message) for at, message in offences]
+    return (f"{place.file}:{line}: {message}" for line, message in sorted(numbered))
 
 
 def _unusable(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield values that the schema allows, and that no path or comparison can use."""
-    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), content)]
-    for path, value in waiting:
+    """Yield location and message of NUL characters and nan, which the schema allows."""
+    values: list[tuple[tuple[str | int, ...], Any]] = [((), content)]
+    for path, value in values:
         if isinstance(value, Mapping):
-            waiting += [((*path, key), inner) for key, inner in value.items()]
+            values += [((*path, key), inner) for key, inner in value.items()]
         elif isinstance(value, list):
-            waiting += [((*path, number), inner) for number, inner in enumerate(value)]
+            values += [((*path, number), inner) for number, inner in enumerate(value)]
         elif isinstance(value, str) and "\0" in value:
             yield path, f"{_name(path)} has a NUL character: {value!r}"
         elif isinstance(value, float) and math.isnan(value):
             yield path, f"{_name(path)}: expected a number, got nan"
 
 
-def _told(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield place and words of an error."""
+def _described(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the locations and messages of a validation error."""
     path = tuple(error.absolute_path)
     name, value = _name(path), error.instance
     rule: Any = error.validator_value
@@ -263,13 +263,13 @@ def _expected(error: ValidationError) -> str:
 
 
 def _name(path: Sequence[str | int]) -> str:
-    words = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
-    return "".join(words).lstrip(".") or "the configuration"
+    keys = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
+    return "".join(keys).lstrip(".") or "the configuration"
 
 
 def _text(file: Path) -> str:
     try:
-        return regular(file).read_text(encoding="utf-8-sig")  # some editors on Windows put a mark in front
+        return regular(file).read_text(encoding="utf-8-sig")  # some editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise ReadError("GP114", f"cannot read the configuration {file}: {reason}") from error

@@ -1,4 +1,4 @@
-"""Run cells, each in a process of its own."""
+"""Run cells in processes, one process for each cell."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .process import Ended, run_in_process
 from .progress import Progress
 from .tidying import RUN_PREFIX
 
-#: Memory of a process that has loaded the libraries and converts a tiny model, measured: 0.45 GiB.
+#: Memory of a process for a tiny model, mostly libraries; measured: 0.45 GiB.
 _BASE = 500 * 2**20
 
-#: Memory for each byte of a model: the input, the result, and both as their runtimes hold them to compare.
+#: Memory for each byte of a model: input and result, each as a graph and as a session.
 _FACTOR = 4
 
 
@@ -38,7 +38,7 @@ _AFTER_SOCKETS = -200
 
 
 class Executor(Protocol):
-    """Runs cells somewhere."""
+    """Runs cells in processes, on this machine or elsewhere."""
 
     def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
         """Yield results as cells end.
@@ -46,8 +46,8 @@ class Executor(Protocol):
         Closing the iterator stops the cells that still run.
 
         Args:
-            cells: The cells, in the order in which they are to start.
-            progress: Observes those that start, and their stages.
+            cells: The cells, in starting order.
+            progress: Observes starts and stages of cells.
         """
 
 
@@ -55,12 +55,12 @@ class Executor(Protocol):
 class Processes:
     """Runs cells in processes on this machine.
 
-    A process takes one cell, so a cell that brings its process down fails alone, and its memory is free after it.
+    Each process runs one cell, so that a crash fails only its cell, and memory is freed at the cell's end.
 
     Attributes:
-        jobs: Number of cells at a time.
-        memory: Bytes that they take together, by estimate. A cell that takes more runs alone.
-        retries: Number of further tries of a cell that a storage failed, or whose process was ended from outside.
+        jobs: Largest number of cells in parallel.
+        memory: Limit of the estimated memory of parallel cells, in bytes. A cell above the limit runs alone.
+        retries: Retries of a cell after a storage error, or if its process was killed.
     """
 
     jobs: int
@@ -70,7 +70,7 @@ class Processes:
     def run(self, cells: Sequence[Cell], progress: Progress) -> Iterator[CellResult]:
         context: Any = get_context("spawn" if sys.platform == "win32" else "forkserver")
         if sys.platform != "win32":
-            # Its children find the libraries loaded: a cell then starts in 20 ms instead of 1.5 s.
+            # Forked processes inherit the loaded libraries: a cell starts in 20 ms instead of 1.5 s.
             context.set_forkserver_preload(["graphpass.matrix.preloaded"])
             _place_sockets()
         waiting = [(cell, estimate(cell)) for cell in cells]
@@ -104,24 +104,24 @@ class Processes:
 
 
 def _block_interrupts() -> None:
-    """Block SIGINT in a thread, and so in the server that it starts.
+    """Block SIGINT in this thread, and so in the fork server that it starts.
 
-    An interrupt of the server's imports, as by Ctrl-C in a terminal, lets it hang while others wait for its answer:
-    OpenVINO's telemetry has a thread that waits for an import, and the server waits for that thread.
+    Ctrl-C during the fork server's imports would make it hang, and processes that wait for it: the fork server waits
+    for a thread of OpenVINO's telemetry, which waits for an import.
     """
     if sys.platform != "win32":
-        resource_tracker.ensure_running()  # its start unblocks them
+        resource_tracker.ensure_running()  # starting the tracker later would unblock SIGINT
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _would_disturb(cell: Cell, other: Cell) -> bool:
-    """Return whether one of two cells would append to the weights that the other reads."""
+    """Return whether one of two cells would append to weights that the other reads."""
     return cell.source == other.source and "share" in (cell.settings.weights, other.settings.weights)
 
 
 @functools.cache
 def _place_sockets() -> None:
-    """Have `multiprocessing` keep its sockets in a folder that `tidy` knows."""
+    """Create `multiprocessing`'s sockets in a scratch folder, which `tidy` removes after a crash."""
     stack = contextlib.ExitStack()
     folder = stack.enter_context(scratch_folder(RUN_PREFIX))
     Finalize(None, stack.close, exitpriority=_AFTER_SOCKETS)
@@ -133,11 +133,11 @@ def _place_sockets() -> None:
 
 
 def estimate(cell: Cell) -> int:
-    """Estimate the memory of a cell in bytes by the size of its model's files."""
+    """Estimate the memory of a cell, in bytes, from the size of its model's files."""
     if is_address(cell.source):
         return _BASE + _FACTOR * _stored_bytes(cell.source)
     source = Path(cell.source)
-    if not source.exists():  # the cell itself reports it
+    if not source.exists():  # the cell reports the error
         return _BASE
     folder = source if source.is_dir() else source.parent
     try:
@@ -147,8 +147,8 @@ def estimate(cell: Cell) -> int:
 
 
 def _stored_bytes(address: str) -> int:
-    """Return the size of all files in the folder of a model."""
-    with contextlib.suppress(GraphpassError):  # the cell itself reports it
+    """Return the size of all files in a stored model's folder, in bytes."""
+    with contextlib.suppress(GraphpassError):  # the cell reports the error
         folder = StoredFolder(address)
         if folder.is_file():
             folder = StoredFolder(address.rpartition("/")[0])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _TICK = 0.5
 
-#: Seconds between two messages of a worker on one stage.
+#: Seconds between two messages of a worker about one stage.
 _BEAT = 1.0
 
 
@@ -34,13 +34,13 @@ _BEAT = 1.0
 class Fleet:
     """Runs cells on the workers of a Dask cluster.
 
-    Each cell is a task. Cells of a worker that dies run again elsewhere, as often as ``allowed-failures`` of the
-    scheduler says; those that it had published are up to date there. Paths must mean the same files on all workers, as
-    addresses do.
+    Each cell is a task. If a worker dies, its cells run again on other workers, at most as often as the scheduler's
+    ``allowed-failures``; cells that it had published are then up to date. Paths must denote the same files on all
+    workers, as addresses do.
 
     Attributes:
         scheduler: Address of the scheduler: ``tcp://host:8786``.
-        retries: Number of further tries of a cell that a storage failed.
+        retries: Retries of a cell after a storage error.
         patience: Seconds to wait for the scheduler.
     """
 
@@ -60,7 +60,7 @@ class Fleet:
 
 
 class _Tasks:
-    """Follows the tasks of one run."""
+    """The tasks of one run."""
 
     def __init__(self, client: Client, retries: int, progress: Progress) -> None:
         self._client, self._retries, self._progress = client, retries, progress
@@ -114,11 +114,11 @@ class _Tasks:
             else:
                 yield replace(result, cell=cell)
         else:
-            words = " ".join(f"{type(error).__name__}: {error}".split())
-            yield CellResult.of_error(cell, PassFailedError("GP406", f"its workers ended: {words}"))
+            cause = " ".join(f"{type(error).__name__}: {error}".split())
+            yield CellResult.of_error(cell, PassFailedError("GP406", f"the cell's workers ended: {cause}"))
 
     def _overdue(self) -> Iterator[CellResult]:
-        """End cells whose time is over, with their workers: threads cannot be ended."""
+        """End overdue cells, and their workers, because a worker's threads cannot be ended."""
         now = time.monotonic()
         for key, (start, worker) in list(self._running.items()):
             cell, task = self._tasks[key]
@@ -126,7 +126,7 @@ class _Tasks:
             if timeout is not None and now - start > timeout:
                 del self._tasks[key], self._running[key]
                 task.cancel(force=True)
-                # A nanny, or its parent, restarts the worker.
+                # Dask's nanny restarts the worker.
                 self._client.run(os._exit, 1, workers=[worker], on_error="ignore")
                 hint = "raise its timeout, or leave it out"
                 error = PassFailedError("GP407", f"the cell did not end within {timeout:g} s", hint)
@@ -138,12 +138,12 @@ def _on_worker(cell: Cell, topic: str, key: str) -> CellResult:
 
     worker = get_worker()
     worker.log_event(topic, ("started", key, worker.address))
-    with watched(Reporter(lambda at: worker.log_event(topic, ("moved", key, _told(at))), _BEAT)):
+    with watched(Reporter(lambda at: worker.log_event(topic, ("moved", key, _message(at))), _BEAT)):
         return run_cell(cell)
 
 
-def _told(at: Position) -> dict[str, Any]:
-    """Return a message on a position; clocks of machines have no common zero."""
+def _message(at: Position) -> dict[str, Any]:
+    """Return a position as a message, with durations, since clocks differ between machines."""
     return asdict(at) | {"seconds": (at.stage.seconds, at.whole.seconds)}
 
 
@@ -155,9 +155,9 @@ def _position(content: Mapping[str, Any]) -> Position:
 
 
 def _absolute(cell: Cell) -> Cell:
-    """Return a cell with absolute paths: workers have other working folders."""
-    places = {name: getattr(cell, name) for name in ("source", "output", "published")}
-    return replace(cell, **{name: at if is_address(at) else os.path.abspath(at) for name, at in places.items()})
+    """Return a cell with absolute paths, since workers have other working folders."""
+    paths = {name: getattr(cell, name) for name in ("source", "output", "published")}
+    return replace(cell, **{name: path if is_address(path) else os.path.abspath(path) for name, path in paths.items()})
 
 
 @contextlib.contextmanager
@@ -165,29 +165,30 @@ def _connected(scheduler: str, patience: float) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError as error:
-        reason = f"no cells can be run on {scheduler}: {error.name} is not installed"
+        reason = f"cannot run cells on {scheduler}: {error.name} is not installed"
         raise UsageError("GP237", reason, "pip install 'graphpass[dask]'") from error
     try:
         client = Client(scheduler, timeout=patience, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        reason = f"no scheduler of Dask answers at {scheduler}: {error}"
-        raise UsageError("GP237", reason, "start one with dask scheduler, and name its address") from error
+        reason = f"no Dask scheduler answers at {scheduler}: {error}"
+        raise UsageError("GP237", reason, "start one with dask scheduler, and pass its address") from error
     with client:
         yield client
 
 
 def _compare_versions(client: Client, scheduler: str) -> None:
-    """Refuse workers whose results would differ from those of this machine."""
+    """Check that all workers have the versions of this machine, for equal results."""
     own = versions()
     answers: dict[str, Any] = client.run(_versions, on_error="return")
     for worker, theirs in answers.items():
         if isinstance(theirs, BaseException):
             reason = f"worker {worker} of {scheduler} cannot run graphpass: {theirs}"
-            raise UsageError("GP237", reason, "install the same graphpass there")
+            raise UsageError("GP237", reason, "install the same version of graphpass on all workers")
         for name in sorted({*own, *theirs}):
             if own.get(name) != theirs.get(name):
                 difference = f"{name} {theirs.get(name, 'missing')}, and {own.get(name, 'missing')} here"
-                raise UsageError("GP237", f"worker {worker} of {scheduler} has {difference}", "install the same there")
+                message = f"worker {worker} of {scheduler} has {difference}"
+                raise UsageError("GP237", message, "install the same version on all workers")
 
 
 def _versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Merge the JSON reports of parts of a matrix into one run."""
+"""Merge JSON reports of shards into one run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _HINT = "name files that --report-json of this version wrote"
 
 
 def merged(files: Sequence[Path]) -> Run:
-    """Return the run whose parts some JSON reports hold.
+    """Return the run of all cells in JSON reports.
 
-    Shards come out in the order of the configuration. Of two results of one cell the one of the later file counts.
+    Results of shards are in the order of the configuration. If a cell is in several reports, the last one counts.
 
     Args:
-        files: Reports that ``--report-json`` wrote.
+        files: Reports written by ``--report-json``.
 
     Raises:
         ReadError: GP114, a file cannot be read.
-        UsageError: GP239, it is no such report.
+        UsageError: GP239, a file is not a report.
     """
     reports = [_report(file) for file in files]
     rows = itertools.zip_longest(*([_result(cell) for cell in report["cells"]] for report in reports))

@@ -1,4 +1,4 @@
-"""Make the cells of a matrix from its configuration."""
+"""The cells of a configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .config import Config, ConfigKey, size_of
 
 _OUTPUT = "converted/{model}/{target}"
 
-#: Budgets that are sizes, which may have a unit.
+#: Budgets in bytes, which the configuration may write with a unit.
 _SIZES = ("bytes", "bytes_per_token", "memory")
 
 
@@ -30,12 +30,12 @@ def cells_of(config: Config) -> tuple[Cell, ...]:
         config: The configuration.
 
     Raises:
-        UsageError: GP231, a pattern of paths matches nothing; GP233, two cells have one name or place; and those of
-            targets and pipelines. Messages have file and line.
+        UsageError: GP231, a pattern of paths matches no file; GP233, two cells have the same name or output; a target
+            or pipeline is invalid. Messages have file and line.
         ReadError: GP108, a file with a pipeline cannot be read.
     """
     cells: list[Cell] = []
-    places: dict[str, Cell] = {}
+    outputs: dict[str, Cell] = {}
     names: set[str] = set()
     for number, model in enumerate(config.content["models"]):
         place = config.place / "models" / number
@@ -121,7 +121,7 @@ def _check_expected(own: Mapping[str, Any], place: ConfigKey) -> None:
 
 
 def _settings(*levels: Mapping[str, Any]) -> Settings:
-    """Return the settings of a cell; later levels go before earlier ones."""
+    """Return the settings of a cell; later levels override earlier ones."""
     settings: dict[str, Any] = {}
     budgets: dict[str, Any] = {}
     for level in levels:
@@ -134,19 +134,20 @@ def _settings(*levels: Mapping[str, Any]) -> Settings:
 
 
 def _sources(config: Config, model: Mapping[str, Any], place: ConfigKey) -> list[tuple[str, str]]:
-    """Return names and paths of the models that a path or pattern means."""
+    """Return name and path of each model that matches the path or pattern."""
     pattern: str = model["path"]
     if not glob.has_magic(pattern):
         return [(model.get("name") or _name(pattern), _located(config, pattern))]
     if "name" in model:
-        reason = f"{place / 'name'}: one name cannot be that of all models of {pattern}"
-        raise UsageError("GP231", reason, "leave it out")
+        reason = f"{place / 'name'}: all models of {pattern} would have the same name"
+        raise UsageError("GP231", reason, "remove name")
     if is_address(pattern):
         files = matching(pattern)
     else:
         files = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
     if not files:
-        raise UsageError("GP231", f"{place / 'path'}: nothing matches {pattern}", "patterns are relative to the file")
+        message = f"{place / 'path'}: no file matches {pattern}"
+        raise UsageError("GP231", message, "patterns are relative to the configuration's folder")
     parts = PurePosixPath(pattern).parts
     wild = [number for number, part in enumerate(parts) if glob.has_magic(part)]
     before, after = wild[0], len(parts) - 1 - wild[-1]
@@ -154,7 +155,7 @@ def _sources(config: Config, model: Mapping[str, Any], place: ConfigKey) -> list
 
 
 def _matched(path: str, before: int, after: int) -> str:
-    """Return the parts of a path that wildcards matched, as a name."""
+    """Return the components of a path that wildcards match, joined to a name."""
     parts = Path(path).parts
     return _without_suffix("-".join(parts[before : len(parts) - after]))
 
@@ -172,10 +173,10 @@ def _filled(template: str, names: Mapping[str, str]) -> str:
 
 
 def _as_path(label: str) -> str:
-    """Return a target as the name of a folder: ``gpu{cache=reorder}`` as ``gpu-cache-reorder``."""
+    """Return a folder name for a target: ``gpu-cache-reorder`` for ``gpu{cache=reorder}``."""
     return re.sub(r"[^\w.]+", "-", label).strip("-")
 
 
 def _located(config: Config, path: str) -> str:
-    """Return a path relative to the working folder; addresses stay unchanged."""
+    """Return a path of the configuration relative to the working folder; addresses are unchanged."""
     return path if is_address(path) else os.path.normpath(config.folder / path)

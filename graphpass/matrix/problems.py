@@ -1,4 +1,4 @@
-"""Turn errors and outcomes of conversions into problems of cells."""
+"""Problems of cells, from errors and outcomes of conversions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def problems_of_error(error: GraphpassError) -> tuple[Problem, ...]:
-    """Return the problems of a failed cell, one for each finding of a contract."""
+    """Return the problems of a failed cell; for a broken contract, one for each finding."""
     from graphpass.jobs.job import UnequalError
     from graphpass.reports.contract import BrokenContractError
 
@@ -29,12 +29,12 @@ def problems_of_error(error: GraphpassError) -> tuple[Problem, ...]:
 
 
 def _of_configuration(hint: str) -> str:
-    """Return a hint with keys of the configuration in place of options of ``graphpass convert``."""
+    """Return a hint with options of ``graphpass convert`` replaced by keys of the configuration."""
     return re.sub(r"--no-([a-z-]+)", r"\1 = false", re.sub(r"--(verify-each|allow-unfused)", r"\1 = true", hint))
 
 
 def problems_of_outcome(outcome: Outcome) -> tuple[Problem, ...]:
-    """Return warnings and notes on a written result."""
+    """Return warnings and notes about a written result."""
     problems: list[Problem] = []
     if outcome.contract is not None and not outcome.contract.holds:
         problems += _of_contract(outcome.contract, "warning", "")

@@ -1,4 +1,4 @@
-"""Run one cell in a process of its own."""
+"""Run one cell in a new process."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .work import run_cell
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-#: Seconds that a process has to end after its result, and a killed one to be gone.
+#: Seconds to wait for a process to end, after its result or after a kill.
 _PATIENCE = 1.0
 
-#: Exit codes of processes that others ended: the kernel when memory is short, a person, a CI system. 255 stands for one
-#: whose exit code is not known, since the server that forks processes ended before it.
+#: Exit codes of processes killed from outside: by the kernel if memory is short, a user, or a CI system. 255 means that
+#: the fork server ended before the process, so that the exit code is unknown.
 _FROM_OUTSIDE = frozenset({-9, -15, 255})
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Reports on a process.
+    """The end of a cell's process.
 
     Attributes:
-        result: The result of its cell.
-        lost: Whether it was ended from outside, so that another try may succeed.
+        result: The result of the cell.
+        lost: Whether the process was killed from outside, so that a retry may succeed.
     """
 
     result: CellResult
@@ -49,18 +49,18 @@ class Ended:
 
 
 def run_in_process(
-    context: Any, cell: Cell, stop: threading.Event, place: Path, moved: Callable[[Position], None]
+    context: Any, cell: Cell, stop: threading.Event, folder: Path, moved: Callable[[Position], None]
 ) -> Ended:
     """Run a cell in a new process, and wait for its end.
 
     Args:
-        context: Starts processes; see `multiprocessing.get_context`.
+        context: Context of `multiprocessing` that starts the process.
         cell: The cell.
-        stop: Ends the process, once it is set.
-        place: A folder for temporary files of the process, which are removed after it.
-        moved: Takes the cell's position as it changes.
+        stop: Event that ends the process.
+        folder: A folder for temporary files of the process; they are removed at its end.
+        moved: Receives the cell's position when it changes.
     """
-    scratch = Path(tempfile.mkdtemp(dir=place))
+    scratch = Path(tempfile.mkdtemp(dir=folder))
     try:
         return _Following(context, cell, scratch).follow(stop, moved)
     finally:
@@ -68,7 +68,7 @@ def run_in_process(
 
 
 class _Following:
-    """Follows the process of a cell."""
+    """The process of a cell."""
 
     def __init__(self, context: Any, cell: Cell, scratch: Path) -> None:
         self._cell, self._log, self._start = cell, scratch / "log", time.perf_counter()
@@ -77,15 +77,15 @@ class _Following:
         self._failure: BaseException | None = None
         try:
             self._process.start()
-        except (OSError, EOFError) as error:  # the server that forks processes ended just now
+        except (OSError, EOFError) as error:  # the fork server ended
             self._failure = error
         sender.close()
 
     def follow(self, stop: threading.Event, moved: Callable[[Position], None]) -> Ended:
         if self._failure is not None:
-            words = " ".join(str(self._failure).split()) or type(self._failure).__name__
-            hint = "set TMPDIR to a shorter path" if "AF_UNIX" in words else None
-            return self._failed(f"no process could be started: {words}", hint=hint, lost=True)
+            cause = " ".join(str(self._failure).split()) or type(self._failure).__name__
+            hint = "set TMPDIR to a shorter path" if "AF_UNIX" in cause else None
+            return self._failed(f"cannot start a process: {cause}", hint=hint, lost=True)
         timeout = self._cell.settings.timeout
         with self._receiver:
             while not stop.is_set():
@@ -118,9 +118,9 @@ class _Following:
         return Ended(replace(result, seconds=time.perf_counter() - self._start), lost)
 
     def _end(self, patience: float) -> None:
-        """End the process, and those that it started."""
+        """End the process and its children."""
         self._process.join(patience)
-        # One whose server ended counts as ended, but holds its end of the pipe.
+        # After the fork server ended, a running process counts as ended, but its end of the pipe is open.
         if self._process.is_alive() or not self._let_go(0):
             for kill in (_kill_group, _kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -148,10 +148,10 @@ def _kill(pid: int) -> None:
 
 
 def _worker(cell: Cell, sender: Connection, scratch: Path) -> None:
-    """Run a cell, with what libraries print in a file, and end with the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of it, too, and decides
+    """Run a cell with output redirected to a log, and end with the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives the signal, too, and ends its cells
     if sys.platform != "win32":
-        os.setpgid(0, 0)  # whatever the cell starts ends with it
+        os.setpgid(0, 0)  # so that the parent can kill the cell's children
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

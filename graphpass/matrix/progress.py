@@ -1,4 +1,4 @@
-"""Follow the cells of a matrix, and the stages of each."""
+"""Progress of the cells of a matrix, and of the stages of each cell."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from .cells import Cell, CellResult
 
 
 class Progress:
-    """Observes a run; every hook does nothing by default."""
+    """Observer of a run; by default each hook does nothing."""
 
     def begin(self, cells: Sequence[Cell]) -> None:
-        """Take the cells, before any starts."""
+        """Handle the start of the run, before a cell starts."""
 
     def started(self, cell: Cell) -> None:
-        """Take a cell that starts."""
+        """Handle the start of a cell."""
 
     def moved(self, cell: Cell, at: Position) -> None:
-        """Take the position of a running cell; called from any thread."""
+        """Handle a new position of a running cell; called from any thread."""
 
     def ended(self, result: CellResult) -> None:
-        """Take a cell's result."""
+        """Handle the result of a cell."""
 
     def end(self) -> None:
-        """Take note that no cell follows."""
+        """Handle the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Locates a cell in its work; plain data that processes exchange.
+    """Position of a cell in its stages, which is pickled between processes.
 
     Attributes:
         stage: The innermost stage.
-        whole: The outermost one.
-        memory: Bytes that the process had at most in memory; 0 if unknown.
+        whole: The outermost stage.
+        memory: Peak memory of the process in bytes; 0 if unknown.
     """
 
     stage: Stage
@@ -47,14 +47,14 @@ class Position:
 
 
 class Reporter:
-    """Reports the innermost stage of a cell from its process, as a `graphpass.progress.Watcher`."""
+    """A `graphpass.progress.Watcher` that reports a cell's position from its process."""
 
     def __init__(self, report: Callable[[Position], None], interval: float = 0.2) -> None:
         """Create a watcher.
 
         Args:
-            report: Takes positions; an `OSError` means that the reader has ended.
-            interval: Seconds between two reports on one stage.
+            report: Receives positions; its `OSError` is ignored, since the reader may have ended.
+            interval: Seconds between two reports about one stage.
         """
         self._report, self._interval = report, interval
         self._stages: list[Stage] = []
@@ -66,12 +66,12 @@ class Reporter:
         self._send(stage)
 
     def moved(self, stage: Stage) -> None:
-        """Report a new item at once, and new counts once an interval."""
+        """Report a new item immediately, and new counts once per interval."""
         if stage is self._stages[-1] and (stage.at != self._at or time.monotonic() >= self._next):
             self._send(stage)
 
     def ended(self, stage: Stage) -> None:
-        """Report the stage around it."""
+        """Report the enclosing stage."""
         self._stages.remove(stage)
         if self._stages:
             self._send(self._stages[-1])

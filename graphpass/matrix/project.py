@@ -1,4 +1,4 @@
-"""Run the cells of a configuration, and keep its baseline."""
+"""Runs of a configuration's cells, with its baseline."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _BASELINE = "graphpass-baseline.json"
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Holds a configuration and those of its cells that are to run.
+    """A configuration, and the selection of its cells to run.
 
     Attributes:
         file: The file of the configuration.
         config: The configuration.
         every: All cells.
-        cells: Those to run.
-        shard: The part that they are of all; ``None`` if they are not a shard.
+        cells: The cells to run.
+        shard: The shard of the cells to run; ``None`` without sharding.
     """
 
     file: Path
@@ -44,17 +44,17 @@ class Project:
     def open(
         cls, path: Path | None, select: Sequence[str] = (), *, last_failed: bool = False, shard: Shard | None = None
     ) -> Project:
-        """Read a configuration and choose cells.
+        """Read a configuration and select cells.
 
         Args:
-            path: A file, or a folder that holds one; else this folder and those above it are searched.
+            path: The file, or a folder with it; ``None`` to search the current folder and its parents.
             select: Patterns of cells: ``llama*:npu``.
-            last_failed: Whether to take cells alone that failed when they last ran.
-            shard: One of several parts of the cells.
+            last_failed: Whether to select only cells that failed in their last run.
+            shard: The shard to select.
 
         Raises:
             ReadError: GP114, the configuration cannot be read.
-            UsageError: The configuration or a pattern is not well formed.
+            UsageError: The configuration is invalid, or no cell matches a pattern.
         """
         file = find_config(path)
         config = load_config(file)
@@ -65,7 +65,7 @@ class Project:
         return cls(file, config, every, cells if shard is None else shard.of(cells), shard)
 
     def report_file(self, name: str) -> Path | None:
-        """Return the configured file of a report; ``None`` if there is none for these cells."""
+        """Return the configured file of a report; ``None`` if a selection of cells runs."""
         report = self.config.path_of("reports", name)
         if report is None or len(self.cells) == len(self.every):
             return report
@@ -75,9 +75,9 @@ class Project:
         """Return an executor on this machine.
 
         Args:
-            jobs: Cells at a time; the configuration's number, or that of cores, by default.
-            memory: Bytes of all cells together; the configuration's, or what is free, by default.
-            retries: Further tries of a cell after an error of a storage, or after its process was killed.
+            jobs: Cells to run in parallel; by default the configuration's, else the number of cores.
+            memory: Memory limit of all cells together; by default the configuration's, else the free memory.
+            retries: Retries of a cell after a storage error, or if its process was killed.
 
         Raises:
             UsageError: GP231, ``memory`` is not a size.
@@ -93,13 +93,13 @@ class Project:
         )
 
     def baseline(self, path: Path | None = None) -> Baseline:
-        """Read the baseline: the given file, the configured one, or ``graphpass-baseline.json`` beside it.
+        """Read the baseline.
 
         Args:
-            path: The file.
+            path: The file; by default the configured one, else ``graphpass-baseline.json`` in the folder.
 
         Raises:
-            UsageError: GP235, it is not a baseline.
+            UsageError: GP235, the file is not a baseline.
         """
         file = path or self.config.path_of("baseline") or self.config.folder / _BASELINE
         return Baseline.read(file)
@@ -108,21 +108,21 @@ class Project:
         """Convert the cells that are not up to date.
 
         Args:
-            executor: Runs them.
-            progress: Observes them.
+            executor: Runs the cells.
+            progress: Observes the cells.
             baseline: Known findings.
-            fail_on: Findings that fail the run besides errors, and besides the configuration's.
+            fail_on: Findings that fail the run, in addition to errors and those of the configuration.
         """
         return run_matrix(self.cells, executor, progress, baseline.fingerprints, {*self.config.fail_on, *fail_on})
 
     def concluded(self, run: Run, baseline: Baseline, *, update: bool = False, strict: bool = False) -> Run:
-        """Return a run with unused entries of the baseline, and remember cells that failed.
+        """Return a run with the unused entries of the baseline, and record the failed cells.
 
         Args:
             run: The run.
             baseline: Known findings.
             update: Whether to write the findings of this run to the baseline, unless it was interrupted.
-            strict: Whether entries that do not occur fail the run.
+            strict: Whether unused entries fail the run.
 
         Raises:
             WriteError: GP501, the baseline cannot be written.

@@ -1,4 +1,4 @@
-"""Convert cells whose models or results have addresses, in a scratch folder."""
+"""Conversion of cells with remote models or results, in a scratch folder."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from graphpass.storage.documents import read_json
 from .cell_memory import earlier_result, result_of, write_result
 from .cells import Cell, CellResult, Problem
 
-#: Largest file that is fetched although no graph refers to it: tokenizers have up to 40 MB.
+#: Size of the largest file that is fetched without a reference from a graph; tokenizers have up to 40 MB.
 _COMPANION = 64 * 2**20
 
-#: Suffixes of graphs.
+#: Suffixes of model files.
 _GRAPHS = (".onnx", ".xml")
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Replaces what a conversion finds around it.
+    """Hooks of a conversion that differ for remote results.
 
     Attributes:
-        published: Returns the folder of the last published result, given the staged one.
-        keep: Writes the report on the cell into the staged folder.
+        published: Returns the folder of the last published result, for the folder of the staged result.
+        keep: Writes the report on the cell to the staged folder.
     """
 
     published: Callable[[Path], Path]
@@ -38,27 +38,27 @@ class Surroundings:
 
 
 Convert = Callable[[Cell, Surroundings], CellResult]
-"""Converts a cell of local paths."""
+"""Converts a cell with local paths."""
 
 
 def has_address(cell: Cell) -> bool:
-    """Return whether the model or the result of a cell has an address."""
+    """Return whether the model or a result of a cell is in a remote storage."""
     return any(map(is_address, (cell.source, cell.output, cell.published)))
 
 
 def run_remote(cell: Cell, convert: Convert) -> CellResult:
-    """Convert a cell, unless its result is there.
+    """Convert a cell with an address, unless its result is up to date.
 
-    Nothing but listings is read to find out. A result is published if its manifest is there; of several processes that
-    work on one at once, the first converts.
+    This check reads listings and small files only. A result is published if its manifest is in the storage. If several
+    processes work on one result, the first converts.
 
     Args:
         cell: A cell with an address.
-        convert: Converts a cell of local paths.
+        convert: Converts a cell with local paths.
 
     Raises:
         GraphpassError: As ``convert``; GP115 and GP505, a storage cannot be reached; GP504, another process published
-            meanwhile.
+            the result in the meantime.
     """
     source = _Source.of(cell.source)
     origin = _described(cell, source)
@@ -68,7 +68,7 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
     if output is None:
         return _convert(cell, convert, source, origin, Path(cell.output))
     with output.leased() as lease, tempfile.TemporaryDirectory(prefix="graphpass-") as scratch:
-        # The previous owner of the lease may have converted it.
+        # The previous owner of the lease may have published the result.
         if (earlier := _earlier(cell, output, origin)) is not None:
             return earlier
         result = _convert(cell, convert, source, origin, Path(scratch, "output"))
@@ -77,7 +77,7 @@ def run_remote(cell: Cell, convert: Convert) -> CellResult:
 
 
 def why_unpublished(cell: Cell) -> str | None:
-    """Return why a cell with an address is stale; ``None`` if it is not.
+    """Return why a remote cell is stale; ``None`` if it is up to date.
 
     Raises:
         GraphpassError: A storage cannot be reached.
@@ -85,7 +85,7 @@ def why_unpublished(cell: Cell) -> str | None:
     output = StoredFolder(cell.output) if is_address(cell.output) else None
     if _earlier(cell, output, _described(cell, _Source.of(cell.source))) is not None:
         return None
-    return "no result of the same input, options and code is published"
+    return "no result of the same input, options and versions is published"
 
 
 def _convert(cell: Cell, convert: Convert, source: _Source, origin: Mapping[str, Any], folder: Path) -> CellResult:
@@ -112,38 +112,38 @@ def _convert(cell: Cell, convert: Convert, source: _Source, origin: Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Names the files of a model.
+    """The files of a model.
 
     Attributes:
-        place: The model's path.
-        folder: The folder with its address; ``None`` for a path.
-        file: Name of the model's file; empty if the folder itself is named.
-        files: All files of the folder.
+        path: Path or address of the model.
+        folder: The remote folder; ``None`` for a local path.
+        file: Name of the model's file; empty if ``path`` is a folder.
+        files: All files of the remote folder.
     """
 
-    place: str
+    path: str
     folder: StoredFolder | None
     file: str
     files: Mapping[str, StoredFile]
 
     @classmethod
-    def of(cls, place: str) -> _Source:
-        if not is_address(place):
-            # Its contents are compared with the manifest when it is converted.
-            return cls(place, None, "", {})
-        folder, file = StoredFolder(place), ""
+    def of(cls, path: str) -> _Source:
+        if not is_address(path):
+            # The conversion compares the contents of local files with the manifest.
+            return cls(path, None, "", {})
+        folder, file = StoredFolder(path), ""
         if folder.is_file():
-            parent, _, file = place.rpartition("/")
+            parent, _, file = path.rpartition("/")
             folder = StoredFolder(parent)
         files = folder.files(depth=1)
         if not files:
-            raise ReadError("GP101", f"{place} does not exist", "name a folder or a model file")
-        return cls(place, folder, file, files)
+            raise ReadError("GP101", f"{path} does not exist", "pass a folder or a model file")
+        return cls(path, folder, file, files)
 
     def fetched(self, to: Path) -> Path:
-        """Fetch the files that the model needs, and return its path."""
+        """Download the files that the model needs, and return the local path of the model."""
         if self.folder is None:
-            return Path(self.place)
+            return Path(self.path)
         to.mkdir()
         graphs = [self.file] if self.file else [name for name in self.files if name.lower().endswith(_GRAPHS)]
         self.folder.fetch(graphs, to)
@@ -154,7 +154,7 @@ class _Source:
 
 
 def _weights_of(graph: Path) -> set[str]:
-    """Return names of the files that a graph keeps weights in."""
+    """Return the names of the weight files of a model file."""
     if graph.suffix.lower() == ".xml":
         return {graph.with_suffix(".bin").name}
     from graphpass.dialects.onnx.model import parse_onnx
@@ -165,7 +165,7 @@ def _weights_of(graph: Path) -> set[str]:
 
 
 def _described(cell: Cell, source: _Source) -> dict[str, Any]:
-    """Describe all that the result depends on; the same description gives the same result."""
+    """Return the cell, versions and input files, which determine the result."""
     inputs = {name: asdict(known) for name, known in source.files.items()}
     described = {"cell": asdict(cell), "versions": versions(), "inputs": inputs}
     content: dict[str, Any] = json.loads(json.dumps(described))
@@ -173,7 +173,7 @@ def _described(cell: Cell, source: _Source) -> dict[str, Any]:
 
 
 def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any]) -> CellResult | None:
-    """Return the report on a whole result of the same origin, if any."""
+    """Return the report on a complete result of the same origin; ``None`` if none exists."""
     if not origin["inputs"]:
         return None
     if output is None:
@@ -197,33 +197,33 @@ def _earlier(cell: Cell, output: StoredFolder | None, origin: Mapping[str, Any])
     return None
 
 
-def _published(place: str, staged: Path, scratch: Path) -> Path:
-    """Return a folder with the last published result, the staged one if equal."""
-    if not is_address(place):
-        return Path(place)
-    folder = StoredFolder(place)
+def _published(path: str, staged: Path, scratch: Path) -> Path:
+    """Return a local folder with the last published result; the staged folder if equal."""
+    if not is_address(path):
+        return Path(path)
+    folder = StoredFolder(path)
     manifest = folder.read(MANIFEST_FILE)
     if manifest == (staged / MANIFEST_FILE).read_bytes():
         return staged
     if manifest is not None:
-        # A graph cannot be read without its weights.
+        # A model cannot be read without its weights.
         folder.fetch(folder.files(), scratch)
     return scratch
 
 
 def _renamed(result: CellResult, cell: Cell, names: Mapping[str, str]) -> CellResult:
-    """Return a result with addresses in place of paths in scratch folders."""
+    """Return a result with paths in scratch folders replaced by addresses."""
 
-    def everywhere(value: Any) -> Any:
+    def renamed(value: Any) -> Any:
         if isinstance(value, str):
             return _with(names, value)
         if isinstance(value, Mapping):
-            return {key: everywhere(value) for key, value in value.items()}
-        return [everywhere(value) for value in value] if isinstance(value, (list, tuple)) else value
+            return {key: renamed(value) for key, value in value.items()}
+        return [renamed(value) for value in value] if isinstance(value, (list, tuple)) else value
 
-    problems = tuple(Problem(**everywhere(asdict(problem))) for problem in result.problems)
-    outcome = everywhere(result.outcome)
-    return replace(result, cell=cell, problems=problems, file=everywhere(result.file), outcome=outcome)
+    problems = tuple(Problem(**renamed(asdict(problem))) for problem in result.problems)
+    outcome = renamed(result.outcome)
+    return replace(result, cell=cell, problems=problems, file=renamed(result.file), outcome=outcome)
 
 
 def _with(names: Mapping[str, str], text: Any) -> Any:

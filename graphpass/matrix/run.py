@@ -1,4 +1,4 @@
-"""Run a matrix and judge its results."""
+"""Run a matrix, and determine the verdict of each cell."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Verdict = Literal["ok", "warning", "known", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class CellFinding:
-    """Locates a problem in a run.
+    """A problem of a cell in a run.
 
     Attributes:
-        result: The result of its cell.
+        result: The result of the cell.
         problem: The problem.
-        fingerprint: Its digest, the same in each run.
-        known: Whether the baseline holds it, or the configuration expects it.
+        fingerprint: Digest that identifies the problem across runs.
+        known: Whether the problem is in the baseline, or expected by the configuration.
     """
 
     result: CellResult
@@ -41,16 +41,16 @@ class CellFinding:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Holds the results of a matrix.
+    """The results of a matrix.
 
     Attributes:
-        results: One result a cell, in the order of the configuration.
+        results: One result for each cell, in the order of the configuration.
         baseline: Fingerprints of known findings.
         fail_on: Findings that fail the run.
-        seconds: Time of the whole.
-        interrupted: Whether the user ended it.
-        unused: Entries of the baseline that do not occur any more.
-        strict_baseline: Whether such entries fail the run.
+        seconds: Time of the run.
+        interrupted: Whether the user interrupted the run.
+        unused: Entries of the baseline that no longer occur.
+        strict_baseline: Whether unused entries fail the run.
     """
 
     results: tuple[CellResult, ...]
@@ -73,9 +73,14 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """Return 0 if no cell fails, else 1.
+        """Return the exit code of the run.
 
-        A cell that met a bug of graphpass makes it 70, an interrupt 130.
+        | code | meaning |
+        | --- | --- |
+        | 0 | no cell fails |
+        | 1 | a cell fails or was cancelled, or with ``strict_baseline`` an entry is unused |
+        | 70 | a cell failed by a bug in graphpass |
+        | 130 | the run was interrupted |
         """
         if self.interrupted:
             return _INTERRUPTED
@@ -86,11 +91,11 @@ class Run:
         return 1 if stale or "failed" in verdicts.values() or "cancelled" in verdicts.values() else 0
 
     def is_known(self, result: CellResult, problem: Problem, fingerprint: str) -> bool:
-        """Return whether a problem does not count: the baseline holds it, or it is expected."""
+        """Return whether a problem is in the baseline, or expected by the cell."""
         return fingerprint in self.baseline or problem.rule == result.cell.expect
 
     def verdict(self, result: CellResult) -> Verdict:
-        """Judge a cell by the baseline and by the findings that fail the run."""
+        """Return the verdict on a cell, from its new findings and ``fail_on``."""
         if result.state == "cancelled":
             return "cancelled"
         levels = {"error", *(["warning"] if "warning" in self.fail_on else [])}
@@ -103,13 +108,13 @@ class Run:
         return "warning" if "warning" in new else "ok"
 
     def state_of(self, result: CellResult) -> str:
-        """Return the state of a cell, or its verdict if that is not its success."""
+        """Return the verdict on a cell if failed, known or cancelled, else its state."""
         verdict = self.verdict(result)
         return verdict if verdict in {"failed", "known", "cancelled"} else result.state
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return numbers of cells: up to date, converted, failed, known, cancelled."""
+        """Return the number of cells by state: up to date, converted, failed, known, cancelled."""
         counts = Counter(map(self.state_of, self.results))
         names = ("up to date", "converted", "failed", "known", "cancelled")
         return {name: counts[name] for name in names}
@@ -122,15 +127,15 @@ def run_matrix(
     baseline: Iterable[str] = (),
     fail_on: Iterable[FailOn] = ("error",),
 ) -> Run:
-    """Convert all cells that are not up to date, and go on past failures.
+    """Convert all cells that are not up to date, and continue after failures.
 
-    An interrupt ends the cells that still run; finished ones stay unchanged. If the executor itself fails, so do the
-    cells that have no result by then.
+    An interrupt ends the running cells, and keeps the results of ended cells. If the executor fails, all cells without
+    a result fail.
 
     Args:
         cells: The cells.
-        executor: Runs them.
-        progress: Observes them.
+        executor: Runs the cells.
+        progress: Observes the cells.
         baseline: Fingerprints of known findings.
         fail_on: Findings that fail the run.
     """
@@ -144,13 +149,13 @@ def run_matrix(
         progress.begin(cells)
         tidy(cells)
         for result in _results(cells, executor, progress):
-            results[result.cell.id] = judged = hold_to_expectation(result)
-            progress.ended(judged)
+            results[result.cell.id] = checked = hold_to_expectation(result)
+            progress.ended(checked)
     except KeyboardInterrupt:
         interrupted = True
     except GraphpassError:
         raise
-    except Exception as error:  # noqa: BLE001 - what has been done is to be reported
+    except Exception as error:  # noqa: BLE001 - results so far are reported
         failure = internal_error(cells[0], error)
     finally:
         progress.end()
@@ -160,7 +165,7 @@ def run_matrix(
 
 
 def _missing(cell: Cell, failure: CellResult | None) -> CellResult:
-    """Return the result of a cell that has none."""
+    """Return the result of a cell that did not end: ``failure``, or cancelled."""
     if failure is None:
         return CellResult(cell, "cancelled", file=cell.source)
     return replace(failure, cell=cell, file=cell.source)

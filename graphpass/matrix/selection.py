@@ -1,4 +1,4 @@
-"""Take a part of the cells of a matrix."""
+"""Selection of cells by patterns, shards and last failures."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .run import Run
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Names one of several parts of a matrix, whose cells no other part has.
+    """One of several disjoint parts of a matrix.
 
     Attributes:
-        number: Its number, from 1 on.
-        count: Number of parts.
+        number: Number of the shard, from 1.
+        count: Number of shards.
     """
 
     number: int
@@ -31,10 +31,10 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Read ``1/4``.
+        """Parse ``1/4``.
 
         Raises:
-            ValueError: It is no such text.
+            ValueError: The text is not a shard.
         """
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         shard = None if match is None else cls(int(match[1]), int(match[2]))
@@ -43,19 +43,19 @@ class Shard:
         return shard
 
     def of(self, cells: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return every n-th cell, so that the targets of a large model are spread."""
+        """Return every ``count``-th cell, which distributes the targets of a large model over shards."""
         return tuple(cells[self.number - 1 :: self.count])
 
     def file(self, report: Path) -> Path:
-        """Return the file of this part's report: ``report-1-of-4.json``."""
+        """Return the file of this shard's report: ``report-1-of-4.json``."""
         return report.with_name(f"{report.stem}-{self.number}-of-{self.count}{report.suffix}")
 
 
 def selected(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
-    """Return the cells whose names match a pattern, ``llama*:npu``; all without one.
+    """Return the cells whose names match a pattern such as ``llama*:npu``; all cells without patterns.
 
     Raises:
-        UsageError: GP234, there is none.
+        UsageError: GP234, no cell matches.
     """
     chosen = tuple(cell for cell in cells if not patterns or _is_selected(cell, patterns))
     if not chosen:
@@ -75,7 +75,7 @@ def last_failed(cells: Sequence[Cell], config: Path) -> tuple[Cell, ...]:
 
 
 def note_failed(run: Run, config: Path) -> None:
-    """Store the cells that failed in the user's cache folder, for `last_failed`."""
+    """Record the failed cells in the user's cache folder, for `last_failed`."""
     verdicts = {result.cell.id: run.verdict(result) for result in run.results}
     failed = {name for name, verdict in verdicts.items() if verdict in {"failed", "cancelled"}}
     memory.remember(memory.memory_of("runs", config), sorted(failed | ((_failed(config) or set()) - verdicts.keys())))
@@ -84,5 +84,5 @@ def note_failed(run: Run, config: Path) -> None:
 def _failed(config: Path) -> set[str] | None:
     try:
         return set(map(str, read_json(memory.memory_of("runs", config).read_bytes())))
-    except (OSError, ValueError, TypeError):  # nothing is remembered, or it is damaged
+    except (OSError, ValueError, TypeError):  # the record is missing or damaged
         return None

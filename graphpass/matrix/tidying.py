@@ -1,4 +1,4 @@
-"""Remove leftovers of killed runs."""
+"""Removal of temporary files of killed runs."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from graphpass.storage.staging import remove_leftovers
 
 from .cells import Cell
 
-#: First letters of the folder with all temporary files of a run.
+#: Prefix of the folder with all temporary files of a run.
 RUN_PREFIX = "graphpass-ci-"
 
-#: First letters of folders beside weights that a runtime was shown through links.
+#: Prefix of folders with links to weights, created beside the weights for a runtime.
 _BESIDE_WEIGHTS = ".graphpass_model-"
 
 
 def tidy(cells: Iterable[Cell]) -> None:
-    """Remove what killed runs of any cells left in temporary folders, outputs and sources.
+    """Remove the temporary files that killed runs left in temporary folders, outputs and sources.
 
-    Folders that a living process holds stay.
+    Folders in use by a running process are kept.
     """
     sweep_scratch(Path(tempfile.gettempdir()), RUN_PREFIX)
     memory.sweep_memory()
-    places: set[Path] = set()
+    folders: set[Path] = set()
     for cell in cells:
         tidy_output(cell)
         if not is_address(cell.source):
             source = Path(cell.source)
-            places.add(source if source.is_dir() else source.parent)
-    for place in places:
-        sweep_scratch(place, _BESIDE_WEIGHTS)
+            folders.add(source if source.is_dir() else source.parent)
+    for folder in folders:
+        sweep_scratch(folder, _BESIDE_WEIGHTS)
 
 
 def tidy_output(cell: Cell) -> None:
-    """Remove what a killed process left in and beside the output of a cell."""
+    """Remove the temporary files that a killed process left in and beside a cell's output."""
     if not is_address(cell.output):
         remove_leftovers(Path(cell.output))

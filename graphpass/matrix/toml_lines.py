@@ -1,4 +1,4 @@
-"""Find the line of a value in a TOML file; parsers keep none."""
+"""Line numbers of values in a TOML file, which parsers do not report."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from graphpass.storage.documents import read_toml
 
-#: Ends of arrays and inline tables that the value may stand in.
+#: Closing brackets of arrays and inline tables that may enclose the value.
 _CLOSERS = ("", "]", "}", "}]", "]}", "]}]")
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int:
     """Return the line, from 1, of a value or of its table's start.
 
-    It parses the first lines alone, then more, until the path leads to something. That is for messages: it takes time
-    that is quadratic in the number of lines.
+    Parses growing prefixes of the document until one has the path, in time quadratic in the number of lines. Use it
+    only for messages.
 
     Args:
-        text: A TOML document that parses.
-        path: Keys and indices.
+        text: A valid TOML document.
+        path: Keys and indices of the value.
     """
     lines = text.splitlines()
     for count in range(1, len(lines) + 1):

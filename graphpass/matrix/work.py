@@ -1,4 +1,4 @@
-"""Convert one cell: the function that worker processes run."""
+"""Conversion of one cell, as run by worker processes."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 
 
 def run_cell(cell: Cell) -> CellResult:
-    """Convert a cell, unless its result is there, and report on it.
+    """Convert a cell, unless its result is up to date.
 
-    It needs no terminal and raises no errors: they become problems of the result. Of several processes that work on one
-    output at once, the first converts and the others find its result. A process that ends in the midst leaves the old
-    result or none.
+    Errors become problems of the result and are not raised. If several processes work on one output, the first converts
+    and the others reuse its result. If the process is killed, the output keeps the old result, or none.
 
     Args:
         cell: The cell.
 
     Returns:
-        The result; nothing was written if it failed.
+        The result; if it failed, nothing was written.
     """
     start = time.perf_counter()
     try:
@@ -51,7 +50,7 @@ def run_cell(cell: Cell) -> CellResult:
         result = _failed(cell, error)
     except MemoryError as error:
         result = _failed(cell, UnsupportedError("GP395", f"there is not enough memory: {error}".rstrip(": ")))
-    except Exception as error:  # noqa: BLE001 - the outermost frame of a cell, whose failure leaves others alone
+    except Exception as error:  # noqa: BLE001 - the outermost frame of a cell; other cells continue
         result = internal_error(cell, error)
     return replace(result, seconds=time.perf_counter() - start, memory=peak_memory() or None)
 
@@ -63,7 +62,7 @@ def _alone(output: Path) -> Iterator[None]:
             yield
     except OSError as error:
         reason = f"cannot write to {output}: {error.strerror or error}"
-        raise WriteError("GP501", reason, "nothing was changed; choose another folder") from error
+        raise WriteError("GP501", reason, "no file was changed; choose another folder") from error
 
 
 def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult, Outcome]:
@@ -88,7 +87,7 @@ def _convert(cell: Cell, start: float, around: Surroundings) -> tuple[CellResult
 
 
 def why_stale(cell: Cell) -> str | None:
-    """Return why a cell is stale; ``None`` if its result is up to date."""
+    """Return the reason why a cell is stale; ``None`` if it is up to date."""
     from graphpass.engine.pipeline import parse, parse_target
     from graphpass.jobs import convert, run
 
@@ -137,7 +136,7 @@ def _failed(cell: Cell, error: GraphpassError) -> CellResult:
 
 
 class _ChangedError(VerificationError):
-    """Reports a result that differs from the published one, with the differences."""
+    """Raised if a result differs from the published one, with the differences."""
 
     def __init__(self, id: str, message: str, hint: str | None, changes: tuple[str, ...]) -> None:  # noqa: A002
         super().__init__(id, message, hint)
@@ -146,7 +145,7 @@ class _ChangedError(VerificationError):
 
 @dataclass(slots=True)
 class _Gate:
-    """Compares a staged result with the published one and its budgets, and reports."""
+    """Checks a staged result against the published one and the budgets, and writes the report."""
 
     cell: Cell
     start: float
@@ -155,7 +154,7 @@ class _Gate:
     pictures: list[dict[str, Any]] = field(default_factory=list)
 
     def look(self, reports: Sequence[ModelReport]) -> None:
-        """Draw the models before they are written."""
+        """Draw the models, before they are written."""
         if self.cell.settings.picture:
             self.pictures = draw(reports)
 
@@ -165,7 +164,7 @@ class _Gate:
         if changes:
             message = f"the result differs from the published one: {', '.join(changes)}"
             if self.cell.refuse_changes:
-                hint = "the published one stays; without --fail-on changed it is replaced"
+                hint = "the published result is unchanged; without --fail-on changed it is replaced"
                 raise _ChangedError("GP603", message, hint, changes)
             problems += (Problem("GP603", "note", message),)
         seconds, memory = time.perf_counter() - self.start, peak_memory() or None
@@ -198,17 +197,17 @@ def _hold_to_budgets(result: CellResult) -> None:
         "memory": result.memory or 0,
     }
     over = [
-        f"{name.replace('_', ' ')}: {number:,}, and {limit:,} are allowed"
+        f"{name.replace('_', ' ')}: {number:,}, limit {limit:,}"
         for name, number in measured.items()
         if (limit := getattr(budgets, name)) is not None and number > limit
     ]
     if over:
-        hint = "nothing was written; raise the budget, or find out what has grown"
+        hint = "nothing was written; raise the budget, or find the cause of the growth"
         raise VerificationError("GP602", f"the result exceeds its budgets: {'; '.join(over)}", hint)
 
 
 def _changes(published: Path, folder: Path, outcome: Outcome) -> tuple[str, ...] | None:
-    """Return differences of a result to the published one; ``None`` if there is none."""
+    """Return the differences from the published result; ``None`` if none is published."""
     from graphpass.io import load
     from graphpass.reports.diff import diff_models
     from graphpass.reports.difference import difference_in_short

@@ -72,7 +72,7 @@ def test_cells_are_selected_by_pattern(project):
         "llama:npu-long",
         "qwen3:npu-long",
     ]
-    with pytest.raises(UsageError, match="no cell is called lama") as raised:
+    with pytest.raises(UsageError, match="no cell matches lama") as raised:
         cells(GOOD, ["lama:*"])
     assert raised.value.id == "GP234"
 
@@ -157,12 +157,12 @@ def test_settings_against_the_schema_are_refused(project, text, line, words):
         (f"{MODEL}targets = [{{target = 'cpu', expect = 'GP35'}}]\n", "GP216", 3, "there is no error GP35"),
         (f"{MODEL}pipelines = [{{name='a', pipeline='pack', expect='GP1'}}]\n", "GP216", 3, "there is no error GP1"),
         (f"output = 'out'\n{MODEL}targets = ['cpu', 'gpu']\n", "GP233", 2, "one:cpu and one:gpu both write to out"),
-        ("[[models]]\npath = 'no/*'\ntargets = ['cpu']\n", "GP231", 2, "nothing matches no/*"),
+        ("[[models]]\npath = 'no/*'\ntargets = ['cpu']\n", "GP231", 2, "no file matches no/*"),
         (
             "[[models]]\npath = 'exports/*'\nname = 'x'\ntargets = ['cpu']\n",
             "GP231",
             3,
-            "one name cannot be that of all",
+            "all models of exports/* would have the same name",
         ),
     ],
 )

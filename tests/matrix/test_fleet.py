@@ -144,7 +144,7 @@ def test_an_unresponsive_scheduler(capfd, tmp_path):
     (tmp_path / "graphpass.toml").write_text('[[models]]\npath = "m"\ntargets = ["cpu"]\n')
     for arguments in (["--executor", "dask"], ["--scheduler", "tcp://127.0.0.1:1"]):
         assert in_process(capfd, "ci", tmp_path, *arguments).code == 2
-    with pytest.raises(UsageError, match="no scheduler of Dask answers"):
+    with pytest.raises(UsageError, match="no Dask scheduler answers"):
         list(Fleet("tcp://127.0.0.1:1", patience=0.2).run([], Progress()))
 
 

@@ -119,7 +119,7 @@ def test_sarif_holds_no_more_than_github_shows():
     assert len(told["results"]) == 5_000
     assert {result["level"] for result in told["results"]} == {"error"}
     (notice,) = told["invocations"][0]["toolExecutionNotifications"]
-    assert notice["message"]["text"].startswith("101 findings of the lowest levels are left out")
+    assert notice["message"]["text"].startswith("101 findings of the lowest levels are omitted")
 
 
 def test_fingerprints_stay_when_numbers_change():
@@ -201,7 +201,7 @@ def test_json_holds_counts_and_verdicts():
 def test_text_shows_some_findings_of_each_cell():
     text = as_text(run_of(failed(9), *OTHERS))
     assert text.count("error GP350") == 5
-    assert "  and 4 more; reports have all\n  hint: try again\n" in text
+    assert "  and 4 more; the reports list all\n  hint: try again\n" in text
     assert "\nwarned:cpu: /elsewhere/warned.onnx\n  warning GP350: a is not fused\n" in text
     assert text.endswith("4 cells: 1 up to date, 2 converted, 1 failed, in 1.2 s")
 

@@ -1,1 +1,1 @@
-"""Report on runs of a matrix: to people, and in the formats of CI systems."""
+"""Reports on runs of a matrix: text, JSON, HTML and formats of CI systems."""

@@ -1,4 +1,4 @@
-"""Write reports on a run into files."""
+"""Files with reports on a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .page import as_page
 from .plain import as_json
 from .sarif import as_sarif
 
-#: Makers of reports by name; each takes the run and the folder of the sources.
+#: Functions that return the text of a report, by format; arguments are the run and the folder of the sources.
 REPORTS: dict[str, Callable[[Run, Path], str]] = {
     "json": lambda run, _: dumped(with_header(as_json(run))),
     "junit": lambda run, _: as_junit(run),
@@ -30,11 +30,11 @@ REPORTS: dict[str, Callable[[Run, Path], str]] = {
 
 
 def write_reports(run: Run, files: Mapping[str, Path], root: Path) -> None:
-    """Write reports, each whole or not at all.
+    """Write reports, each file atomically.
 
     Args:
         run: The run.
-        files: The files by name of the report.
+        files: The files, by format of the report.
         root: The folder of the sources.
 
     Raises:
@@ -45,7 +45,7 @@ def write_reports(run: Run, files: Mapping[str, Path], root: Path) -> None:
 
 
 def append(file: Path, text: str) -> None:
-    """Add text to a file that others write to as well.
+    """Append text to a file.
 
     Raises:
         WriteError: GP501, the file system's error.
@@ -58,5 +58,5 @@ def append(file: Path, text: str) -> None:
 
 
 def dumped(content: object) -> str:
-    """Return an object as JSON text."""
+    """Return an object as indented JSON."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"

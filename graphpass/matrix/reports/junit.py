@@ -1,4 +1,4 @@
-"""Report on a run as JUnit XML: a suite a model, a case a target."""
+"""Report on a run as JUnit XML: models are suites, targets are cases."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from ..cells import CellResult
 from ..run import Run
 from .plain import detail_of
 
-#: Characters that XML 1.0 cannot hold.
+#: Characters that XML 1.0 does not allow.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-#: Exit codes of models that are judged; all others mean that there was no judgement.
-_JUDGED = frozenset({1, 4})
+#: Exit codes of refused models, reported as failures; other exit codes are errors.
+_REFUSED = frozenset({1, 4})
 
 
 def as_junit(run: Run) -> str:
-    """Return JUnit XML as Jenkins, GitLab and others read it.
+    """Return JUnit XML for Jenkins, GitLab and others.
 
-    A refused cell is a failure, a cell without a verdict an error, a cell with known findings only is skipped.
+    | cell | element |
+    | --- | --- |
+    | refused, or with new findings | ``failure`` |
+    | failed otherwise, for example by a crash | ``error`` |
+    | with known findings only, or cancelled | ``skipped`` |
     """
     suites: dict[str, list[CellResult]] = defaultdict(list)
     for result in run.results:
@@ -44,9 +48,9 @@ def _case(run: Run, result: CellResult, suite: ET.Element) -> None:
     if kind := _kind(run, result):
         rules = sorted({problem.rule for problem in result.problems if problem.level != "note"})
         facts = {"message": _text(detail_of(result))} | ({} if kind == "skipped" else {"type": ", ".join(rules)})
-        ET.SubElement(case, kind, facts).text = _told(result)
+        ET.SubElement(case, kind, facts).text = _details(result)
     elif result.problems:
-        ET.SubElement(case, "system-out").text = _told(result)
+        ET.SubElement(case, "system-out").text = _details(result)
 
 
 def _kind(run: Run, result: CellResult) -> str:
@@ -55,7 +59,7 @@ def _kind(run: Run, result: CellResult) -> str:
         return "skipped"
     if verdict != "failed":
         return ""
-    return "failure" if result.state != "failed" or result.exit_code in _JUDGED else "error"
+    return "failure" if result.state != "failed" or result.exit_code in _REFUSED else "error"
 
 
 def _counts(run: Run, results: list[CellResult]) -> dict[str, str]:
@@ -64,7 +68,7 @@ def _counts(run: Run, results: list[CellResult]) -> dict[str, str]:
     return {"tests": str(len(kinds)), **{name: str(kinds.count(kind)) for name, kind in counted.items()}}
 
 
-def _told(result: CellResult) -> str:
+def _details(result: CellResult) -> str:
     lines = [f"{result.file} -> {result.cell.output}: {result.state}"]
     for problem in result.problems:
         lines.append(f"{problem.level}: {problem.rule}: {problem.message}")

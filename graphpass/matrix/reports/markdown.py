@@ -1,4 +1,4 @@
-"""Report on a run as Markdown and as annotations of GitHub Actions."""
+"""Report on a run as Markdown, and as annotations of GitHub Actions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..run import Run
 from .plain import grid, new_findings, run_in_one_line, unused_lines
 from .sarif import short_path
 
-#: Bytes of a job's summary that GitHub takes.
+#: Largest job summary that GitHub accepts, in bytes.
 _LIMIT = 1 << 20
 
-#: Findings of a run that GitHub shows as annotations, with room for others.
+#: Largest number of annotations, below GitHub's limit.
 _ANNOTATIONS = 50
 
-#: Names that mean nothing else within a code span, and characters that mean something outside.
+#: Text that needs no escapes inside a code span; characters to escape elsewhere.
 _PLAIN = re.compile(r"[\w.:/{}=,+@ -]+", re.ASCII)
 _MARKUP = re.compile(r"[&<>\\`*_~|@\[\]]")
 
@@ -42,35 +42,35 @@ def as_markdown(run: Run) -> str:
         lines += ["", "| cell | rule | finding |", "|---|---|---|"]
     for finding in shown:
         problem = finding.problem
-        words = problem.message.splitlines()[0]
-        words += f" (at {problem.node})" if problem.node not in words else ""
-        lines.append(_row([_code(finding.result.cell.id), problem.rule, _escaped(words)]))
+        message = problem.message.splitlines()[0]
+        message += f" (at {problem.node})" if problem.node not in message else ""
+        lines.append(_row([_code(finding.result.cell.id), problem.rule, _escaped(message)]))
     if run.unused:
         lines += ["", *(_escaped(line) for line in unused_lines(run))]
     return _limited(lines)
 
 
 def as_annotations(run: Run, root: Path) -> str:
-    """Return commands of GitHub Actions that mark new errors and warnings, one a line."""
+    """Return GitHub Actions commands that annotate new errors and warnings, one in each line."""
     lines = []
     for finding in new_findings(run)[:_ANNOTATIONS]:
         problem, cell = finding.problem, finding.result.cell
         file = short_path(finding.result.file, root)
         title = _value(f"{problem.rule} {cell.id}")
-        words = problem.message + (f"\nat {problem.node}" if problem.node not in problem.message else "")
-        words += f"\nhint: {problem.hint}" if problem.hint else ""
-        lines.append(f"::{problem.level} file={_value(file)},title={title}::{_data(words)}")
+        message = problem.message + (f"\nat {problem.node}" if problem.node not in problem.message else "")
+        message += f"\nhint: {problem.hint}" if problem.hint else ""
+        lines.append(f"::{problem.level} file={_value(file)},title={title}::{_data(message)}")
     return "\n".join(lines)
 
 
 def _cell(run: Run, result: CellResult) -> str:
     state = run.state_of(result)
-    words = [_MARKS[state], state]
+    parts = [_MARKS[state], state]
     if state in {"converted", "up to date"} and result.outcome:
-        words.append(in_bytes(sum(file["bytes"] for file in result.outcome["files"])))
+        parts.append(in_bytes(sum(file["bytes"] for file in result.outcome["files"])))
     if result.changed and state != "up to date":
-        words.append("changed")
-    return " ".join(words)
+        parts.append("changed")
+    return " ".join(parts)
 
 
 def _row(cells: list[str]) -> str:
@@ -82,7 +82,7 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape tags, marks and mentions as entities, which mean nothing to Markdown."""
+    """Escape tags, markup and mentions as entities."""
     return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", on_one_line(text))
 
 
@@ -92,7 +92,7 @@ def _limited(lines: list[str]) -> str:
     for line in lines:
         size += len(line.encode()) + 1
         if size > _LIMIT - 200:
-            return "\n".join([*kept, "", "More is left out: a summary holds 1 MiB.", ""])
+            return "\n".join([*kept, "", "The rest is omitted: GitHub limits summaries to 1 MiB.", ""])
         kept.append(line)
     return "\n".join([*kept, ""])
 

@@ -1,4 +1,4 @@
-"""Name the program, time and commit that a report on a run is of."""
+"""Version, time and commit of a report."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
 
-#: Variables of GitHub Actions, GitLab CI, Azure Pipelines and Jenkins.
+#: Environment variables with the commit: GitHub Actions, GitLab CI, Azure Pipelines, Jenkins.
 _COMMITS = ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILD_SOURCEVERSION", "GIT_COMMIT")
 
-#: Seconds that git may take.
+#: Time limit of git, in seconds.
 _PATIENCE = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Names the origin of a report.
+    """Origin of a report.
 
     Attributes:
         version: Version of graphpass.
         time: Time of the report in UTC, to the minute.
-        commit: Commit of the sources; empty outside of CI systems and git.
+        commit: Commit of the sources; empty outside of CI systems and git repositories.
     """
 
     version: str
@@ -33,7 +33,7 @@ class Origin:
 
 
 def origin_of(root: Path) -> Origin:
-    """Return the origin of a report that is made now.
+    """Return the origin of a report written now.
 
     Args:
         root: The folder of the sources.
@@ -51,7 +51,7 @@ def _commit_in(root: Path) -> str:
         return ""
     command = [git, "-C", str(root), "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - fixed words, no shell
-    except subprocess.TimeoutExpired:  # a network drive; the report does not wait for it
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - fixed arguments, no shell
+    except subprocess.TimeoutExpired:  # for example on a network drive
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""Report on a run as one page of HTML."""
+"""Report on a run as an HTML page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..run import Run
 from .origin import Origin
 from .plain import grid, run_in_one_line
 
-#: Colors of states, by kinds of caches in the page's style.
+#: Style classes of states: the kinds of caches, whose colors they share.
 _COLORS = {"failed": "unknown", "known": "linear", "cancelled": "other", "converted": "cross", "up to date": "kv"}
 
 
-#: Filters rows of the matrix and cells by their names and states; `page.js` reads it.
+#: Input that filters cells by name and state; handled by `page.js`.
 _FILTER = (
     '<p class=filter><input type=search aria-label="filter cells" placeholder="filter by model, target or state">'
     " <span class=found></span></p>"
@@ -30,8 +30,8 @@ def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]], o
 
     Args:
         run: The run.
-        pictures: Returns the pictures of a cell's result, one a model, from `graphpass.reports.picture`.
-        origin: The program, time and commit of the run.
+        pictures: Returns the pictures of a cell's result, one for each model, by `graphpass.reports.picture`.
+        origin: Version, time and commit of the report.
     """
     numbers = {result.cell.id: number for number, result in enumerate(run.results)}
     facts = {"graphpass": origin.version, "date": origin.time, "commit": origin.commit}
@@ -59,7 +59,7 @@ def _matrix(run: Run, numbers: Mapping[str, int]) -> str:
 
 
 def _entry(label: str, content: str) -> str:
-    """Return a table's cell, which a narrow screen shows below its label."""
+    """Return a table cell; narrow screens show it below its label."""
     return f'<td data-label="{escape(label)}">{content}</td>' if content else "<td></td>"
 
 
@@ -134,15 +134,15 @@ def _contract(contract: Mapping[str, Any] | None) -> str:
     if contract is None:
         return ""
     tried = contract["confirmation"]
-    words = "holds" if contract["holds"] else "does not hold"
+    verdict = "holds" if contract["holds"] else "does not hold"
     if tried is not None:
-        words += f"; {tried['outcome']}: {tried['tried']}"
+        verdict += f"; {tried['outcome']}: {tried['tried']}"
     rows = [
         (finding["subject"], finding["name"], finding["verdict"], finding["node"] or "", finding["reason"] or "")
         for finding in contract["findings"]
     ]
     table = _table("Contract", ("part", "name", "verdict", "node", "reason"), rows)
-    return f"<p>Contract with {escape(contract['target'])} {escape(words)}</p>{table}"
+    return f"<p>Contract with {escape(contract['target'])} {escape(verdict)}</p>{table}"
 
 
 def _proof(verification: Mapping[str, Any] | None) -> str:

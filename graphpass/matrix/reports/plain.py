@@ -10,10 +10,10 @@ from graphpass.reports.text import columns
 from ..cells import CellResult
 from ..run import CellFinding, Run
 
-#: Findings of a cell that text shows.
+#: Largest number of findings of a cell in text.
 _SHOWN = 5
 
-#: Changes to the published result that its line names.
+#: Largest number of changes from the published result in a cell's line.
 _NAMED = 3
 
 
@@ -25,7 +25,7 @@ def run_in_one_line(run: Run) -> str:
 
 
 def grid(run: Run) -> tuple[list[str], dict[str, list[CellResult | None]]]:
-    """Return targets, and results by model, one a target; ``None`` for no cell."""
+    """Return the targets, and each model's result for each target; ``None`` without a cell."""
     labels = list(dict.fromkeys(result.cell.label for result in run.results))
     cells = {(result.cell.model, result.cell.label): result for result in run.results}
     models = dict.fromkeys(result.cell.model for result in run.results)
@@ -46,15 +46,15 @@ def as_text(run: Run) -> str:
 
 
 def new_findings(run: Run) -> tuple[CellFinding, ...]:
-    """Return errors and warnings that the baseline does not hold."""
+    """Return the errors and warnings that are not known."""
     return tuple(finding for finding in run.findings if finding.problem.level != "note" and not finding.known)
 
 
 def unused_lines(run: Run) -> list[str]:
-    """Return a line for each entry of the baseline that does not occur any more."""
+    """Return a line for each entry of the baseline that no longer occurs."""
     level = "error" if run.strict_baseline else "warning"
     lines = [f"  {entry['cell']} {entry['rule']}: {entry['message']}" for entry in run.unused]
-    return [f"{level}: entries of the baseline do not occur any more; --update-baseline removes them", *lines]
+    return [f"{level}: entries of the baseline no longer occur; --update-baseline removes them", *lines]
 
 
 def _findings(result: CellResult, findings: Sequence[CellFinding]) -> list[str]:
@@ -62,13 +62,13 @@ def _findings(result: CellResult, findings: Sequence[CellFinding]) -> list[str]:
     lines += [
         f"  {finding.problem.level} {finding.problem.rule}: {finding.problem.message}" for finding in findings[:_SHOWN]
     ]
-    lines += [f"  and {len(findings) - _SHOWN} more; reports have all"] if len(findings) > _SHOWN else []
+    lines += [f"  and {len(findings) - _SHOWN} more; the reports list all"] if len(findings) > _SHOWN else []
     hints = dict.fromkeys(finding.problem.hint for finding in findings if finding.problem.hint)
     return [line.replace("\n", "\n    ") for line in lines] + [f"  hint: {hint}" for hint in hints]
 
 
 def detail_of(result: CellResult) -> str:
-    """Return one line about a cell: its first error, or the place of its result."""
+    """Return one line about a cell: its first error, or the folder of its result."""
     errors = [problem for problem in result.problems if problem.level == "error"]
     if errors:
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""

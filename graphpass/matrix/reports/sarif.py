@@ -1,4 +1,4 @@
-"""Report on a run as SARIF 2.1.0, which code scanning reads."""
+"""Report on a run as SARIF 2.1.0, for code scanning."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from graphpass.error_catalog import CATALOG
 from ..cells import CellResult
 from ..run import CellFinding, Run
 
-#: Results that GitHub shows of a run.
+#: Largest number of results of a run that GitHub shows.
 _MOST = 5_000
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 _PAGES = "https://github.com/graphpass/graphpass/blob/v{version}/docs"
 
-#: Rules that are not errors of the catalog: text, page, default level.
-_OTHERS = {"verify": ("The comparison with the input is weaker than usual.", "verification.md", "warning")}
+#: Rules that are not in the error catalog: text, page, default level.
+_OTHERS = {"verify": ("The comparison with the input is incomplete.", "verification.md", "warning")}
 
-#: Tags by the first digit of an error's id.
+#: Tags by the first digit of the error id.
 _TAGS = {"1": "input", "2": "usage", "3": "unsupported", "4": "execution", "5": "output", "6": "verification"}
 
 
 def as_sarif(run: Run, root: Path) -> dict[str, Any]:
     """Return the object of a SARIF file with one run.
 
-    Errors and warnings are results; notes stand in the other reports. Cells and nodes of graphs are logical locations,
-    model files the physical ones. Fingerprints are made of rule, cell and node, as code scanning needs to distinguish
-    results of one file: all of them are at line 1. It has no automationDetails: upload-sarif gives a category to
-    files without them alone, and uploads of one category replace each other.
+    | SARIF | content |
+    | --- | --- |
+    | ``results`` | errors and warnings; other reports have the notes, too |
+    | ``logicalLocations`` | cell, subject and node |
+    | ``physicalLocation`` | the model file, always at line 1 |
+    | ``partialFingerprints`` | digest of rule, cell, subject and node, which distinguishes results of one file |
+    | ``automationDetails`` | absent, so that the category of upload-sarif applies |
 
     Args:
         run: The run.
-        root: The folder that files are given relative to, which is that of the sources.
+        root: The folder of the sources; paths are relative to it.
     """
     findings = [finding for finding in run.findings if finding.problem.level != "note"]
     shown = findings[:_MOST]
     rules = list(dict.fromkeys(finding.problem.rule for finding in shown))
     left = len(findings) - len(shown)
-    notices = [_notice(f"{left} findings of the lowest levels are left out: {_MOST} are shown")] if left else []
+    notices = [_notice(f"{left} findings of the lowest levels are omitted: the limit is {_MOST}")] if left else []
     driver = {
         "name": "graphpass",
         "semanticVersion": metadata.version("graphpass"),
@@ -66,10 +69,7 @@ def as_sarif(run: Run, root: Path) -> dict[str, Any]:
 
 
 def short_path(file: str, root: Path) -> str:
-    """Return a file relative to ``root``, absolute if it lies elsewhere.
-
-    Addresses stay unchanged.
-    """
+    """Return a path relative to ``root``, or absolute outside of it; addresses are unchanged."""
     if "://" in file:
         return file
     path = Path(os.path.abspath(file))
@@ -78,22 +78,22 @@ def short_path(file: str, root: Path) -> str:
 
 def _result(finding: CellFinding, rule: int, root: Path) -> dict[str, Any]:
     problem, cell = finding.problem, finding.result.cell
-    # Graphs have no lines, but GitHub shows no result without one.
+    # GitHub requires a line; graphs have none.
     physical = {"artifactLocation": _artifact(finding.result, root), "region": {"startLine": 1}}
     kinds = {name: kind for name, kind in ((problem.subject, "subject"), (problem.node, "node")) if name}
     logical = [{"name": cell.id, "fullyQualifiedName": cell.id, "kind": "module"}]
     logical += [
         {"name": name, "fullyQualifiedName": f"{cell.id}::{name}", "kind": kind} for name, kind in kinds.items()
     ]
-    words = f"{cell.id}: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else "")
+    message = f"{cell.id}: {problem.message}" + (f"\nhint: {problem.hint}" if problem.hint else "")
     entry = {
         "ruleId": problem.rule,
         "ruleIndex": rule,
         "level": problem.level,
-        "message": {"text": words},
+        "message": {"text": message},
         "locations": [{"physicalLocation": physical, "logicalLocations": logical}],
         "partialFingerprints": {
-            # Its form is that of GitHub's own: 64 bits, and a number for equal ones.
+            # The format of GitHub's own fingerprints: 64 bits, and a counter.
             "primaryLocationLineHash": f"{finding.fingerprint[:16]}:1",
             "graphpass/v1": finding.fingerprint,
         },
@@ -101,14 +101,15 @@ def _result(finding: CellFinding, rule: int, root: Path) -> dict[str, Any]:
         "properties": {"model": cell.model, "target": cell.label, "file": finding.result.file},
     }
     return entry | (
-        {"suppressions": [{"kind": "external", "justification": "the baseline holds it"}]} if finding.known else {}
+        {"suppressions": [{"kind": "external", "justification": "in the baseline"}]} if finding.known else {}
     )
 
 
 def _artifact(result: CellResult, root: Path) -> dict[str, str]:
-    """Return the model's file: relative to the sources, or an address.
+    """Return the location of the model file: relative to the sources, or an address.
 
-    A path outside of the sources differs from machine to machine, which would make new alerts of old ones.
+    A file outside of the sources is named by model and file name, since its path differs between machines and would
+    raise new alerts.
     """
     path = short_path(result.file, root)
     if "://" in path:
@@ -120,19 +121,19 @@ def _artifact(result: CellResult, root: Path) -> dict[str, str]:
 def _rule(rule: str) -> dict[str, Any]:
     page = _PAGES.format(version=metadata.version("graphpass"))
     if rule in _OTHERS:
-        words, name, level = _OTHERS[rule]
+        explanation, name, level = _OTHERS[rule]
         tag, uri = rule, f"{page}/{name}"
     else:
-        words, level = CATALOG.get(rule, f"Error {rule} of a plug-in."), "error"
+        explanation, level = CATALOG.get(rule, f"Error {rule} of a plug-in."), "error"
         tag, uri = _TAGS.get(rule[2:3], "plug-in"), f"{page}/errors.md#{rule.lower()}"
-    first = words.partition(". ")[0].rstrip(".") + "."
+    first = explanation.partition(". ")[0].rstrip(".") + "."
     return {
         "id": rule,
         "name": f"{tag.capitalize()}Finding" if tag == rule else f"{tag.capitalize()}{rule}",
         "shortDescription": {"text": first},
-        "fullDescription": {"text": words},
+        "fullDescription": {"text": explanation},
         "helpUri": uri,
-        "help": {"text": f"{words}\n{uri}", "markdown": f"{words}\n\n[{rule}]({uri})"},
+        "help": {"text": f"{explanation}\n{uri}", "markdown": f"{explanation}\n\n[{rule}]({uri})"},
         "defaultConfiguration": {"level": level},
         "properties": {"tags": ["graphpass", tag], "precision": "very-high", "problem.severity": level},
     }
