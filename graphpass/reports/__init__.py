@@ -1,1 +1,1 @@
-"""Reports for people: inventories, reasons, contracts and differences, as text, JSON and HTML."""
+"""Reports: inventories, explanations, contracts and differences, as text, JSON and HTML."""

@@ -1,4 +1,4 @@
-"""Group equal attention blocks, and describe them in words."""
+"""Groups of equal attention blocks, and their descriptions as text."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.reports.text import layers_in_words
 
-#: Passes that fuse decomposed attention: of IR, and of ONNX.
+#: Passes that fuse decomposed attention, in OpenVINO IR and in ONNX.
 FUSE, FUSE_GROUPED = "fuse-attention", "fuse-group-query-attention"
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionGroup:
-    """Groups attention blocks that differ only in names and layers.
+    """Attention blocks that differ only in names and layers.
 
     Attributes:
-        blocks: All of them, in execution order.
-        is_cross: Whether they read caches that are computed once.
+        blocks: The blocks, in execution order.
+        is_cross: Whether the blocks read caches of kind ``cross``.
     """
 
     blocks: tuple[AttentionBlock, ...]
@@ -39,38 +39,38 @@ def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
     cross = {cache.name for cache in inventory.of_kind("cross")}
     groups: dict[object, list[AttentionBlock]] = {}
     for block in inventory.attention:
-        likeness = replace(block, node="", key=None, value=None, layer=None, reason=None)
-        groups.setdefault((likeness, block.key in cross, block.layer is None), []).append(block)
+        form = replace(block, node="", key=None, value=None, layer=None, reason=None)
+        groups.setdefault((form, block.key in cross, block.layer is None), []).append(block)
     return tuple(AttentionGroup(tuple(blocks), blocks[0].key in cross) for blocks in groups.values())
 
 
 def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
-    """Describe an attention: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``."""
+    """Describe an attention block: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``."""
     heads = "heads unknown" if block.heads is None else f"{block.heads} heads"
     if block.key_heads not in {None, block.heads}:
         heads += f" over {block.key_heads}"
-    words = ["cross", heads] if is_cross else [heads]
+    parts = ["cross", heads] if is_cross else [heads]
     if block.scale is None:
-        words.append("scale unknown")
+        parts.append("scale unknown")
     else:
         factors = f" ({' * '.join(f'{factor:g}' for factor in block.factors)})" if block.factors else ""
-        words.append(f"scale {block.scale:g}{factors}")
+        parts.append(f"scale {block.scale:g}{factors}")
     if block.mask is None:
-        words.append("mask unknown")
+        parts.append("mask unknown")
     else:
-        words.append(f"mask {'+'.join(block.mask)}" if block.mask else "no mask")
+        parts.append(f"mask {'+'.join(block.mask)}" if block.mask else "no mask")
     if block.softcap is not None:
-        words.append(f"softcap {block.softcap:g}")
+        parts.append(f"softcap {block.softcap:g}")
     if block.sinks:
-        words.append("sinks")
+        parts.append("sinks")
     if block.window_in is not None:
         size = "" if block.window is None else f" {block.window}"
-        words.append(f"window{size} in the {block.window_in}")
-    return ", ".join(words)
+        parts.append(f"window{size} in the {block.window_in}")
+    return ", ".join(parts)
 
 
 def mask_in_words(mask: AttentionMask) -> list[str]:
-    """Return the mask of row ``b``, head ``h``, query ``q`` and key ``k`` in lines."""
+    """Describe an effective mask in lines, for row ``b``, head ``h``, query ``q``, key ``k``."""
     lines = [f"attends to k if {expression_text(mask.visible)}"]
     if mask.bias.as_number != 0:
         lines.append(f"adds {expression_text(mask.bias)}")
@@ -78,14 +78,17 @@ def mask_in_words(mask: AttentionMask) -> list[str]:
 
 
 def form_in_words(block: AttentionBlock) -> str:
-    """Return its form: ``fused ScaledDotProductAttention``."""
+    """Describe the form of an attention block: ``fused ScaledDotProductAttention``."""
     if block.form != "decomposed":
         return f"fused {block.form}"
     return "decomposed, fusable" if block.fusable else f"decomposed, not fusable: {block.reason}"
 
 
 def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
-    """Return the obstacle of `fuse-group-query-attention` at each decomposed attention of an ONNX model, by node."""
+    """Return the miss of `fuse-group-query-attention` at each decomposed attention block, by node.
+
+    The value is ``None`` for blocks that the pass fuses. OpenVINO IR and encoders have no entries.
+    """
     from graphpass.analysis.caches.encoders import is_encoder
 
     if model.dialect != "onnx" or model.analysis(is_encoder):
@@ -97,15 +100,17 @@ def grouped_query_misses(model: Model) -> dict[str, Miss | None]:
 
 
 def grouped_query_in_words(misses: Mapping[str, Miss | None]) -> list[str]:
-    """Return lines on what `fuse-group-query-attention` fuses, and what it leaves for which reason.
+    """Return lines with the numbers of blocks that `fuse-group-query-attention` fuses and does not, with reasons.
 
     Args:
         misses: The result of `grouped_query_misses`.
     """
-    alike: dict[str | None, list[Miss | None]] = {}
+    groups: dict[str | None, list[Miss | None]] = {}
     for miss in misses.values():
-        alike.setdefault(None if miss is None else miss.reason, []).append(miss)
+        groups.setdefault(None if miss is None else miss.reason, []).append(miss)
     return [
-        f"  {FUSE_GROUPED} fuses {len(same)}" if reason is None else f"  {FUSE_GROUPED} leaves {len(same)}: {same[0]}"
-        for reason, same in alike.items()
+        f"  {FUSE_GROUPED} fuses {len(group)}"
+        if reason is None
+        else f"  {FUSE_GROUPED} does not fuse {len(group)}: {group[0]}"
+        for reason, group in groups.items()
     ]

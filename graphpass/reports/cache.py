@@ -1,4 +1,4 @@
-"""Report all that is known of one cache."""
+"""Report on the analysis of one cache."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from graphpass.reports.inventory import cache_json, miss_json
 from graphpass.reports.report import Report
 from graphpass.reports.text import columns, some_of
 
-#: Operators that only lay out, convert or copy; a folded way leaves them out.
+#: Operators that only move, convert or copy elements, omitted from folded paths.
 _QUIET = LAYOUT | {"Dropout"}
 
-#: Length of a folded way at each end.
+#: Number of nodes at each end of a folded path.
 _ENDS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Records one rule that was tried.
+    """One rule that was tried.
 
     Attributes:
-        rule: Its claim.
-        holds: Whether it applies.
-        fact: The fact that decides: for a rule that does not hold, the first one that it missed.
+        rule: Claim of the rule.
+        holds: Whether the claim holds.
+        fact: Decisive fact; for a rule that does not hold, its first miss.
     """
 
     rule: str
@@ -48,13 +48,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Describes one attention that reads a cache.
+    """An attention block that reads a cache.
 
     Attributes:
-        node: Its operator and name.
-        role: The cache's role in it.
-        through: Operators and names on the way from the cache to attention.
-        misses: Obstacles of `fuse-attention` and `fuse-group-query-attention`, by the pass.
+        node: Operator and name of the block's node.
+        role: Role of the cache in the block.
+        through: Operators and names on the path from the cache to the block.
+        misses: Misses of `fuse-attention` and `fuse-group-query-attention`, by pass.
     """
 
     node: str
@@ -69,9 +69,9 @@ class Reasoning(Report):
 
     Attributes:
         cache: The cache, with its evidence.
-        attempts: The rules that were tried, in order; the last one holds if any does.
-        path: The nodes from the past to what is written back, both included; only the past if nothing is.
-        readers: The attention that reads it.
+        attempts: The rules in the order in which they were tried; only the last can hold.
+        path: The nodes from past to present, both included; only the past if the cache is not written.
+        readers: The attention blocks that read the cache.
     """
 
     cache: Cache
@@ -83,10 +83,10 @@ class Reasoning(Report):
         """Return the text of ``graphpass why``.
 
         Args:
-            unfolded: Whether the way from past to present is shown whole.
+            unfolded: Whether to print the whole path from past to present.
         """
         cache = self.cache
-        layer = "no known layer" if cache.layer is None else f"layer {cache.layer}"
+        layer = "layer unknown" if cache.layer is None else f"layer {cache.layer}"
         lines = [f"{cache.name}: {cache.kind}, {cache.role}, {layer}", "", "evidence"]
         lines += [f"  {fact}" for fact in cache.evidence]
         lines += ["", "from past to present" if cache.write is not None else "the past; nothing is written back"]
@@ -94,14 +94,14 @@ class Reasoning(Report):
         lines += ["", "read by"]
         for reader in self.readers:
             lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
-            lines += [f"    {name} leaves it: {miss}" for name, miss in reader.misses.items()]
+            lines += [f"    {name} does not fuse it: {miss}" for name, miss in reader.misses.items()]
         if not self.readers:
             lines.append("  no attention that could be recognised")
         lines += ["", "rules, in the order in which they were tried"]
         for tried in self.attempts:
             lines += [f"  {'yes' if tried.holds else 'no '}  {tried.rule}", f"       {tried.fact}"]
         if not any(attempt.holds for attempt in self.attempts):
-            lines += ["  none holds, so nothing is claimed"]
+            lines += ["  no rule holds"]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -123,10 +123,10 @@ class Reasoning(Report):
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
-    """Return a cache by its own name, its past's or present's, or a unique beginning.
+    """Return a cache by name, past, present, or a unique prefix of its name.
 
     Raises:
-        UsageError: GP217, there is none.
+        UsageError: GP217, no cache matches, or several have the prefix.
     """
     for cache in inventory.caches:
         if name in {cache.name, cache.read, cache.write}:
@@ -153,12 +153,12 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
 
 
 def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
-    """Return everything that led to the classification of ``cache``.
+    """Return the reasons for the classification of ``cache``.
 
     Args:
-        model: The model that ``inventory`` is of.
-        inventory: Its inventory.
-        cache: One of its caches.
+        model: The model.
+        inventory: Inventory of the model.
+        cache: A cache in the inventory.
     """
     whole = inlined(model)
     graph = whole.graph
@@ -178,7 +178,7 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
         for read in reads
     ]
     known = {reader.node.split(" ", 1)[1] for reader in readers}
-    # Operators with the cache inside are not readers of a value, but the inventory knows them.
+    # Fused operators that append to the cache themselves are only in the inventory.
     for block in inventory.attention:
         if block.node not in known:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
@@ -197,14 +197,14 @@ def _attempts(case: CacheCase) -> Iterator[Attempt]:
         if isinstance(judgement, str):
             yield Attempt(rule.claim, False, judgement)
             continue
-        # An unknown cache that is known to grow is a claim, too; any other misses what its evidence ends with.
+        # An unknown cache that grows is a claim, too; for other unknown caches, the last evidence is the miss.
         holds = judgement.cache.kind != "unknown" or judgement.cache.axes.sequence is not None
         yield Attempt(rule.claim, holds, judgement.cache.evidence[0 if holds else -1])
         return
 
 
 def _path(nodes: tuple[Node, ...], *, unfolded: bool) -> list[str]:
-    # The ends and the producer of the present always stand: the rules mention them.
+    # Both ends and the producer of the present are never folded, because rules mention them.
     ends = {*nodes[:1], *nodes[-2:]}
     shown = [node for node in nodes if unfolded or node in ends or node.op not in _QUIET]
     lines = columns([(node.op, node.name, _result(node)) for node in shown])

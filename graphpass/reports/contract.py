@@ -1,4 +1,4 @@
-"""Report on a target's contract: as text, and as JSON (``schemas/check.json``)."""
+"""Report on a target's contract, as text and as JSON (``schemas/check.json``)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from graphpass.reports.text import columns, layers_in_words, shortened
 _NOUNS = {
     "attention": ("attention", "attention"),
     "cache": ("cache", "caches"),
-    "experts": ("experts", "layers of experts"),
+    "experts": ("experts", "expert layers"),
     "input": ("input", "inputs"),
 }
 
-#: Entries of a report that is to have at most 40 lines; each has up to three.
+#: Largest number of entries in a text of at most 40 lines; an entry has up to three.
 _ENTRIES = 8
 
 _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossible": "not confirmed"}
@@ -28,10 +28,10 @@ _OUTCOMES = {"confirmed": "confirmed", "contradicted": "contradicted", "impossib
 
 @dataclass(frozen=True, slots=True)
 class Check(Report):
-    """Reports how a target's runtime treats a model.
+    """Report on the execution of a model by a target's runtime.
 
     Attributes:
-        model: The model, or the decoder beside an encoder.
+        model: The model; the decoder of an encoder-decoder.
         report: The findings, and the outcome of the trial.
 
     Examples:
@@ -50,16 +50,16 @@ class Check(Report):
         return self.report.holds
 
     def text(self, *, verbose: bool = False) -> str:
-        """Return the text of ``graphpass check``, with one entry for layers that have equal findings.
+        """Return the text of ``graphpass check``, with one entry for layers with equal findings.
 
         Args:
-            verbose: Whether to list all entries; without it there are at most 40 lines.
+            verbose: Whether to list all entries; otherwise the text has at most 40 lines.
         """
         verdict = "the contract holds" if self.report.holds else "the contract does not hold"
         lines = [f"{on_one_line(str(self.model.path))} for {self.report.target}", ""]
         groups: dict[tuple[object, ...], list[Finding]] = {}
         for finding in self.report.findings:
-            # A finding that breaks a contract names its node, so each stands by itself.
+            # Findings that break the contract have a node, so each gets its own entry.
             groups.setdefault((finding.subject, finding.verdict, finding.reason, finding.node), []).append(finding)
         rows = [(_layers(group), group[0].verdict, _subject(group)) for group in groups.values()]
         details = [_details(group[0]) for group in groups.values()]
@@ -70,7 +70,7 @@ class Check(Report):
         if len(shown) < len(entries):
             lines.append(f"  and {len(entries) - len(shown)} more; --verbose prints all")
         if not rows:
-            lines.append("  nothing in it is for the runtime to fuse")
+            lines.append("  no attention, cache or experts for the runtime to fuse")
         if self.report.confirmation is not None:
             lines += ["", *shortened(_confirmation(self.report.confirmation), _ENTRIES, verbose=verbose)]
         lines += ["", verdict]
@@ -82,7 +82,7 @@ class Check(Report):
 
 
 class BrokenContractError(UnsupportedError):
-    """Reports a result that its target's runtime would not fuse, or would compute wrongly.
+    """Raised for a result that its target's runtime does not fuse, or computes incorrectly.
 
     Attributes:
         report: The findings.
@@ -100,17 +100,17 @@ def hold_to_contract(
 
     Args:
         model: The result.
-        target: Its target; without rules, only the conditions of its contract are checked.
-        confirm: Whether to try the runtime.
-        allowed: Whether the contract may be broken.
-        encoder: The encoder beside it, if it is a decoder that has one.
+        target: The target; without rules, only the conditions of its contract are checked.
+        confirm: Whether to run a trial on the runtime.
+        allowed: Whether a broken contract is allowed.
+        encoder: The encoder, if ``model`` is the decoder of an encoder-decoder.
 
     Returns:
         The report; ``None`` for a target without rules.
 
     Raises:
-        PassFailedError: GP405, a condition does not hold.
-        BrokenContractError: GP350, a rule does not hold.
+        PassFailedError: GP405, a condition of the contract does not hold.
+        BrokenContractError: GP350, a finding breaks the contract.
     """
     from graphpass.targets import check_model
 
@@ -122,13 +122,13 @@ def hold_to_contract(
         flaws = flaws_of(report)
         more = f", and {len(flaws) - 1} more" if len(flaws) > 1 else ""
         message = f"the result does not keep the contract of target {report.target}: {flaws[0]}{more}"
-        hint = "--allow-unfused writes it all the same; graphpass check then prints everything"
+        hint = "--allow-unfused writes the result anyway; graphpass check then prints all findings"
         raise BrokenContractError("GP350", message, hint, report)
     return report
 
 
 def summarize_contract(report: Findings) -> list[str]:
-    """Return lines about a contract for the report on a conversion."""
+    """Return the lines about a contract in the report on a conversion."""
     tried = "" if report.confirmation is None else f"; {_confirmation(report.confirmation)[0]}"
     if report.holds:
         return [f"contract  holds{tried}"]
@@ -172,5 +172,5 @@ def _confirmation(confirmation: Confirmation) -> list[str]:
     outcome = f"{_OUTCOMES[confirmation.outcome]}: {confirmation.tried}"
     if confirmation.outcome != "contradicted":
         return [outcome]
-    bug = "  the rules of graphpass are wrong here; please report it with the model"
+    bug = "  this is a bug in graphpass's rules; please report it with the model"
     return [outcome, *(f"  {line}" for line in confirmation.contradictions), bug]

@@ -1,4 +1,4 @@
-"""Report on a conversion as a page: models before and after, side by side."""
+"""Report on a conversion as an HTML page, with both models side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphpass.reports.page import framed
 
 
 def models_as_parts(reports: Iterable[ModelReport]) -> list[str]:
-    """Return parts of a page about models before and after, that are not written yet.
+    """Return the parts of a page about models before and after their pipelines.
 
     Raises:
         ReadError: GP105, GP110, as `graphpass.reports.diff.diff_models`.
@@ -24,8 +24,8 @@ def as_page(outcome: Outcome, models: Iterable[str]) -> str:
     """Return a self-contained HTML page.
 
     Args:
-        outcome: The outcome of a job that wrote a result.
-        models: The parts about its models, from `models_as_parts`.
+        outcome: The outcome of the job.
+        models: The parts from `models_as_parts`.
     """
     title = f"{outcome.input} \u2192 {outcome.target or outcome.graphs[0].name}"
     report = f"<details><summary>report</summary><pre>{escape(outcome.text(verbose=True))}</pre></details>"

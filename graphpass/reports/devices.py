@@ -1,4 +1,4 @@
-"""Report on runtimes and adapters: as text, and as JSON (``schemas/devices.json``)."""
+"""Report on runtimes and adapters, as text and as JSON (``schemas/devices.json``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphpass.runtime.devices import Runtime
 
 
 def devices_text(runtimes: Sequence[Runtime]) -> str:
-    """Return runtimes, adapters and what is missing, a line each."""
+    """Return a line for each runtime, each adapter and each missing package."""
     return "\n".join(line for runtime in runtimes for line in _lines(runtime))
 
 

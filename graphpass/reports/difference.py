@@ -1,4 +1,4 @@
-"""Report how two models differ: as text, as JSON (``schemas/diff.json``), and as a page."""
+"""Report on the differences of two models, as text, JSON (``schemas/diff.json``) and HTML."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from graphpass.reports.picture import picture_of
 from graphpass.reports.report import Report
 from graphpass.reports.text import columns
 
-_OTHER = "nothing above differs, but the graphs do: in their documentation, or in the order of nodes, inputs or outputs"
+_OTHER = "the graphs differ only in documentation, or in the order of nodes, inputs or outputs"
 
-#: Number of changes of one kind that are shown, unless all are asked for.
+#: Largest number of changes in each section without ``--all``.
 _SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Diff(Report):
-    """Reports how two models differ.
+    """Report on the differences of two models.
 
     Attributes:
         before: The first model.
-        after: The second.
-        difference: Their differences.
+        after: The second model.
+        difference: The differences.
 
     Examples:
         >>> import graphpass
@@ -42,14 +42,14 @@ class Diff(Report):
 
     @property
     def same(self) -> bool:
-        """Return whether there is no difference."""
+        """Return whether the models do not differ."""
         return self.difference.same
 
     def text(self, *, unfolded: bool = False) -> str:
         """Return the text of ``graphpass diff``.
 
         Args:
-            unfolded: Whether all changes are listed, as with ``--all``.
+            unfolded: Whether to list all changes, as with ``--all``.
         """
         difference = self.difference
         verdict = "the same" if difference.same else "they differ"
@@ -57,7 +57,7 @@ class Diff(Report):
         if difference.dialects[0] != difference.dialects[1]:
             lines += [f"format: {difference.dialects[0]} -> {difference.dialects[1]}", ""]
         if difference.kinds:
-            lines.append("operators by kind")
+            lines.append("operators by type")
             lines += columns([(f"{new - old:+d}", kind, f"{old} -> {new}") for kind, old, new in difference.kinds])
             lines.append("")
         for name, changes in _sections(difference).items():
@@ -84,13 +84,13 @@ class Diff(Report):
         }
 
     def to_html(self, before: str, after: str) -> str:
-        """Return the page of ``graphpass diff --format html``, with titles for both models."""
+        """Return the page of ``graphpass diff --format html``; ``before`` and ``after`` are titles."""
         parts = page_parts([before, after], self.before, self.after, self.difference)
         return framed("differences", f"{before} \u2192 {after}", parts)
 
 
 def difference_in_short(difference: ModelDifference) -> tuple[str, ...]:
-    """Return a line for each kind of difference; none if the models are the same."""
+    """Return a line for each kind of difference; empty if the models are the same."""
     if difference.same:
         return ()
     lines = [f"{new - old:+d} {kind}" for kind, old, new in difference.kinds]
@@ -99,7 +99,7 @@ def difference_in_short(difference: ModelDifference) -> tuple[str, ...]:
 
 
 def page_parts(titles: Sequence[str], before: Model, after: Model, difference: ModelDifference) -> list[str]:
-    """Return the contents of `Diff.to_html`, for a page of several pairs."""
+    """Return the contents of `Diff.to_html`, for pages that compare several pairs."""
     parts = [f"<p>{escape(_unchanged(difference))}</p>"]
     if difference.same:
         return ["<p>They are the same.</p>", *parts]
@@ -141,7 +141,7 @@ def _kinds(difference: ModelDifference) -> str:
         for kind, old, new in difference.kinds
     ]
     head = "<tr><th>operators</th><th>before</th><th>after</th><th></th></tr>"
-    summary = f"<summary>kinds of operators ({len(rows)})</summary>"
+    summary = f"<summary>operators by type ({len(rows)})</summary>"
     return f"<details>{summary}<table>{head}{''.join(rows)}</table></details>"
 
 

@@ -1,4 +1,4 @@
-"""Say in JSON which form it has, and what wrote it when."""
+"""Header of JSON reports: schema version, version of graphpass, and time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import Any
 
-#: Rises if a field goes or changes its meaning, not if one is added.
+#: Incremented if a field is removed or changes its meaning, not if a field is added.
 SCHEMA_VERSION = 1
 
 
 def with_header(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the schema's version, that of graphpass, and the time in UTC."""
+    """Return a report with schema version, version of graphpass, and time in UTC."""
     written = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"schema_version": SCHEMA_VERSION, "graphpass": version("graphpass"), "time": written, **report}

@@ -1,4 +1,4 @@
-"""Report the contents of a model as text and as JSON (``schemas/inspect.json``)."""
+"""Report on a model's inputs, outputs, caches and attention, as text and JSON (``schemas/inspect.json``)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from graphpass.reports.totals import known_sum, total_bytes
 
 
 def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
-    """Return warnings before the model is used.
+    """Return warnings about unknown caches, unpaired pasts or presents, and views that misread caches.
 
     Args:
-        inventory: The caches by graphpass's own analysis.
-        views: The caches as others see them.
+        inventory: The caches by graphpass's analysis.
+        views: The caches as other programs classify them.
 
     Returns:
-        One sentence each: caches of unknown kind, halves of caches, consumers that will misread.
+        One sentence for each warning.
     """
     lines = [
-        f"cannot determine the kind of {cache.name}: {cache.evidence[-1] if cache.evidence else 'there is no evidence'}"
+        f"cannot determine the kind of {cache.name}: {cache.evidence[-1] if cache.evidence else 'no evidence'}"
         for cache in inventory.caches
         if cache.kind == "unknown"
     ]
@@ -54,13 +54,14 @@ def warnings_of(inventory: Inventory, views: Sequence[View]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Inspection(Report):
-    """Reports on the caches and the attention of a model.
+    """Report on the inputs, outputs, caches and attention of a model.
 
     Attributes:
         model: The model.
-        inventory: Its caches and attention, with evidence.
-        views: Its caches as other programs see them.
-        grouped_queries: For each attention that `fuse-group-query-attention` reads, the reason that it leaves it.
+        inventory: The caches and attention blocks, with evidence.
+        views: The caches as other programs classify them.
+        grouped_queries: The miss of `fuse-group-query-attention` at each decomposed attention block, by node; ``None``
+            for blocks that it fuses.
 
     Examples:
         >>> import graphpass
@@ -77,14 +78,14 @@ class Inspection(Report):
         """Return the text of ``graphpass inspect``.
 
         Args:
-            unfolded: Whether each cache stands by itself, with the evidence, and each view with its reasons.
+            unfolded: Whether to print an entry for each cache, with the evidence, and the reasons of each view.
         """
         lines = [f"{on_one_line(str(self.model.path))}: {_form(self.model, self.inventory)}"]
         pasts = {cache.read for cache in self.inventory.caches} | {cache.write for cache in self.inventory.caches}
-        for word, ports in (("inputs", self.model.inputs), ("outputs", self.model.outputs)):
+        for title, ports in (("inputs", self.model.inputs), ("outputs", self.model.outputs)):
             plain = [port for port in ports if port.name not in pasts]
             hidden = f", and {len(ports) - len(plain)} of caches" if len(plain) < len(ports) else ""
-            lines += ["", f"{word} ({len(plain)}{hidden})"]
+            lines += ["", f"{title} ({len(plain)}{hidden})"]
             lines += columns([(port.name, port.element_type, _shape(port.shape)) for port in plain])
         if options := runtime_options(self.model):
             lines += ["", f"runtime options ({len(options)})", *columns(list(options.items()))]
@@ -96,7 +97,7 @@ class Inspection(Report):
         lines += _unfolded_attention(self.model, self.inventory) if unfolded else _folded_attention(self.inventory)
         lines += grouped_query_in_words(self.grouped_queries)
         if self.inventory.caches:
-            lines += ["", "as others see it", *(_unfolded_views if unfolded else _folded_views)(self.views)]
+            lines += ["", "views of other programs", *(_unfolded_views if unfolded else _folded_views)(self.views)]
         if warnings := warnings_of(self.inventory, self.views):
             lines += ["", f"warnings ({len(warnings)})", *(f"  {on_one_line(warning)}" for warning in warnings)]
         return "\n".join(lines)
@@ -136,12 +137,12 @@ def cache_json(cache: Cache) -> dict[str, Any]:
 
 
 def miss_json(miss: Miss | None) -> dict[str, str] | None:
-    """Return the object of an obstacle."""
+    """Return the object of a miss."""
     return None if miss is None else {"node": miss.node.name, "reason": miss.reason}
 
 
 def _numbers(owner: Cache | Port) -> list[int | None] | None:
-    # Names of symbols are an exporter's own.
+    # Names of symbolic dimensions depend on the exporter.
     return None if owner.shape is None else [size if isinstance(size, int) else None for size in owner.shape]
 
 
@@ -161,7 +162,7 @@ def _form(model: Model, inventory: Inventory) -> str:
 
 
 def runs_with(model: Model) -> list[str]:
-    """Return a line with the runtime options that a model sets, if any."""
+    """Return a line with the runtime options in a model; empty without options."""
     options = runtime_options(model)
     return [f"runs with {', '.join(f'{name}={value}' for name, value in options.items())}"] if options else []
 
@@ -181,19 +182,19 @@ def _layouts(model: Model, inventory: Inventory) -> dict[str, str]:
 def _folded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> list[str]:
     groups: dict[tuple[str, ...], list[Cache]] = {}
     for cache in caches:
-        alike = (cache.role, cache.kind, cache.precision, _laid_out(cache, layouts))
-        groups.setdefault(alike, []).append(cache)
+        facts = (cache.role, cache.kind, cache.precision, _shape_and_layout(cache, layouts))
+        groups.setdefault(facts, []).append(cache)
     lines: dict[tuple[str, ...], list[Cache]] = {}
-    for (_, *words), group in groups.items():
-        lines.setdefault((layers_in_words(cache.layer for cache in group), *words), []).extend(group)
+    for (_, *shared), group in groups.items():
+        lines.setdefault((layers_in_words(cache.layer for cache in group), *shared), []).extend(group)
     rows = []
-    for (layers, *words), group in lines.items():
+    for (layers, *shared), group in lines.items():
         roles = ", ".join(dict.fromkeys(cache.role for cache in group))
-        rows.append((layers, roles, *words, _sizes(group)))
+        rows.append((layers, roles, *shared, _sizes(group)))
     return columns(rows)
 
 
-def _laid_out(cache: Cache, layouts: Mapping[str, str]) -> str:
+def _shape_and_layout(cache: Cache, layouts: Mapping[str, str]) -> str:
     return " ".join([_shape(cache.value_shape, cache.axes), *([layouts[cache.name]] if cache.name in layouts else [])])
 
 
@@ -201,7 +202,7 @@ def _unfolded_caches(caches: tuple[Cache, ...], layouts: Mapping[str, str]) -> l
     lines = []
     for cache in caches:
         kinds = (layers_in_words([cache.layer]), cache.role, cache.kind, cache.precision)
-        facts = (*kinds, _laid_out(cache, layouts), _sizes([cache]))
+        facts = (*kinds, _shape_and_layout(cache, layouts), _sizes([cache]))
         lines += ["", f"  {on_one_line(cache.name)}", f"    {'  '.join(fact for fact in facts if fact)}"]
         lines.append(f"    {on_one_line(cache.read)} -> {on_one_line(cache.write or 'only read')}")
         lines += [f"    {on_one_line(fact)}" for fact in cache.evidence]
@@ -237,7 +238,7 @@ def _totals(inventory: Inventory) -> list[str]:
         parts.append(f"{in_bytes(totals.bytes_per_encoder_token)} per token of the encoder")
     if inventory.of_kind("linear") and totals.fixed_bytes is not None:
         parts.append(f"{in_bytes(totals.fixed_bytes)} fixed")
-    return [f"  in all, for a batch of 1: {'; '.join(parts)}"] if parts else []
+    return [f"  total for a batch of 1: {'; '.join(parts)}"] if parts else []
 
 
 def _folded_views(views: Sequence[View]) -> list[str]:

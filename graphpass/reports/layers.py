@@ -1,4 +1,4 @@
-"""Trace caches through the graph, and fold layers that are alike into one."""
+"""Paths of caches through the graph, and groups of layers with equal caches and paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphpass.ir.paths import shortest_way
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Names one operator on the way of a cache."""
+    """One operator on the path of a cache."""
 
     op: str
     name: str
@@ -24,12 +24,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Describes the way of one cache.
+    """The paths of one cache.
 
     Attributes:
-        update: From the past to the present, both included; only the past if nothing is written back.
-        reading: From the end of the common part with ``update`` to the attention that reads the cache; empty if none
-            does.
+        update: Path from past to present, both included; only the past if the cache is not written.
+        reading: Path to the attention block that reads the cache, without the prefix shared with ``update``; empty if
+            no block reads it.
     """
 
     update: tuple[Stop, ...]
@@ -38,12 +38,12 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Joins layers whose caches have the same kinds, roles, shapes and ways.
+    """Layers whose caches have the same kinds, roles, shapes and paths.
 
     Attributes:
-        layers: Their numbers; empty for caches of unknown layer.
-        lanes: Caches of the first of them, each with its way.
-        members: Caches of all of them.
+        layers: Numbers of the layers; empty for caches of unknown layer.
+        lanes: Caches of the first layer, each with its paths.
+        members: Caches of all layers.
     """
 
     layers: tuple[int, ...]
@@ -52,7 +52,7 @@ class LayerGroup:
 
 
 def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
-    """Return the shortest way of ``cache`` through ``model``, by data alone."""
+    """Return the shortest paths of ``cache`` through ``model``, along data edges."""
     model = inlined(model)
     read = next(node for node in model.graph.of_op(*SOURCES) if node.name == cache.read)
     writes = (node for node in model.graph.of_op("Result", "Assign") if node.name == cache.write)
@@ -77,14 +77,14 @@ def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
 
 
 def group_layers(model: Model, inventory: Inventory) -> tuple[LayerGroup, ...]:
-    """Group layers with equal caches and operators around them, in order of their first layer."""
+    """Return groups of layers with equal caches and paths, ordered by their first layers."""
     layers: dict[int | None, list[Cache]] = {}
     for cache in inventory.caches:
         layers.setdefault(cache.layer, []).append(cache)
     groups: dict[object, list[tuple[int | None, list[tuple[Cache, Flow]]]]] = {}
     for layer, caches in layers.items():
         lanes = [(cache, flow_of(model, inventory, cache)) for cache in caches]
-        groups.setdefault(tuple(_likeness(*lane) for lane in lanes), []).append((layer, lanes))
+        groups.setdefault(tuple(_form(*lane) for lane in lanes), []).append((layer, lanes))
     return tuple(
         LayerGroup(
             layers=tuple(layer for layer, _ in group if layer is not None),
@@ -95,7 +95,7 @@ def group_layers(model: Model, inventory: Inventory) -> tuple[LayerGroup, ...]:
     )
 
 
-def _likeness(cache: Cache, flow: Flow) -> object:
-    ways = tuple(tuple(stop.op for stop in stops) for stops in (flow.update, flow.reading))
+def _form(cache: Cache, flow: Flow) -> object:
+    paths = tuple(tuple(stop.op for stop in stops) for stops in (flow.update, flow.reading))
     shape = tuple(dimension if isinstance(dimension, int) else None for dimension in cache.shape or ())
-    return cache.kind, cache.role, cache.axes, cache.element_type, shape, ways
+    return cache.kind, cache.role, cache.axes, cache.element_type, shape, paths

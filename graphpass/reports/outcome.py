@@ -1,4 +1,4 @@
-"""Report on written results: as text, and as JSON (``schemas/result.json``)."""
+"""Report on written results, as text and as JSON (``schemas/result.json``)."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from graphpass.reports.text import columns, in_bytes, shortened, time_table
 from graphpass.reports.totals import total_bytes
 from graphpass.verify import Comparison
 
-#: Lines on passes, and on remarks of each kind, so that a report has at most 40.
+#: Largest number of lines about passes, and about each kind of remarks, for a text of at most 40 lines.
 _PASSES, _REMARKS = 8, 3
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """Reports on the pipeline of one model.
+    """Report on the pipeline of one model.
 
     Attributes:
-        name: ``encoder`` or ``decoder``; empty for the only model.
+        name: ``encoder`` or ``decoder``; empty if the result has one model.
         file: Name of the written file.
         before: The input.
         after: The result.
         passes: The pipeline.
         records: Outcome of each pass.
-        timings: Times of passes and analyses apart, if they were asked for.
+        timings: Time of each pass and analysis, with ``--time-passes``.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """Names a written file, relative to its folder, with its size."""
+    """A written file: path relative to the result's folder, and size in bytes."""
 
     name: str
     bytes: int
@@ -60,21 +60,21 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Report):
-    """Reports on a job that writes a result.
+    """Report on a job that writes a result.
 
     Attributes:
-        input: The input's file or folder.
-        output: The folder of the result.
+        input: File or folder of the input.
+        output: Folder of the result.
         graphs: The model files of the result.
-        sources: All files that hold graphs and weights of the input.
+        sources: The model and weight files of the input.
         target: The target, with options that differ from their defaults; empty for a pipeline of passes.
-        up_to_date: Whether an earlier job made the same result.
-        models: One report a model; none for a result that is up to date.
+        up_to_date: Whether an earlier job wrote the same result, so that nothing was converted.
+        models: One report for each model; empty if the result is up to date.
         contract: The check of the target's contract; ``None`` without rules.
-        comparison: The proof; ``None`` if it was not asked for.
-        files: All files of the result, without the manifest's sizes of older ones.
-        written: Way of the weights to the result.
-        notes: Remarks on the companions.
+        comparison: The comparison with the input; ``None`` without verification.
+        files: All files of the result.
+        written: The weight files, copied or shared.
+        notes: Notes about configurations and tokenizers.
 
     Examples:
         >>> import graphpass
@@ -98,18 +98,18 @@ class Outcome(Report):
     notes: tuple[str, ...] = ()
 
     def text(self, *, verbose: bool = False) -> str:
-        """Return the text of ``graphpass convert`` and ``graphpass run``, with the verdict at its end.
+        """Return the text of ``graphpass convert`` and ``graphpass run``, with the verdict at the end.
 
         Args:
-            verbose: Whether to list all passes, files and sequences; without it there are at most 40 lines.
+            verbose: Whether to list all passes, files and sequences; otherwise the text has at most 40 lines.
         """
         if self.up_to_date:
             same = "is up to date: the same input, pipeline, options and versions; nothing was done"
             return "\n".join(f"{graph} {same}" for graph in self.graphs)
         lines: list[str] = []
         if self.target:
-            place = self.output if len(self.graphs) > 1 else self.graphs[0]
-            lines += [f"{on_one_line(str(self.input))} -> {on_one_line(str(place))} for {self.target}"]
+            path = self.output if len(self.graphs) > 1 else self.graphs[0]
+            lines += [f"{on_one_line(str(self.input))} -> {on_one_line(str(path))} for {self.target}"]
         for report in self.models:
             lines += ["", *_before_and_after(report), ""] if self.target else []
             lines += passes_text(report, _PASSES // len(self.models), verbose=verbose)
@@ -143,7 +143,7 @@ class Outcome(Report):
 
 
 def sources_of(models: Iterable[Model]) -> tuple[Path, ...]:
-    """Return all files that hold graphs and weights of models that were read."""
+    """Return the model and weight files of models that were read from files."""
     files = [file for model in models for file in (model.path, *(file.path for file in model.weight_files))]
     return tuple(dict.fromkeys(file for file in files if file is not None))
 
@@ -152,9 +152,9 @@ def passes_text(report: ModelReport, most: int = _PASSES, *, verbose: bool = Fal
     """Return lines about a pipeline: its text, outcome and time of passes, notes.
 
     Args:
-        report: The model's report.
-        most: Number of lines of passes.
-        verbose: Whether to list passes that changed nothing, too, and all of the others.
+        report: Report on the model.
+        most: Largest number of passes to list.
+        verbose: Whether to list all passes, also those that changed nothing.
     """
     shown = [record for record in report.records if verbose or _changed(record)]
     rows = [(record.step.name, f"{record.seconds:.3f} s", record.outcome) for record in shown]
@@ -176,7 +176,7 @@ def _changed(record: PassRecord) -> bool:
 
 
 def proof_text(comparison: Comparison, *, verbose: bool = False) -> list[str]:
-    """Return lines about a proof, with the verdict as the last."""
+    """Return lines about a comparison; the last is the verdict."""
     _, *details = comparison.summary().splitlines()
     proven = () if comparison.structure is None else comparison.structure.in_words()
     remarks = shortened([f"  {on_one_line(line)}" for line in (*comparison.remarks, *proven)], _REMARKS)
@@ -213,7 +213,7 @@ def passes_json(report: ModelReport) -> list[dict[str, Any]]:
 
 
 def shared_json(written: Sequence[Written]) -> list[dict[str, Any]]:
-    """Return the objects of weight files that the result shares."""
+    """Return the objects of weight files that the result shares with the input."""
     return [{"file": str(shared), "appended": result.appended} for result in written for shared in result.shared]
 
 

@@ -1,4 +1,4 @@
-"""Render HTML: a summary, pictures of layers, and the evidence of each cache."""
+"""HTML pages: frame and elements, and the page about a model's caches and operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphpass.reports.layers import Flow, LayerGroup, Stop, group_layers
 from graphpass.reports.text import axes_in_words, ranges
 from graphpass.reports.totals import total_bytes
 
-#: Nothing is loaded from anywhere; the page makes images of its own graphs.
+#: Policy of pages, which load no files; images are blobs that the page creates.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src blob:"
 
 
@@ -25,9 +25,9 @@ def framed(title: str, heading: str, parts: Iterable[str]) -> str:
     """Return a self-contained HTML page.
 
     Args:
-        title: Name of the page in the browser, as plain text.
-        heading: The first line, as plain text.
-        parts: The contents, as HTML; empty ones are left out.
+        title: Title of the page, as plain text.
+        heading: Heading of the page, as plain text.
+        parts: The contents, as HTML; empty parts are omitted.
     """
     files = resources.files(__package__)
     style, graph, picture, script = (
@@ -48,7 +48,7 @@ def framed(title: str, heading: str, parts: Iterable[str]) -> str:
 
 
 def data_element(data: object) -> str:
-    """Return a page's element for data as JSON, whose text cannot end it."""
+    """Return a script element with data as JSON, which cannot end the element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -56,7 +56,7 @@ def data_element(data: object) -> str:
 
 
 def picture_element(picture: Mapping[str, Any]) -> str:
-    """Return a page's element for a picture from `graphpass.reports.picture`."""
+    """Return an element with a picture from `graphpass.reports.picture`."""
     return f'<section class="picture">{data_element(picture)}</section>'
 
 
@@ -64,9 +64,9 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
     """Return a self-contained HTML page about the caches and operators of ``model``.
 
     Args:
-        model: The model of ``inventory``.
-        inventory: The result of `analyze_caches`.
-        title: The page's name for the model.
+        model: The model.
+        inventory: Inventory of the model.
+        title: Name of the model on the page.
     """
     from graphpass.reports.picture import picture_of
 
@@ -76,7 +76,7 @@ def render(model: Model, inventory: Inventory, title: str) -> str:
         _summary(model, inventory),
         _legend(inventory),
         *(_group(group, numbers) for group in groups),
-        "" if groups else "<p>No tensor is carried from one step to the next.</p>",
+        "" if groups else "<p>The model has no caches.</p>",
         _attention(inventory),
         '<h2>Evidence</h2><p class="hint">Click a cache above, or open one here.</p>',
         *(_evidence_of(group, numbers) for group in groups),
@@ -99,13 +99,13 @@ def _summary(model: Model, inventory: Inventory) -> str:
 
 
 def facts_element(facts: Mapping[str, str]) -> str:
-    """Return an element that lists facts by name."""
+    """Return a list element with a name and a value for each fact."""
     rows = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f"<dl class=facts>{rows}</dl>"
 
 
 def _size(total: int | None) -> str:
-    return "a size is unknown" if total is None else f"{total:,} bytes"
+    return "unknown" if total is None else f"{total:,} bytes"
 
 
 def _legend(inventory: Inventory) -> str:
@@ -120,9 +120,9 @@ def _heading(group: LayerGroup) -> str:
 
 
 def _group(group: LayerGroup, numbers: dict[str, int]) -> str:
-    alike = f" <small>{len(group.layers)} alike</small>" if len(group.layers) > 1 else ""
+    count = f" <small>{len(group.layers)} equal layers</small>" if len(group.layers) > 1 else ""
     lanes = "".join(_lane(cache, flow, numbers[cache.name]) for cache, flow in group.lanes)
-    return f"<section><h2>{_heading(group)}{alike}</h2>{lanes}</section>"
+    return f"<section><h2>{_heading(group)}{count}</h2>{lanes}</section>"
 
 
 def _evidence_of(group: LayerGroup, numbers: dict[str, int]) -> str:
@@ -138,7 +138,7 @@ def _lane(cache: Cache, flow: Flow, number: int) -> str:
         boxes.append(_end(back, cache, "present"))
     way = _arrows(boxes)
     if back is not None:
-        way += '<span class=again title="the next step starts with it">&#8635;</span>'
+        way += '<span class=again title="the past of the next step">&#8635;</span>'
     reading = _arrows(_boxes(flow.reading))
     branch = f"<div class=branch><span class=arrow>&#8627;</span>{reading}</div>" if reading else ""
     label = f'<span class="chip {cache.kind}">{cache.role}</span>'
@@ -149,8 +149,8 @@ def _arrows(boxes: list[str]) -> str:
     return "<span class=arrow>&#8594;</span>".join(boxes)
 
 
-def _end(stop: Stop, cache: Cache, word: str) -> str:
-    return f'<span class="box {cache.kind}" title="{escape(stop.name)}">{word}<small>{escape(stop.op)}</small></span>'
+def _end(stop: Stop, cache: Cache, label: str) -> str:
+    return f'<span class="box {cache.kind}" title="{escape(stop.name)}">{label}<small>{escape(stop.op)}</small></span>'
 
 
 def _boxes(stops: Iterable[Stop]) -> list[str]:
@@ -168,7 +168,7 @@ def _attention(inventory: Inventory) -> str:
         for group in group_attention(inventory)
         for block in group.blocks[:1]
     ]
-    head = "<tr><th>layers</th><th>like</th><th>form</th><th>nodes</th></tr>"
+    head = "<tr><th>layers</th><th>attention</th><th>form</th><th>nodes</th></tr>"
     count = len(inventory.attention)
     return f"<details><summary>Attention ({count})</summary><table>{head}{''.join(rows)}</table></details>"
 
@@ -184,7 +184,7 @@ def _evidence(cache: Cache, number: int) -> str:
         "read": cache.read,
         "written": cache.write or "never",
     }
-    because = "".join(f"<li>{escape(fact)}</li>" for fact in cache.evidence)
+    evidence = "".join(f"<li>{escape(fact)}</li>" for fact in cache.evidence)
     chip = f'<span class="chip {cache.kind}">{cache.kind}</span>'
-    body = f"{facts_element(facts)}<ul>{because}</ul>"
+    body = f"{facts_element(facts)}<ul>{evidence}</ul>"
     return f'<details id="cache-{number}"><summary>{chip} {escape(cache.name)}</summary>{body}</details>'

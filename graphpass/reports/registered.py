@@ -1,4 +1,4 @@
-"""Describe passes, targets and their options as JSON (``schemas/passes.json``, ``schemas/targets.json``)."""
+"""Passes, targets and their options as JSON (``schemas/passes.json``, ``schemas/targets.json``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Report`: what each report for people and programs offers."""
+"""`Report`, the base class of reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Report(ABC):
-    """Reports as text and as an object of JSON, whose schema ``schemas`` has."""
+    """A report, as text and as a JSON object; the folder ``schemas`` has the schemas."""
 
     __slots__ = ()
 
@@ -16,7 +16,7 @@ class Report(ABC):
 
     @abstractmethod
     def text(self) -> str:
-        """Return the text of the command; keywords of some ask for more lines."""
+        """Return the text of the command; some reports have keyword arguments for more lines."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Phrase tables, ranges, axes and sizes in text."""
+"""Formatting of tables, ranges, axes and sizes as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphpass.progress import Timing
 
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
-    """Return rows as lines, each column as wide as its widest cell, and escaped."""
+    """Return rows as lines with aligned columns; cells are escaped."""
     rows = [tuple(map(on_one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -21,7 +21,7 @@ def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
 
 
 def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list[str]:
-    """Return the first lines, and the number of those left out."""
+    """Return at most ``most`` lines, and a line with the number of omitted lines."""
     if verbose or len(lines) <= most:
         return list(lines)
     indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
@@ -35,13 +35,13 @@ def some_of(names: Sequence[str], most: int = 5) -> str:
 
 
 def spoken(documentation: str) -> str:
-    """Return documentation for a terminal: no marks of reST, and no options, which tables list."""
+    """Return documentation for a terminal, without reST markup and without the section of options."""
     without = re.sub(r"\n\n *Options:\n(?: +\S.*(?:\n|$))+", "\n", documentation)
     return re.sub(r"``(.+?)``", r"\1", without, flags=re.DOTALL)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Return rising numbers for people: ``0-3, 5, 7-8``."""
+    """Return ascending numbers as ranges: ``0-3, 5, 7-8``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -52,7 +52,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def layers_in_words(layers: Iterable[int | None]) -> str:
-    """Return ``layers 0-3, 5``; ``no layer`` if none is known."""
+    """Return ``layers 0-3, 5``; ``no layer`` if all are unknown."""
     known = sorted({layer for layer in layers if layer is not None})
     if not known:
         return "no layer"
@@ -60,12 +60,12 @@ def layers_in_words(layers: Iterable[int | None]) -> str:
 
 
 def axes_in_words(axes: Axes) -> str:
-    """Return ``batch 0, sequence 2``; ``unknown`` if no axis is known."""
+    """Return ``batch 0, sequence 2``; ``unknown`` if all axes are unknown."""
     return ", ".join(f"{name} {axis}" for name, axis in asdict(axes).items() if axis is not None) or "unknown"
 
 
 def time_table(timings: Iterable[Timing]) -> list[str]:
-    """Return lines of passes, then analyses, each with time, runs and peak memory."""
+    """Return a line for each pass and analysis, with time, runs and peak memory."""
     rows = [("kind", "name", "own time", "runs", "peak memory")]
     for kind in ("pass", "analysis"):
         rows += [
@@ -83,7 +83,7 @@ def time_table(timings: Iterable[Timing]) -> list[str]:
 
 
 def in_bytes(count: float) -> str:
-    """Return a number of bytes with three digits: ``1.54 KB``."""
+    """Return a size in bytes with three digits: ``1.54 KB``."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""Print a model, a layer, or the surroundings of a node as text."""
+"""The text form of a model, a layer, or the neighborhood of a node."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from graphpass.reports.text import some_of
 def in_text_form(
     model: Model, *, around: str | None = None, distance: int = 3, layer: int | None = None
 ) -> tuple[Statement, ...]:
-    """Return the statements of a model; attention has its effective mask as a comment.
+    """Return the statements of a model, with the effective masks of attention as comments.
 
     Args:
-        model: The model; nodes in bodies stand beside the others, see `graphpass.ir.bodies`.
-        around: A node to print the surroundings of: its name, or the end of it.
-        distance: Number of edges from that node.
-        layer: A layer to print.
+        model: The model; bodies are inlined by `graphpass.ir.bodies`.
+        around: Return only the neighborhood of this node: its name, or a suffix of its name.
+        distance: Largest number of edges between ``around`` and a returned node.
+        layer: Return only this layer.
 
     Raises:
-        UsageError: GP271 there is no such node, or there are several; GP272 there is no such layer.
+        UsageError: GP271, no node or several nodes match ``around``; GP272, the layer does not exist.
     """
     view = inlined(model)
     graph = view.graph
@@ -74,10 +74,10 @@ def _around(graph: Graph, node: Node, distance: int) -> set[int]:
 
 
 def _layer(model: Model, layer: int) -> set[int]:
-    """Return the nodes of a layer, up to the next or the logits."""
+    """Return the indices of a layer's nodes, up to the next layer or the logits."""
     chain = find_chain(model)
     if isinstance(chain, str):
-        raise UsageError("GP272", f"the layers of the model are not known: {chain}", "print --around a node")
+        raise UsageError("GP272", f"cannot determine the layers of the model: {chain}", "print --around a node")
     starts: dict[int, int] = {}
     for cache in chain.caches:
         if cache.layer is not None and cache.name in chain.homes:
@@ -96,7 +96,7 @@ def _layer(model: Model, layer: int) -> set[int]:
 
 
 def _owned(graph: Graph, nodes: Iterable[Node], deep: set[int]) -> list[Node]:
-    """Return nodes upstream that these alone read."""
+    """Return the upstream nodes whose outputs only ``nodes``, or each other, read."""
     listed = list(nodes)
     upstream = {
         node.index: node

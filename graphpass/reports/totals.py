@@ -1,4 +1,4 @@
-"""Sum up the bytes of caches."""
+"""Total memory of caches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from graphpass.ir.cache import Inventory
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums up the bytes of caches for one sequence; ``None`` if unknown.
+    """Total memory of caches for one sequence, in bytes; ``None`` if unknown.
 
     Attributes:
-        bytes_per_token: Growth of the kv caches by each token.
-        bytes_per_1k_tokens: Growth by a thousand tokens.
-        fixed_bytes: Size of the linear caches, however long the sequence.
-        bytes_per_encoder_token: Growth of the cross caches by each token of the encoder.
+        bytes_per_token: Size of the ``kv`` caches for each token.
+        bytes_per_1k_tokens: Size of the ``kv`` caches for 1,000 tokens.
+        fixed_bytes: Size of the ``linear`` caches, independent of the sequence length.
+        bytes_per_encoder_token: Size of the ``cross`` caches for each token of the encoder.
     """
 
     bytes_per_token: int | None
@@ -26,7 +26,7 @@ class Totals:
 
 
 def total_bytes(inventory: Inventory) -> Totals:
-    """Return the sizes of all caches for a batch of one."""
+    """Return the total sizes of all caches for batch size 1."""
     per_token = known_sum(cache.bytes_per_token for cache in inventory.of_kind("kv"))
     fixed = known_sum(cache.fixed_bytes for cache in inventory.of_kind("linear"))
     cross = known_sum(cache.bytes_per_token for cache in inventory.of_kind("cross"))
@@ -34,6 +34,6 @@ def total_bytes(inventory: Inventory) -> Totals:
 
 
 def known_sum(sizes: Iterable[int | None]) -> int | None:
-    """Return the sum of ``sizes``; ``None`` if one is unknown."""
+    """Return the sum of ``sizes``; ``None`` if a size is ``None``."""
     known = list(sizes)
     return None if None in known else sum(size or 0 for size in known)

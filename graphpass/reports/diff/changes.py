@@ -1,4 +1,4 @@
-"""Hold the differences of two models as plain data."""
+"""Data classes of the differences of two models."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from graphpass.ir.types import Dialect
 
 Facets = Mapping[str, str]
-"""Describes one thing in words: ``{"kind": "MatMul", "reads 0": "hidden"}``."""
+"""Properties of an operator, port, cache or weight as text: ``{"kind": "MatMul", "reads 0": "hidden"}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Records one thing that differs between two models.
+    """An entry that differs between two models: an operator, port, cache, weight or metadata.
 
     Attributes:
-        name: Its name; in the first model, if it was renamed.
-        before: Facets in the first model that differ; ``None`` if it is only in the second.
-        after: Facets in the second model that differ; ``None`` if it is only in the first.
+        name: Name of the entry; if renamed, the name in the first model.
+        before: Differing facets in the first model; ``None`` if only the second model has the entry.
+        after: Differing facets in the second model; ``None`` if only the first model has the entry.
     """
 
     name: str
@@ -28,14 +28,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class WeightChanges:
-    """Records how weights differ, which are tensors of more than 1 KiB.
+    """Differences of weights, which are constants of more than 1 KiB.
 
     Attributes:
         before: Number of weights of the first model.
-        after: Number of weights of the second.
-        unchanged_bytes: Bytes of weights that both have, under any name.
-        changed_bytes: Bytes of all others; of two weights of one name, the larger counts.
-        changes: Weights that differ, and renamed ones.
+        after: Number of weights of the second model.
+        unchanged_bytes: Size of the weights that both models have, also under different names.
+        changed_bytes: Size of all other weights; of two weights of the same name, the larger counts.
+        changes: The differing and the renamed weights.
     """
 
     before: int
@@ -46,25 +46,25 @@ class WeightChanges:
 
     @property
     def unchanged_percent(self) -> float:
-        """Return the unchanged part of all bytes, rounded down to two digits."""
+        """Return the share of unchanged bytes in percent, rounded down to two decimals."""
         total = self.unchanged_bytes + self.changed_bytes
         return 100.0 if not total else self.unchanged_bytes * 10_000 // total / 100
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDifference:
-    """Records how a model differs from another.
+    """Differences of two models.
 
     Attributes:
-        dialects: Dialects of both.
-        kinds: Operators of each kind in both, if these numbers differ.
-        operators: Changes by name; small constants count as part of their readers.
+        dialects: Dialects of both models.
+        kinds: Operator types whose numbers differ, with the number in each model.
+        operators: Changes by name; small constants count as properties of their users.
         inputs: Changes by name.
         outputs: Changes by name.
         caches: Changes by name, or by layer and role if the names differ.
-        metadata: Changes by key; empty if the dialects differ, since they have no keys in common.
+        metadata: Changes by key; empty if the dialects differ, which share no keys.
         weights: Changes by name, element type and contents.
-        other: Whether the graphs differ although nothing above does: in documentation, or in the order of nodes.
+        other: Whether the graphs differ only otherwise: in documentation, or in the order of nodes.
     """
 
     dialects: tuple[Dialect, Dialect]
@@ -79,13 +79,13 @@ class ModelDifference:
 
     @property
     def same(self) -> bool:
-        """Return whether there is no difference."""
+        """Return whether the models do not differ."""
         sections = (self.operators, self.inputs, self.outputs, self.caches, self.metadata, self.weights.changes)
         return self.dialects[0] == self.dialects[1] and not self.other and not any(sections)
 
 
 def changes_between(before: Mapping[str, Facets], after: Mapping[str, Facets]) -> tuple[Change, ...]:
-    """Return the changed and removed entries in the first order, then the added ones."""
+    """Return changed and removed entries in the order of ``before``, then added entries."""
     changes = []
     for name, old in before.items():
         if name not in after:

@@ -1,7 +1,7 @@
-"""Print one file of a model as lines of text, for git and other programs.
+"""One file of a model as lines of text, for git and other programs.
 
-Nothing beside the file is read: git passes single files, and older ones in a folder of their own. So weights in
-other files are listed by name, type and shape; their own file shows its size and digest when they change.
+Git passes single files, and old versions in a separate folder, so no file beside it is read. Weights in other files are
+listed by name, type and shape. A weight file is listed by size and digest.
 """
 
 from __future__ import annotations
@@ -27,14 +27,19 @@ _CHUNK = 2**20
 
 
 def list_file(path: Path) -> str:
-    """Return a model file, or any other, as text.
+    """Return a file as text.
+
+    | file | text |
+    | --- | --- |
+    | ``.onnx``, ``.xml`` of an IR | a line for each operator |
+    | other or damaged file with text | its content |
+    | other or damaged binary file | size and digest |
 
     Args:
-        path: An ``.onnx`` file or the ``.xml`` file of an IR becomes a line for each operator; of others, and of
-            damaged ones, text stays unchanged, and the rest becomes size and digest.
+        path: The file.
 
     Raises:
-        ReadError: GP101, there is no such file; GP104, it cannot be read.
+        ReadError: GP101, the file does not exist; GP104, the file cannot be read.
     """
     if not path.is_file():
         raise ReadError("GP101", f"{path} is not a file")
@@ -46,7 +51,7 @@ def list_file(path: Path) -> str:
             from graphpass.dialects.onnx.model import parse_onnx
 
             return "\n".join(_of_onnx(parse_onnx(path)))
-    # Another kind of file with that ending, or one that a person broke: git shows it as it is.
+    # A file of another format with this suffix, or a damaged file.
     except (ReadError, ElementTree.ParseError):
         pass
     return _of_any(path)
@@ -87,17 +92,17 @@ def _layer(layer: ElementTree.Element, names: dict[Any, str], sources: dict[Any,
     number, kind = layer.get("id"), layer.get("type", "")
     data = layer.find("data")
     attributes = dict(data.attrib) if data is not None else {}
-    words = [kind, layer.get("name", "")]
+    parts = [kind, layer.get("name", "")]
     if kind == "Const":
-        attributes.pop("offset", None)  # moves whenever a weight before it grows
-    words += [f"{key}={value}" for key, value in sorted(attributes.items())]
+        attributes.pop("offset", None)  # changes whenever an earlier weight grows
+    parts += [f"{key}={value}" for key, value in sorted(attributes.items())]
     reads = [sources.get((number, port.get("id"))) for port in layer.iterfind("input/port")]
     if reads:
-        words.append(f"reads {', '.join(names.get(source[0], '') if source else '-' for source in reads)}")
+        parts.append(f"reads {', '.join(names.get(source[0], '') if source else '-' for source in reads)}")
     for port in layer.iterfind("output/port"):
         shape = ",".join(dim.text or "" for dim in port.iterfind("dim"))
-        words.append(f"-> {port.get('precision', '')}[{shape}] {port.get('names', '')}".rstrip())
-    return " ".join(words)
+        parts.append(f"-> {port.get('precision', '')}[{shape}] {port.get('names', '')}".rstrip())
+    return " ".join(parts)
 
 
 def _of_onnx(proto: onnx.ModelProto) -> Iterator[str]:
@@ -121,9 +126,9 @@ def _graph(graph: Any) -> Iterator[str]:
     from graphpass.dialects.onnx.model import port_of
 
     if isinstance(graph, onnx.GraphProto):
-        for word, infos in (("input", graph.input), ("output", graph.output)):
+        for kind, infos in (("input", graph.input), ("output", graph.output)):
             for port in map(port_of, infos):
-                yield f"{word} {port.name} {port.element_type}{shape_text(port.shape)}"
+                yield f"{kind} {port.name} {port.element_type}{shape_text(port.shape)}"
         yield from (_tensor(tensor) for tensor in graph.initializer)
     for node in graph.node:
         attributes = [f"{entry.name}={plain_attribute(entry)}" for entry in node.attribute]

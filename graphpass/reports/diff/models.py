@@ -1,4 +1,4 @@
-"""Compare two models."""
+"""Comparison of two models."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from graphpass.reports.text import axes_in_words
 
 
 def diff_models(before: Model, after: Model) -> ModelDifference:
-    """Return how ``after`` differs from ``before``.
+    """Return the differences between two models.
 
-    Models of two dialects are compared by kinds and names of operators, inputs, outputs, caches and weights, but not by
-    attributes, inputs of operators, and metadata. Different dialects are a difference, too.
+    Different dialects are a difference. Models of different dialects are compared by types and names of operators,
+    inputs, outputs, caches and weights, but not by attributes, inputs of operators, and metadata.
 
     Args:
-        before: A model; its weights are read only if nothing else shows that they are the same.
-        after: Another.
+        before: The first model.
+        after: The second model. Weights of both are read only if file, name and size do not prove them equal.
 
     Raises:
-        ReadError: GP105, weights are not where a model says; GP110, they changed since it was read.
+        ReadError: GP105, a weight file is missing; GP110, a weight file changed since the model was read.
     """
-    alike = before.dialect == after.dialect
+    same_dialect = before.dialect == after.dialect
     with stage("comparing operators"):
         kinds = [Counter(facets["kind"] for facets in _kinds(model).values()) for model in (before, after)]
-        operators = compare_operators(before, after) if alike else changes_between(_kinds(before), _kinds(after))
+        operators = compare_operators(before, after) if same_dialect else changes_between(_kinds(before), _kinds(after))
     ports = [
-        changes_between(_ports(old, symbols=alike), _ports(new, symbols=alike))
+        changes_between(_ports(old, symbols=same_dialect), _ports(new, symbols=same_dialect))
         for old, new in ((before.inputs, after.inputs), (before.outputs, after.outputs))
     ]
     with stage("comparing caches"):
@@ -54,8 +54,8 @@ def diff_models(before: Model, after: Model) -> ModelDifference:
         operators=operators,
         inputs=ports[0],
         outputs=ports[1],
-        caches=_caches(*(inventory.caches for inventory in inventories), symbols=alike),
-        metadata=changes_between(_metadata(before), _metadata(after)) if alike else (),
+        caches=_caches(*(inventory.caches for inventory in inventories), symbols=same_dialect),
+        metadata=changes_between(_metadata(before), _metadata(after)) if same_dialect else (),
         weights=weights,
         other=False,
     )
@@ -75,12 +75,12 @@ def _ports(ports: Iterable[Port], *, symbols: bool) -> dict[str, Facets]:
 def _caches(before: Iterable[Cache], after: Iterable[Cache], *, symbols: bool) -> tuple[Change, ...]:
     news = {cache.name: cache for cache in after}
     olds = {cache.name: cache for cache in before}
-    places = {(cache.layer, cache.role): cache for cache in news.values() if cache.name not in olds}
+    by_role = {(cache.layer, cache.role): cache for cache in news.values() if cache.name not in olds}
     changes: list[Change] = []
     for old in olds.values():
-        new = news.get(old.name) or (places.get((old.layer, old.role)) if old.layer is not None else None)
+        new = news.get(old.name) or (by_role.get((old.layer, old.role)) if old.layer is not None else None)
         kept = {} if new is None else {old.name: _cache(news.pop(new.name), symbols=symbols)}
-        places.pop((old.layer, old.role), None)
+        by_role.pop((old.layer, old.role), None)
         changes += changes_between({old.name: _cache(old, symbols=symbols)}, kept)
     changes += changes_between({}, {name: _cache(cache, symbols=symbols) for name, cache in news.items()})
     return tuple(changes)

@@ -1,4 +1,4 @@
-"""Describe the operators of two models, and compare them."""
+"""Comparison of the operators of two models."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from graphpass.ir.model import Model
 from graphpass.ir.types import shape_text
 from graphpass.reports.diff.changes import Change, Facets, changes_between
 
-#: Constants of at most this many elements are shown by value, larger ones by digest.
-TOLD = 16
+#: Largest constant, in elements, that is printed by value; larger constants are printed as digests.
+PRINTED = 16
 
 
 def operators_of(model: Model) -> dict[str, Node]:
-    """Return the operators of a model by name, in topological order, those in bodies included.
+    """Return the operators of a model by name, in topological order, with those in bodies.
 
-    Constants and inputs do not count; an output counts as ``output NAME``. The second of one name gets ``#2``.
+    Constants and inputs are excluded. An output has the name ``output NAME``. Duplicate names get suffixes: ``#2``.
     """
     operators: dict[str, Node] = {}
     counts: Counter[str] = Counter()
@@ -36,23 +36,23 @@ def operators_of(model: Model) -> dict[str, Node]:
 
 
 def compare_operators(before: Model, after: Model) -> tuple[Change, ...]:
-    """Return how the operators of two models of one dialect differ.
+    """Return the differences between the operators of two models of one dialect.
 
-    They are paired by name. Others that do the same with the same count as renamed, since exporters make up many names
-    anew each time.
+    Operators are paired by name. Remaining operators with equal facets count as renamed, since exporters generate names
+    anew at each export.
     """
     olds, news = _described(before), _described(after)
     names = {name: name for name in news if name in olds}
     left: dict[object, list[str]] = {}
     for name, facets in olds.items():
         if name not in news:
-            left.setdefault(_likeness(facets), []).append(name)
+            left.setdefault(_anonymous(facets), []).append(name)
     renamed = []
     translated: dict[str, Facets] = {}
     for name, facets in news.items():  # in topological order, so inputs of an operator are paired before it
-        facets = {key: _translated(key, words, names) for key, words in facets.items()}
-        if name not in names and (alike := left.get(_likeness(facets))):
-            names[name] = alike.pop(0)
+        facets = {key: _translated(key, text, names) for key, text in facets.items()}
+        if name not in names and (candidates := left.get(_anonymous(facets))):
+            names[name] = candidates.pop(0)
             renamed.append(Change(names[name], {"name": names[name]}, {"name": name}))
             olds.pop(names[name])
         else:
@@ -65,15 +65,16 @@ def _described(model: Model) -> dict[str, Facets]:
     return {name: _facets(node, graph, model) for name, node in operators_of(model).items()}
 
 
-def _likeness(facets: Facets) -> tuple[tuple[str, str], ...]:
-    return tuple((key, words.partition(" called ")[0]) for key, words in facets.items())
+def _anonymous(facets: Facets) -> tuple[tuple[str, str], ...]:
+    """Return facets without names of values."""
+    return tuple((key, text.partition(" called ")[0]) for key, text in facets.items())
 
 
-def _translated(key: str, words: str, names: dict[str, str]) -> str:
-    """Rename the producer of an input to the first model's name."""
+def _translated(key: str, text: str, names: dict[str, str]) -> str:
+    """Replace the producer in a facet ``reads N`` by its name in the first model."""
     if not key.startswith("reads "):
-        return words
-    source, comma, port = words.partition(", output ")
+        return text
+    source, comma, port = text.partition(", output ")
     return names.get(source, source) + comma + port
 
 
@@ -111,13 +112,13 @@ def constant_in_words(node: Node, graph: Graph) -> str | None:
     if constant is None or constant.nbytes > SMALL:
         return None
     described = f"{value.element_type} {shape_text(value.shape)}"
-    if constant.size <= TOLD:
+    if constant.size <= PRINTED:
         return f"{described} = {constant.tolist()}"
     return f"{described} with digest {hashlib.sha256(numpy.ascontiguousarray(constant).tobytes()).hexdigest()[:16]}"
 
 
 def attributes_of(node: Node, model: Model) -> dict[str, str]:
-    """Return all attributes of an operator, as its own dialect names them, but for bodies."""
+    """Return the attributes of an operator except bodies, by their names in the model's dialect."""
     if model.dialect == "openvino":
         return {str(name): str(value) for name, value in node.native.get_attributes().items()}
     import onnx
@@ -125,7 +126,7 @@ def attributes_of(node: Node, model: Model) -> dict[str, str]:
     if not isinstance(node.native, onnx.NodeProto):
         return {}
     attributes = {"domain": node.native.domain} if node.native.domain not in ONNX_DOMAINS else {}
-    bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}  # their operators stand beside the others
+    bodies = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}  # their operators are inlined
     return attributes | {
         attribute.name: plain_attribute(attribute)
         for attribute in node.native.attribute
@@ -134,7 +135,7 @@ def attributes_of(node: Node, model: Model) -> dict[str, str]:
 
 
 def plain_attribute(attribute: Any) -> str:
-    """Return the value of an ONNX attribute; a digest of tensors and graphs."""
+    """Return the value of an ONNX attribute as text; a digest for tensors and graphs."""
     import onnx
 
     if attribute.type in {

@@ -1,4 +1,4 @@
-"""Compare weights of models by contents."""
+"""Comparison of the weights of two models by contents."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from graphpass.storage.weight_file import FileRange
 
 
 def digest_of_weights(model: Model) -> str:
-    """Digest names, types, shapes and bytes of all tensors outside a model's graph file.
+    """Return a digest of names, types, shapes and bytes of tensors outside the model file.
 
-    Places in files do not count, nor bytes between tensors.
+    Locations in files and bytes between tensors are ignored.
 
     Raises:
         ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of`.
@@ -30,28 +30,28 @@ def digest_of_weights(model: Model) -> str:
 
 
 def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> WeightChanges:
-    """Return how weights differ.
+    """Return the differences between the weights of two models.
 
-    Weights of the same name, element type and size are compared by digest, unless they are the same bytes of the same
-    file. Of the others, those with the same contents under another name count as renamed.
+    Weights of the same name, element type and size are compared by digest, unless both are the same range of the same
+    file. Remaining weights with equal contents count as renamed.
 
     Raises:
-        ReadError: GP110, a file of weights changed since the model was read.
+        ReadError: GP110, a weight file changed since the model was read.
     """
     news = {weight.name: weight for weight in after}
     pairs = [(old, news[old.name]) for old in before if old.name in news]
     paired = {old.name for old, _ in pairs}
     gone = [weight for weight in before if weight.name not in paired]
     added = [weight for weight in after if weight.name not in paired]
-    # Results that share their input's weights read the same bytes under other names: nothing is left to digest.
+    # Results that share weights with the input read the same ranges under other names, without digests.
     renamed = _renamed(gone, added, lambda weight: weight.bytes_of)
     left = [weight for weight in gone if weight not in renamed]
     weights = set(renamed.values())
     added = [weight for weight in added if weight not in weights]
-    likenesses = {_likeness(weight) for weight in left} & {_likeness(weight) for weight in added}
-    asked = [weight for weight in (*left, *added) if _likeness(weight) in likenesses]
-    asked += [weight for pair in pairs if _is_open(*pair) for weight in pair]
-    digests = digests_of_weights(asked)
+    forms = {_form(weight) for weight in left} & {_form(weight) for weight in added}
+    compared = [weight for weight in (*left, *added) if _form(weight) in forms]
+    compared += [weight for pair in pairs if _is_open(*pair) for weight in pair]
+    digests = digests_of_weights(compared)
     renamed |= _renamed(left, added, digests.get)
     weights = set(renamed.values())
 
@@ -79,20 +79,20 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
 def _renamed(
     gone: Sequence[Weight], added: Sequence[Weight], content: Callable[[Weight], object]
 ) -> dict[Weight, Weight]:
-    """Pair weights alike whose ``content`` is known and equal, each once."""
-    open_ones: dict[object, list[Weight]] = {}
+    """Pair weights of equal type, size and ``content``; each weight at most once."""
+    unpaired: dict[object, list[Weight]] = {}
     for weight in reversed(added):
-        open_ones.setdefault((_likeness(weight), content(weight)), []).append(weight)
-    candidates = {old: open_ones.get((_likeness(old), content(old)), []) for old in gone if content(old) is not None}
-    return {old: alike.pop() for old, alike in candidates.items() if alike}
+        unpaired.setdefault((_form(weight), content(weight)), []).append(weight)
+    candidates = {old: unpaired.get((_form(old), content(old)), []) for old in gone if content(old) is not None}
+    return {old: equal.pop() for old, equal in candidates.items() if equal}
 
 
-def _likeness(weight: Weight) -> tuple[object, ...]:
+def _form(weight: Weight) -> tuple[object, ...]:
     return weight.described, weight.size
 
 
 def _is_open(old: Weight, new: Weight) -> bool:
-    """Return whether only the bytes can show that two weights are the same."""
+    """Return whether two weights must be compared by their bytes."""
     return old.size == new.size and (old.bytes_of is None or old.bytes_of != new.bytes_of)
 
 
@@ -102,5 +102,5 @@ def _facets(old: Weight, new: Weight, digests: dict[Weight, str]) -> tuple[dict[
         "bytes": (str(old.size), str(new.size)),
         "sha256": (digests.get(old, ""), digests.get(new, "")),
     }
-    differing = {key: words for key, words in facts.items() if words[0] != words[1]}
-    return {key: words[0] for key, words in differing.items()}, {key: words[1] for key, words in differing.items()}
+    differing = {key: pair for key, pair in facts.items() if pair[0] != pair[1]}
+    return {key: pair[0] for key, pair in differing.items()}, {key: pair[1] for key, pair in differing.items()}

@@ -1,4 +1,4 @@
-"""Describe one or two models as data for ``picture.js``, with equal layers folded."""
+"""Pictures of one or two models, as data for ``picture.js``, with equal layers folded."""
 
 from __future__ import annotations
 
@@ -20,21 +20,32 @@ from graphpass.reports.text import layers_in_words
 def picture_of(
     titles: Sequence[str], before: Model, after: Model | None = None, difference: ModelDifference | None = None
 ) -> dict[str, Any]:
-    """Return a picture of a model, or of two side by side.
+    """Return a picture of a model, or of two models side by side.
 
     Args:
         titles: A name for each model.
         before: The model.
         after: The model to show beside it.
-        difference: Their differences, from `graphpass.reports.diff.diff_models`.
+        difference: The differences, from `graphpass.reports.diff.diff_models`.
 
     Returns:
-        ``titles``; and ``groups``, in execution order: ``title``; ``layers``, the numbers of the layers that it folds,
-        empty for operators outside of all layers; ``changes``, how many operators of one layer have each status;
-        ``sides``, one for each model; and ``rows``, the operators of the sides that stand beside one another, by index.
-        A side has ``nodes`` of the first layer, each ``[operator, status, result, attributes, reads, changed facets]``;
-        ``weights``, their types; and for each layer the ``names`` of all of both. A read is the index of a node of the
-        side, or words; a negative number -1 - i means weight i.
+        An object with ``titles`` and ``groups`` of layers, in execution order.
+
+        | key of a group | value |
+        | --- | --- |
+        | ``title`` | text |
+        | ``layers`` | numbers of the folded layers; empty for operators outside of layers |
+        | ``changes`` | number of operators of one layer by status |
+        | ``sides`` | one for each model |
+        | ``rows`` | indices of the nodes in one row, one for each side |
+
+        | key of a side | value |
+        | --- | --- |
+        | ``nodes`` | operators of the first layer: ``[operator, status, result, attributes, reads, changed facets]`` |
+        | ``weights`` | types of the weights |
+        | ``names`` | for each layer, names of the nodes, then of the weights |
+
+        A read is the index of a node, -1 - i for weight i, or text.
     """
     sides = [Side(before, *highlights_of(difference, 0))]
     if after is not None:
@@ -57,48 +68,48 @@ def _group(title: str, layers: list[int], segments: list[int], sides: Sequence[S
     for side in sides:
         there = [segment for segment in segments if segment in side.members]
         nodes = side.ordered(there[0], priorities) if there else []
-        priorities = {side.partner(node.index): place for place, node in enumerate(nodes)}
+        priorities = {side.partner(node.index): position for position, node in enumerate(nodes)}
         shown.append(nodes)
         described.append(side.describe(there, nodes))
     counts = Counter(node[1] for side in described for node in side["nodes"])
     changes = {status: counts[status] for status in ("removed", "added", "changed") if counts[status]}
-    # An operator that changed stands on both sides.
+    # A changed operator is counted on both sides.
     changes |= {"changed": -(-changes["changed"] // 2)} if "changed" in changes else {}
-    rows = _rows_of(sides, shown) if len(sides) == 2 else [[place] for place in range(len(shown[0]))]
+    rows = _rows_of(sides, shown) if len(sides) == 2 else [[index] for index in range(len(shown[0]))]
     return {"title": title, "layers": layers, "changes": changes, "sides": described, "rows": rows}
 
 
 def _rows_of(sides: Sequence[Side], shown: Sequence[Sequence[Node]]) -> list[list[int | None]]:
-    """Align operators of two models.
+    """Align the operators of two models.
 
-    Operators of both stand beside each other; between them stands what one has instead of the other.
+    Operators in both models share a row. Rows between them have the operators that only one model has.
 
     Args:
         sides: The models.
-        shown: Operators of each, in the order in which they are shown.
+        shown: Operators of each model, in display order.
     """
-    places = {sides[1].key(node.index): place for place, node in enumerate(shown[1])}
+    indices = {sides[1].key(node.index): index for index, node in enumerate(shown[1])}
     keys = [sides[0].partner(node.index) for node in shown[0]]
-    pairs = _rising([(place, places[key]) for place, key in enumerate(keys) if key in places])
+    pairs = _rising([(index, indices[key]) for index, key in enumerate(keys) if key in indices])
     rows: list[list[int | None]] = []
     left = right = 0
     for row, other in [*pairs, (len(shown[0]), len(shown[1]))]:
-        mine, theirs = range(left, row), range(right, other)
-        rows += [[*pair] for pair in zip_longest(mine, theirs)]
+        removed, added = range(left, row), range(right, other)
+        rows += [[*pair] for pair in zip_longest(removed, added)]
         rows.append([row, other])
         left, right = row + 1, other + 1
     return rows[:-1]
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest part of pairs whose second numbers rise, as their first ones do."""
+    """Return the longest subsequence of pairs with ascending second elements."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int | None] = []
     for number, (_, second) in enumerate(pairs):
-        place = bisect_left(tails, second)
-        tails[place : place + 1], ends[place : place + 1] = [second], [number]
-        before.append(ends[place - 1] if place else None)
+        length = bisect_left(tails, second)
+        tails[length : length + 1], ends[length : length + 1] = [second], [number]
+        before.append(ends[length - 1] if length else None)
     rising: list[tuple[int, int]] = []
     step = ends[-1] if ends else None
     while step is not None:

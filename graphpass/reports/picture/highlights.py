@@ -1,4 +1,4 @@
-"""Mark operators by their changes."""
+"""Highlights of operators by their changes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Status = Literal["same", "changed", "removed", "added", "renamed"]
 
 @dataclass(frozen=True, slots=True)
 class Highlight:
-    """Marks one operator.
+    """Highlight of one operator.
 
     Attributes:
         status: Kind of change.
-        partner: The operator's name in the other model, if renamed.
-        facets: Its own values of facets that differ.
+        partner: Name of the operator in the other model; ``None`` if not renamed.
+        facets: The differing facets, in this model.
     """
 
     status: Status
@@ -27,10 +27,10 @@ class Highlight:
 
 
 def highlights_of(difference: ModelDifference | None, side: int) -> tuple[dict[str, Highlight], dict[str, Highlight]]:
-    """Return marks of a model's operators, and of its inputs and outputs, by name.
+    """Return the highlights of a model's operators, and of its inputs and outputs, by name.
 
     Args:
-        difference: The differences; ``None`` for a model by itself.
+        difference: The differences; ``None`` for a picture of one model.
         side: 0 for the first model, 1 for the second.
     """
     if difference is None:

@@ -1,4 +1,4 @@
-"""Divide a model into its layers by dataflow alone."""
+"""Division of a model into layers by dataflow."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, NO_DATA, PICKS
 
-#: Segment of nodes that several layers use.
+#: Segment of nodes upstream of the layers, or read by several layers.
 BEFORE = -1
 
-#: Lay out the content of a cache before it meets the activations of its layer.
+#: Operators that move the elements of a cache before the layer computes with them.
 _ARRANGES = LAYOUT | PICKS | LOOP_ENTRIES
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Assigns each node of a graph to a layer.
+    """Assignment of the nodes of a graph to layers.
 
     Attributes:
-        layers: Number of layers; 0 if there is nothing that repeats.
-        of_node: Layer of each node of ``graph``, by index; `BEFORE` for those upstream of the layers or used by
-            several, ``layers`` for those after them.
-        starts: Nodes whose data enters a layer: the last one of each layer, and the one that enters the first layer.
-        graph: The graph, bodies inlined.
+        layers: Number of layers; 0 if no structure repeats.
+        of_node: Layer of each node of ``graph``, by index; `BEFORE` for nodes upstream of the layers or read by
+            several, ``layers`` for nodes downstream of all layers.
+        starts: Nodes whose values are inputs of a layer: the last node of each layer, and the input of the first.
+        graph: The graph, with bodies inlined.
     """
 
     layers: int
@@ -41,8 +41,8 @@ class Segments:
 def segments_of(model: Model) -> Segments:
     """Divide ``model`` into layers.
 
-    The last value of a layer, mostly the sum of its residual connection, is the last through which all data from its
-    attention or recurrent state flows before another layer's.
+    The output of a layer, usually the sum of its residual connection, is the last value through which all data from its
+    attention or recurrent state flows before data of another layer joins.
     """
     whole = inlined(model)
     graph = whole.graph
@@ -57,7 +57,7 @@ def segments_of(model: Model) -> Segments:
 
 
 def _live(model: Model, graph: Graph) -> list[bool]:
-    """Return, by node, whether data from it reaches an output that is not a cache."""
+    """Return for each node whether its data reaches an output that is not a cache."""
     writes = {cache.write for cache in analyze_caches(model).caches}
     live = [node.op == "Result" and node.name not in writes for node in graph.nodes]
     for node in reversed(graph.nodes):
@@ -69,7 +69,7 @@ def _live(model: Model, graph: Graph) -> list[bool]:
 
 
 def _anchors(model: Model, whole: Model, live: list[bool]) -> list[tuple[int | None, int]]:
-    """Return layer and node of each attention and recurrent state, in execution order."""
+    """Return layer and node of each attention block and recurrent state, in execution order."""
     graph, inventory = whole.graph, analyze_caches(model)
     blocks = zip(inventory.attention, whole.analysis(find_attention), strict=True)
     anchors = [(block.layer, attention.output.node) for block, attention in blocks]
@@ -84,7 +84,7 @@ def _anchors(model: Model, whole: Model, live: list[bool]) -> list[tuple[int | N
 
 
 def _depths(graph: Graph, anchors: list[tuple[int | None, int]]) -> tuple[list[int], int]:
-    """Return the last layer upstream of each node, or -1, and the number of layers."""
+    """Return for each node the last layer upstream, or -1; and the number of layers."""
     own: dict[int, int] = {}
     number, previous = -1, None
     for layer, index in anchors:
@@ -101,7 +101,7 @@ def _depths(graph: Graph, anchors: list[tuple[int | None, int]]) -> tuple[list[i
 
 def _ends(graph: Graph, live: list[bool], depths: list[int], count: int) -> list[int]:
     """Return the last node of each layer."""
-    # An edge over a node bypasses it, since indices are topological. Edges into later layers bypass all that follows.
+    # Indices are topological: an edge bypasses the nodes between its ends, and an edge to a later layer all following.
     reached: list[float] = [-1] * count
     passed: list[list[int]] = [[] for _ in range(count)]
     for node in graph.nodes:
@@ -117,7 +117,7 @@ def _ends(graph: Graph, live: list[bool], depths: list[int], count: int) -> list
     ends = [_bare(graph, nodes[-1]) for nodes in passed[:-1] if nodes]
     if not ends:
         return []
-    # From the last layer on all data flows on to the output: it ends like the layer before.
+    # No layer follows the last one, so it ends at a node of the same form as the end of the layer before.
     form = _form(graph, graph.nodes[ends[-1]])
     return ends + [index for index in passed[-1] if _form(graph, graph.nodes[index]) == form][-1:]
 
@@ -125,7 +125,7 @@ def _ends(graph: Graph, live: list[bool], depths: list[int], count: int) -> list
 def _bare(graph: Graph, index: int) -> int:
     """Return the node upstream of casts.
 
-    Exporters cast once for the next norm and the residual connection (optimum's llama).
+    In optimum's llama, one cast feeds both the next norm and the residual connection.
     """
     node = graph.nodes[index]
     return graph.look_through(node.outputs[0], CASTS).node if node.outputs else index
@@ -136,18 +136,18 @@ def _form(graph: Graph, node: Node) -> object:
 
 
 def _entry(graph: Graph, ends: list[int]) -> int | None:
-    """Return the node that enters the first layer as ends enter later ones."""
+    """Return the input of the first layer, found by its counterpart in later layers."""
     for last, end in pairwise(ends):
         pending, seen = [(end, ends[0])], set()
         while pending:
             index, first = pending.pop()
             if index == last:
                 return first
-            node, alike = graph.nodes[index], graph.nodes[first]
-            if index in seen or _form(graph, node) != _form(graph, alike):
+            node, counterpart = graph.nodes[index], graph.nodes[first]
+            if index in seen or _form(graph, node) != _form(graph, counterpart):
                 continue
             seen.add(index)
-            pairs = zip(node.inputs, alike.inputs, strict=False)
+            pairs = zip(node.inputs, counterpart.inputs, strict=False)
             pending += [(left.node, right.node) for left, right in pairs if left is not None and right is not None]
     return None
 
@@ -177,7 +177,7 @@ def _assign(graph: Graph, ends: list[int], entry: int | None) -> tuple[int, ...]
 
 
 def _home(assigned: list[int | None], users: list[Node]) -> int:
-    """Return the only layer of a node's users."""
+    """Return the layer of a node's users; `BEFORE` if they are in several layers."""
     readers = [user for user in users if user.op not in NO_DATA] or users
     homes = {layer for user in readers if (layer := assigned[user.index]) is not None}
     return homes.pop() if len(homes) == 1 else BEFORE

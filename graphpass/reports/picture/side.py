@@ -1,4 +1,4 @@
-"""Describe the operators of one model, by layer."""
+"""Description of the operators of one model, by layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.types import shape_text
 from graphpass.ir.values import known_elements
-from graphpass.reports.diff.operators import TOLD, attributes_of, constant_in_words, operators_of
+from graphpass.reports.diff.operators import PRINTED, attributes_of, constant_in_words, operators_of
 from graphpass.reports.picture.highlights import Highlight
 from graphpass.reports.picture.segments import BEFORE, segments_of
 
@@ -20,24 +20,30 @@ AFTER = -2
 
 
 class Side:
-    """Describes the operators of one model, by segment.
+    """One model of a picture, with its operators by segment.
 
     Attributes:
         segments: Layer of each operator.
         members: Operators of each segment, in execution order.
-        marks: Marks of the operators, by index.
+        marks: Highlights of the operators, by index.
     """
 
     def __init__(self, model: Model, marks: Mapping[str, Highlight], ports: Mapping[str, Highlight]) -> None:
-        """Take the marks of operators, and of inputs and outputs, by name."""
+        """Create a side.
+
+        Args:
+            model: The model.
+            marks: Highlights of operators, by name.
+            ports: Highlights of inputs and outputs, by name.
+        """
         self._model = model
         self.segments = segments_of(model)
         self._graph = self.segments.graph
         self._keys = {node.index: key for key, node in operators_of(model).items()}
         self.members: dict[int, list[Node]] = defaultdict(list)
-        self._words: dict[int, str | None] = {}
+        self._constant_texts: dict[int, str | None] = {}
         self._symbols = {size for port in model.inputs for size in port.shape or () if isinstance(size, str)}
-        #: Constants, and copies of these that exporters make for equal weights.
+        #: Constants, and Identities of constants, which exporters write for equal weights.
         self._constants: set[int] = set()
         for node in self._graph.nodes:
             if node.op == "Constant" or (node.op == "Identity" and node.source().node in self._constants):
@@ -55,21 +61,21 @@ class Side:
         self._hashes = self._hash()
 
     def likeness(self, layer: int) -> object:
-        """Return the same for layers of equal structure."""
+        """Return a key that is equal for layers of equal structure."""
         return tuple(sorted(self._hashes[node.index] for node in self.members.get(layer, ())))
 
     def _text(self, node: Node) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-        """Return operator, result and attributes in words."""
+        """Return operator, result and attributes as text."""
         result = "; ".join(map(self._type, node.outputs))
         variable = node.attributes.get("variable")
         stated = attributes_of(node, self._model).items()
-        attributes = tuple(sorted((name, words) for name, words in stated if words != variable))
+        attributes = tuple(sorted((name, text) for name, text in stated if text != variable))
         return node.attributes.get("loop", node.op), result, attributes
 
     def _type(self, value: Value) -> str:
-        """Return type and shape, with symbols of inputs alone.
+        """Return element type and shape; only symbolic dimensions of inputs have names.
 
-        Shape inference renumbers others in each layer.
+        Shape inference numbers other symbols differently in each layer.
         """
         shape = value.shape
         if shape is not None:
@@ -77,21 +83,22 @@ class Side:
         return f"{value.element_type} {shape_text(shape)}"
 
     def _constant(self, index: int) -> str | None:
-        """Return a constant of few elements in words; ``None`` for a weight."""
-        if index not in self._words:
+        """Return a constant of few elements as text; ``None`` for a weight."""
+        if index not in self._constant_texts:
             value = self._weight(self._graph.nodes[index].outputs[0])
             count = known_elements(value)
-            # Several floating-point numbers are learned: a norm's weights, the decays of a recurrent state.
-            is_few = count <= (1 if "f" in value.element_type else TOLD)
-            self._words[index] = constant_in_words(self._graph.nodes[value.node], self._graph) if is_few else None
-        return self._words[index]
+            # Several floating-point elements are trained parameters: a norm's weights, decays of a recurrent state.
+            is_few = count <= (1 if "f" in value.element_type else PRINTED)
+            constant = constant_in_words(self._graph.nodes[value.node], self._graph) if is_few else None
+            self._constant_texts[index] = constant
+        return self._constant_texts[index]
 
     def _weight(self, value: Value) -> Value:
-        """Return the constant that ``value`` is a copy of."""
+        """Return the constant upstream of Identities."""
         return self._graph.look_through(value, {"Identity"})
 
     def _hash(self) -> dict[int, int]:
-        """Return hashes of nodes by operator, producers and users within their segment."""
+        """Return a hash for each node, of operator, producers and users in its segment."""
         up: dict[int, int] = {}
         layer_of = self.segments.of_node
         for index in sorted(self.marks):
@@ -124,16 +131,16 @@ class Side:
         return hashes
 
     def _is_start(self, index: int, producer: int) -> bool:
-        """Return whether ``producer`` gives the hidden state that enters the layer of a node."""
+        """Return whether ``producer`` computes the hidden state that is the input of a node's layer."""
         layer_of = self.segments.of_node
         return producer in self.segments.starts and layer_of[producer] == layer_of[index] - 1
 
     def ordered(self, segment: int, priorities: Mapping[str, int]) -> list[Node]:
-        """Return nodes of a segment in the execution order closest to given priorities.
+        """Return the nodes of a segment in the topological order closest to ``priorities``.
 
         Args:
             segment: The segment.
-            priorities: Places of operators in the other model, by key.
+            priorities: Positions of operators in the other model, by key.
         """
         nodes = self.members[segment]
         inside = {node.index for node in nodes}
@@ -157,38 +164,38 @@ class Side:
         return order
 
     def key(self, index: int) -> str:
-        """Return the unique name by which a node is found in the other model."""
+        """Return the key of a node, which is unique and equal in both models."""
         node = self._graph.nodes[index]
         return f"{node.op} {node.name}" if node.op in {"Parameter", "Result"} else self._keys[index]
 
     def partner(self, index: int) -> str:
-        """Return the key of the same operator in the second model."""
+        """Return the key of the corresponding operator in the second model."""
         return self.marks[index].partner or self.key(index)
 
     def describe(self, segments: Sequence[int], first: Sequence[Node]) -> dict[str, Any]:
-        """Return the operators of like segments, in the order of ``first``."""
-        places = {node.index: place for place, node in enumerate(first)}
+        """Return the object of segments with equal structure, with nodes in the order of ``first``."""
+        positions = {node.index: position for position, node in enumerate(first)}
         weights: dict[tuple[int, int], int] = {}
-        nodes = [self._node(node, places, weights) for node in first]
-        types = [self._type(first[place].source(port)) for place, port in weights]
+        nodes = [self._node(node, positions, weights) for node in first]
+        types = [self._type(first[position].source(port)) for position, port in weights]
         names = []
         for segment in segments:
-            alike = self._in_order(first, self.members[segment])
-            read = [self._graph.nodes[self._weight(alike[place].source(port)).node].name for place, port in weights]
-            names.append([*(self._name(node) for node in alike), *read])
+            ordered = self._in_order(first, self.members[segment])
+            read = [self._graph.nodes[self._weight(ordered[at].source(port)).node].name for at, port in weights]
+            names.append([*(self._name(node) for node in ordered), *read])
         return {"nodes": nodes, "weights": types, "names": names}
 
-    def _in_order(self, first: Sequence[Node], others: Sequence[Node]) -> list[Node]:
-        """Return nodes in the order of those of a like segment."""
+    def _in_order(self, first: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
+        """Return ``nodes`` in the order of the corresponding nodes in ``first``."""
         queues: dict[int, list[Node]] = defaultdict(list)
-        for node in reversed(others):
+        for node in reversed(nodes):
             queues[self._hashes[node.index]].append(node)
         return [queues[self._hashes[node.index]].pop() for node in first]
 
     def _name(self, node: Node) -> str:
         return self._keys.get(node.index, node.name).removeprefix("output ") if node.op == "Result" else node.name
 
-    def _node(self, node: Node, places: Mapping[int, int], weights: dict[tuple[int, int], int]) -> list[Any]:
+    def _node(self, node: Node, positions: Mapping[int, int], weights: dict[tuple[int, int], int]) -> list[Any]:
         operator, result, attributes = self._texts[node.index]
         mark = self.marks[node.index]
         reads: list[str | int] = []
@@ -197,20 +204,21 @@ class Side:
                 reads.append("nothing")
                 continue
             producer = self._graph.nodes[value.node]
-            if value.node in places:
-                reads.append(places[value.node])
+            if value.node in positions:
+                reads.append(positions[value.node])
             elif self._is_start(node.index, value.node):
                 reads.append("the layer's input")
             elif value.node not in self._constants:
-                reads.append(self._from_afar(node, producer))
-            elif (words := self._constant(value.node)) is not None:
-                reads.append(words)
+                reads.append(self._distant(node, producer))
+            elif (constant := self._constant(value.node)) is not None:
+                reads.append(constant)
             else:
-                reads.append(-1 - weights.setdefault((places[node.index], port), len(weights)))
+                reads.append(-1 - weights.setdefault((positions[node.index], port), len(weights)))
         facets = {} if mark.facets is None else dict(mark.facets)
         return [operator, mark.status, result, dict(attributes), reads, facets]
 
-    def _from_afar(self, node: Node, producer: Node) -> str:
+    def _distant(self, node: Node, producer: Node) -> str:
+        """Describe a producer in another segment."""
         layer, source = (self.segments.of_node[end.index] for end in (node, producer))
         if source == BEFORE or layer == BEFORE:
             return producer.called
