@@ -1,4 +1,4 @@
-"""Make models for runtimes: pipelines, rules, trials and views of caches.
+"""Targets: pipelines, rules, trials and views of caches for each runtime.
 
 >>> from graphpass.targets import check_model
 >>> report = check_model(model, "cpu")    # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Trace the chain that OpenVINO's plugins fuse: ``ReadValue -> Gather -> Concat -> SDPA``."""
+"""Matching of the operator chain that OpenVINO's plugins fuse: ``ReadValue -> Gather -> Concat -> SDPA``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from graphpass.ir.graph import Graph, Node, Value
 
 _FED = "the past is an input of the model, not a variable: run make-stateful"
 
-#: Operators that copy the heads of grouped queries or move axes; all others break the chain.
+#: Operators allowed between Concat and attention: copies of kv heads and moves of axes.
 _LAYOUT = frozenset({"Transpose", "Reshape", "Unsqueeze", "Broadcast", "Multiply"})
 
 
 def _no_variable(node: Node) -> str:
-    return _FED if node.op == "Parameter" else f"{node.op} stands between the variable and the Gather"
+    return _FED if node.op == "Parameter" else f"expected a ReadValue or Convert before the Gather, got {node.op}"
 
 
 def _no_gather(node: Node) -> str:
     if node.op == "ReadValue":
         return "no Gather reorders the variable by beams"
-    return _FED if node.op == "Parameter" else f"{node.op} stands between the variable and the Concat"
+    return _FED if node.op == "Parameter" else f"expected a Gather between the variable and the Concat, got {node.op}"
 
 
 def _no_concat(node: Node) -> str:
@@ -41,15 +41,15 @@ _OPERAND = look_through(APPENDED, _LAYOUT)
 
 @dataclass(frozen=True, slots=True)
 class OperandChain:
-    """Names the operators between a variable and attention that reads it.
+    """The operators between a variable and the attention that reads it.
 
     Attributes:
         read: The ReadValue.
-        gather: Reorders it by beams.
+        gather: The Gather that reorders rows by beams.
         index: Indices of the Gather.
-        concat: Appends the new positions.
-        layout: Between the Concat and attention, nearest to attention first.
-        converts: Between the ReadValue and the Gather.
+        concat: The Concat that appends new positions.
+        layout: The operators between the Concat and attention, nearest to attention first.
+        converts: The Converts between the ReadValue and the Gather.
     """
 
     read: Node
@@ -61,10 +61,10 @@ class OperandChain:
 
 
 def trace_operand(graph: Graph, operand: Value) -> OperandChain:
-    """Return the chain that ends in ``operand``, which attention reads as key or value.
+    """Return the chain that ends in ``operand``, a key or value of attention.
 
     Raises:
-        MissError: At the first node, from attention on, that is none of it.
+        MissError: At the first node upstream of attention that is not part of a chain.
     """
     match = _OPERAND.require(graph, operand)
     read, gather, concat = (match.nodes[name] for name in ("read", "gather", "concat"))
@@ -73,5 +73,5 @@ def trace_operand(graph: Graph, operand: Value) -> OperandChain:
 
 
 def data_uses(graph: Graph, value: Value) -> tuple[Node, ...]:
-    """Return the users of ``value`` but those of its shape, which plugins fold before matching."""
+    """Return the users of ``value`` except ShapeOfs, which plugins fold before matching."""
     return tuple(use.node for use in graph.uses(value) if use.node.op != "ShapeOf")

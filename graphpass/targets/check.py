@@ -1,4 +1,4 @@
-"""`check_model`: predict a runtime's treatment of a model, then confirm it."""
+"""`check_model`: predict how a runtime executes a model, and confirm it by a trial."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _RUNS = {
 def check_model(
     model: Model, target: Target | str, *, confirm: bool = True, encoder: Model | None = None
 ) -> ContractReport:
-    """Predict the treatment of ``model`` by a target's runtime.
+    """Predict how a target's runtime executes ``model``, and confirm the prediction by a trial.
 
     Args:
-        model: The model that is to run there.
-        target: Any registered target, or its name with options, as ``--target`` takes it.
-        confirm: Whether to try the runtime, as far as that is possible on this machine. Weights that take more than
-            half of the memory that is available are not tried.
-        encoder: The encoder beside it, if it is a decoder that has one.
+        model: The model.
+        target: A target, or its name with options: ``gpu{cache=reorder}``.
+        confirm: Whether to run a trial, if this machine has the runtime. Models whose weights exceed half of the
+            available memory are not tried.
+        encoder: The encoder, if ``model`` is the decoder of an encoder-decoder.
 
     Raises:
-        UsageError: GP223 the target has no rules; GP228 no environment stands in for a GPU; or as
+        UsageError: GP223, the target has no rules; GP228, the environment of a GPU does not exist; or as
             `graphpass.engine.pipeline.parse_target`.
     """
     chosen = parse_target(target) if isinstance(target, str) else target
@@ -58,7 +58,7 @@ def check_model(
 
 
 def _too_large(*models: Model | None) -> str:
-    """Return the reason that models cannot be opened here, if they are too large."""
+    """Return why models are too large for a trial; empty if they are not."""
     size, free = sum(weight_bytes(model.graph) for model in models if model is not None), available_memory()
     if size <= MEMORY_SHARE * free:
         return ""

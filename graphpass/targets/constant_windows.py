@@ -1,4 +1,4 @@
-"""Find windows that a model keeps as a constant, position by position."""
+"""Detection of windows that a model stores as a constant mask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def constant_window(graph: Graph, mask: Value | None) -> Node | None:
-    """Return a square constant in ``mask`` that hides more than later positions."""
+    """Return a square constant upstream of ``mask`` that hides other positions than later ones."""
     import numpy
 
     for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):
@@ -23,7 +23,7 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
         if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
             continue
         constant = graph.constant(node.outputs[0], LARGEST_MASK)
-        # Other whole numbers than 0 and 1 are not a mask, but distances perhaps.
+        # Integers other than 0 and 1 are not a mask, but for example distances.
         if (
             constant is None
             or constant.size < 2
@@ -39,7 +39,7 @@ def constant_window(graph: Graph, mask: Value | None) -> Node | None:
 
 
 def _seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
-    """Return the positions that a constant mask shows or hides; ``None`` if it weighs."""
+    """Return the mask as booleans; ``None`` if the constant is a bias."""
     import numpy
 
     zero: numpy.ndarray = numpy.equal(constant, 0)
@@ -47,5 +47,5 @@ def _seen_in(constant: numpy.ndarray) -> numpy.ndarray | None:
         return ~zero
     if not (~zero & (constant > MASKED_BELOW)).any():
         return zero
-    # Ones are a mask, too: added numbers are made of them later on.
+    # A mask of ones and zeros is converted to a bias downstream.
     return ~zero if (zero | (constant == 1)).all() else None

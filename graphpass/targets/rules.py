@@ -1,4 +1,4 @@
-"""Errors and findings that several targets share."""
+"""Errors and findings shared by several targets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"
 
 
 def encoder_error(target: str, others: str) -> UnsupportedError:
-    """Return the error of a model without caches for a runtime that needs them."""
-    reason = f"the model reads a text whole and keeps no caches, which target {target} needs"
+    """Return the error for an encoder and a target that requires caches."""
+    reason = f"the model is an encoder without caches, which target {target} requires"
     return UnsupportedError("GP338", reason, f"convert it for {others}")
 
 
@@ -39,14 +39,15 @@ def require_fused(attention: Attention) -> None:
     """Refuse attention that is not a ScaledDotProductAttention.
 
     Raises:
-        MissError: It is another operator, or decomposed; then with a cure, or why none helps.
+        MissError: The attention is another operator, or decomposed; the reason names the pass that fuses it, or the
+            miss of that pass.
     """
     op = attention.node.op
     if op == "Softmax":
-        cure = attention.miss or "run fuse-attention"
-        raise MissError(attention.node, f"it is decomposed around a Softmax: {cure}")
+        remedy = attention.miss or "run fuse-attention"
+        raise MissError(attention.node, f"it is decomposed around a Softmax: {remedy}")
     if op != "ScaledDotProductAttention":
-        raise MissError(attention.node, f"{op} is not looked for")
+        raise MissError(attention.node, f"expected ScaledDotProductAttention, got {op}")
 
 
 def attention_findings(
@@ -56,14 +57,14 @@ def attention_findings(
     source: str,
     otherwise: Verdict = "not fused",
 ) -> tuple[Finding, ...]:
-    """Return one finding for each place that computes attention.
+    """Return one finding for each attention block.
 
     Args:
         model: The model.
-        inventory: Its inventory.
-        check: Raises `MissError` if the runtime does not fuse an attention over a growing cache.
-        source: The runtime's file that holds the rule.
-        otherwise: The verdict on attention that it does not fuse.
+        inventory: Inventory of the model.
+        check: Raises `MissError` if the runtime does not fuse an attention block over a growing cache.
+        source: Source file of the runtime with the rule.
+        otherwise: Verdict on blocks that the runtime does not fuse.
     """
     own = {attention.node.name: attention for attention in model.analysis(find_attention)}
     kinds = {cache.name: cache.kind for cache in inventory.caches}
@@ -88,7 +89,7 @@ def attention_findings(
 
 
 def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:
-    """Return the finding on a state that steps replace; plugins fuse none."""
+    """Return the finding on a ``linear`` cache, which plugins do not fuse."""
     if is_variable:
         return Finding("cache", cache.name, "taken", cache.layer)
     reason = "the state is an input of the model, not a variable: run make-stateful"
@@ -96,20 +97,20 @@ def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:
 
 
 def failing_branches(model: Model, source: str) -> Iterator[Finding]:
-    """Yield the Ifs with an output of dynamic rank, which plugins do not compile."""
+    """Yield a finding for each If of dynamic rank, which plugins do not compile."""
     for node in model.graph.of_op("If"):
         if any(value.rank is None for value in node.outputs):
             yield Finding.of_model(model, "refused", "it is an If of dynamic rank", source, node)
 
 
 def static_findings(model: Model, phase: Phase) -> tuple[Finding, ...]:
-    """Predict a prefill or a decode model of static shapes, as `graphpass split` makes them.
+    """Predict a prefill or decode model of static shapes, as written by `graphpass split`.
 
-    Its caches are plain inputs and outputs, and its caller writes new positions into them. NPUW takes it on its generic
-    path, without ``NPUW_LLM``.
+    Its caches are inputs and outputs, and the caller writes new positions into them. NPUW runs it on its generic path,
+    without ``NPUW_LLM``.
     """
-    dynamic = "it is of no fixed shape: run graphpass split again"
-    written = "of fixed shape; who runs the model writes its new positions"
+    dynamic = "its shape is not static: run graphpass split again"
+    written = "static shape; the caller writes new positions"
     return (
         *(
             Finding("input", port.name, "refused", reason=dynamic, source=_GENERIC)

@@ -1,4 +1,4 @@
-"""Share pipelines of OpenVINO's runtimes: caches become variables, attention one operator."""
+"""Pipeline shared by OpenVINO's runtimes: caches become variables, attention becomes one operator."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from graphpass.targets.rules import encoder_error
 
 @dataclass(frozen=True)
 class StatefulTarget(Target):
-    """Makes stateful models for a runtime of OpenVINO.
+    """Stateful models for a runtime of OpenVINO.
 
-    Caches become variables that a ``beam_idx`` Gather reads, attention becomes ``ScaledDotProductAttention``. Positions
-    and windows are exposed for paged attention, which reads neither the cache's length nor the mask.
+    Caches become variables that a ``beam_idx`` Gather reads, and attention becomes ``ScaledDotProductAttention``.
+    Positions and windows are exposed for paged attention, which reads neither the cache's length nor the mask.
 
     Attributes:
-        cache: ``beam`` if ``beam_idx`` reorders rows, ``reorder`` if a caller moves and cuts slots.
-        no_reorder: Reason that slots cannot be moved, and a hint; ``None`` if they can.
-        takes_begin_one: Whether it runs caches cut by ``trim=begin-one``, see `insert-reorder`.
-        before_attention: Further passes, before those on attention.
-        after_stateful: Further passes, on the stateful model.
-        feeds_positions: Whether it feeds ``position_ids`` to all models, also to those that need none.
-        drops_identities: Whether operators that return their input are dropped.
-        encoders: Whether it runs models without caches, such as encoders.
-        expands_latents: Whether caches store keys and values instead of latents, to which no kernel appends.
-        copies_shared: Whether each attention gets a copy of a shared cache, since no kernel shares one.
-        hides_positions: Whether callers mask past positions out, so that windows must not count them.
-        seq2seq: Whether it runs an encoder, and a decoder that stores keys and values of the encoder's states.
+        cache: ``beam`` if ``beam_idx`` reorders rows, ``reorder`` if the caller moves and trims slots.
+        no_reorder: Reason why the runtime does not support moving slots, and a hint; ``None`` if it does.
+        takes_begin_one: Whether the runtime supports caches trimmed by ``trim=begin-one``; see `insert-reorder`.
+        before_attention: Additional passes, before those on attention.
+        after_stateful: Additional passes, on the stateful model.
+        feeds_positions: Whether the runtime feeds ``position_ids`` to all models, also to those without the input.
+        drops_identities: Whether to remove operators that return their input.
+        encoders: Whether the runtime supports models without caches, such as encoders.
+        expands_latents: Whether to store keys and values instead of latents, to which no kernel appends.
+        copies_shared: Whether to copy shared caches for each attention block, because no kernel shares a cache.
+        hides_positions: Whether callers mask past positions, so that windows must not count them.
+        seq2seq: Whether the runtime supports an encoder, and a decoder that stores keys and values of its states.
     """
 
     dialect = "openvino"
@@ -71,28 +71,29 @@ class StatefulTarget(Target):
 
     @property
     def cuts_logits(self) -> bool:
-        """Return whether the logits of the last token alone are computed."""
+        """Return whether only the logits of the last token are computed."""
         return False
 
     @property
     def insert_reorder(self) -> str:
-        """Return the pass that lets a caller move slots, as text."""
+        """Return the pass, as text, that adds the inputs by which a caller moves slots."""
         return "insert-reorder"
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 
         Raises:
-            UsageError: GP224, slots are to be movable, and the runtime takes no such model; GP226, there are none.
-            UnsupportedError: GP338, the model is an encoder, and the runtime needs caches; GP367, the model is made for
-                one version of OpenVINO's GPU plugin alone.
+            UsageError: GP224, the runtime does not support ``cache=reorder``; GP226, the model has no caches to
+                reorder.
+            UnsupportedError: GP338, the model is an encoder, and the runtime requires caches; GP367, the model runs
+                only on one version of OpenVINO's GPU plugin.
         """
         if not model.analysis(is_encoder):
             return self._pipeline(model, None)
         if not self.encoders:
             raise encoder_error(self.name, "cpu or gpu")
         if self.gives_up_fusion:
-            raise UsageError("GP226", "cache=reorder requires a model with caches", "leave it out")
+            raise UsageError("GP226", "cache=reorder requires a model with caches", "omit it")
         return _whole(model)
 
     def require_contract(self, model: Model) -> None:
@@ -142,7 +143,7 @@ class StatefulTarget(Target):
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
             "expose-alibi",
             *_if(self.expands_latents and find_latents(model), "expand-latents"),
-            "standardize-layout",  # next to make-stateful, which asks for the same inventory
+            "standardize-layout",  # next to make-stateful, which reuses its inventory
             *_if(self.copies_shared and self.cache == "beam" and _shares(inventory), "copy-shared-caches"),
             *_if(not inventory.stateful, "make-stateful"),
             *_if(inventory.of_kind("linear"), "widen-conv-window"),
@@ -153,16 +154,16 @@ class StatefulTarget(Target):
                 "window-from-positions{required=false}",
             ),
             *_if(self.cuts_logits, "last-logits"),
-            "set-runtime-options",  # before passes that ask whether activations are scaled
+            "set-runtime-options",  # before passes that read whether activations are scaled
             *self.after_stateful,
         ]
         return parse(",".join(names))
 
     def _expose_positions(self, model: Model, inventory: Inventory) -> tuple[str, ...]:
-        """Return the pass by which positions become an input, if they are to be one.
+        """Return the pass that makes positions an input, if the runtime feeds them.
 
-        If padding leaks into linear states, even the positions of padding are results, unless they are counted from the
-        mask or fed already; and the runtimes of encoder-decoder models feed no positions.
+        If linear states absorb padding, positions of padding affect the results. They then stay inside the model,
+        unless they are computed from the mask or are an input already. Runtimes of encoder-decoders feed no positions.
         """
         if self.feeds_positions:
             return ("expose-position-ids{always=true}",)
@@ -176,13 +177,13 @@ class StatefulTarget(Target):
 
 
 def _whole(model: Model) -> tuple[Pass[Any], ...]:
-    """Return the passes for a model that keeps nothing."""
+    """Return the passes for a model without caches."""
     counts = _if(any(port.name == "position_ids" for port in model.inputs), "count-positions")
     return parse(",".join([*_to_openvino(model), "change-precision", *counts, "fuse-attention", "simplify-shapes"]))
 
 
 def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
-    """Return whether linear layers read other columns of attention_mask than the last."""
+    """Return whether linear layers read columns of attention_mask before the last."""
     from graphpass.analysis.equations.token_weights import find_weighing
 
     return find_step_tokens(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
@@ -200,7 +201,7 @@ def _quantizes_caches(model: Model) -> bool:
 def _to_openvino(model: Model) -> list[str]:
     if model.dialect == "openvino":
         return []
-    # Files that hold the decoder for the first step and the one for all others choose by this input.
+    # An input selects between the decoder of the first step and that of later steps.
     has_branches = is_merged(model.graph)
     lowered = any(True for _ in model.graph.of_op(*LOWERED))
     return [

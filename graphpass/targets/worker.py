@@ -1,4 +1,4 @@
-"""Try runtimes in a process of its own, which they may bring down."""
+"""Trials of runtimes in a separate process, which they may crash."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ answer = {"version": openvino.__version__.split("-")[0]}
 
 def words(error):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Lines of source places come before the message.
+    # Lines with source locations come before the message.
     return next((line for line in lines if not line.startswith(("Exception from ", "Check '"))), lines[-1])
 """
 
@@ -44,12 +44,12 @@ with open(where, "w") as file:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Holds the answer of a worker.
+    """The result of a worker.
 
     Attributes:
-        tried: The trial, for people, with the version of OpenVINO if that is known.
-        answer: Its answer; empty if it did not live to give one.
-        refused: The runtime's error or the end of the process, if it failed.
+        tried: Description of the trial, with the version of OpenVINO if known.
+        answer: The worker's answer; empty if the process ended without one.
+        refused: Error of the runtime, or the end of the process; ``None`` if the trial succeeded.
     """
 
     tried: str
@@ -58,20 +58,29 @@ class Finished:
 
     @property
     def refusal(self) -> Observation | None:
-        """Return the observation of a runtime that failed, if it did."""
+        """Return the observation of a failed trial; ``None`` if the trial succeeded."""
         return None if self.refused is None else Observation(self.tried, refused=self.refused)
 
 
 def run_worker(code: str, model: Model, tried: str, environment: Path | None = None) -> Finished:
-    """Run ``code`` on a model.
+    """Run ``code`` on a model, in a new process.
+
+    Names that ``code`` may use:
+
+    | name | value |
+    | --- | --- |
+    | ``path`` | file of the model |
+    | ``core`` | an ``openvino.Core`` |
+    | ``numpy`` | the module |
+    | ``exact`` | options that make the CPU plugin compute in f32 |
+    | ``words(error)`` | message of a RuntimeError, without source locations |
+    | ``answer`` | a dict of JSON values, to be filled |
 
     Args:
-        code: Python that defines ``run()``, which fills the dict ``answer`` that JSON can hold; RuntimeErrors of it are
-            refusals. It may use the model's ``path``, the OpenVINO ``core``, ``numpy``, the options ``exact`` that make
-            the CPU plugin compute in f32, and ``words(error)``.
-        model: The model; it is saved for the worker if it was edited or never had a file.
-        tried: The trial, for people.
-        environment: A folder with ``venv`` and ``env.sh`` to run it in; else this Python.
+        code: Python that defines ``run()``, which fills ``answer``; a RuntimeError counts as refusal.
+        model: The model; saved for the worker if it was edited or has no file.
+        tried: Description of the trial.
+        environment: A folder with ``venv`` and ``env.sh`` to run in; ``None`` for this Python.
     """
     with tempfile.TemporaryDirectory() as scratch:
         file = model.path
@@ -88,12 +97,12 @@ def run_python(code: str, arguments: Sequence[str], environment: Path | None = N
     """Run Python in a new process, and return the JSON that it writes.
 
     Args:
-        code: Python that writes to the file that its last argument names.
-        arguments: The arguments before it.
-        environment: A folder with ``venv`` and ``env.sh`` to run it in; else this Python.
+        code: Python that writes JSON to the file named by its last argument.
+        arguments: The arguments before the last.
+        environment: A folder with ``venv`` and ``env.sh`` to run in; ``None`` for this Python.
 
     Returns:
-        The object; or the reason why the process ended without one.
+        The object; or the reason why the process ended without writing it.
     """
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")

@@ -226,7 +226,7 @@ def test_closed_or_full_streams(stream, code):
     if code:
         assert done.stderr == (
             "error: GP501: cannot print the result: No space left on device\n"
-            "hint: free space, or write the output to another place\n"
+            "hint: free space, or redirect the output elsewhere\n"
         )
     else:
         assert done.stderr == ""

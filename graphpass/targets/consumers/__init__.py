@@ -1,6 +1,6 @@
-"""View a model's caches as other programs do, by their own rules.
+"""Views: a model's caches as other programs classify them by their own rules.
 
-Programs that are not targets of graphpass have their rules here; a target brings its own (`Target.view`).
+This package has the rules of programs that are not targets of graphpass; targets have theirs in `Target.view`.
 
 >>> from graphpass.targets.consumers import view_caches
 >>> for view in view_caches(model, graphpass.analyze_caches(model)):    # doctest: +SKIP
@@ -25,14 +25,14 @@ _CONSUMERS = (genai, optimum, ort_openvino, ort_genai)
 
 
 def view_caches(model: Model, inventory: Inventory) -> tuple[View, ...]:
-    """Return the caches of ``model`` as every known consumer sees them.
+    """Return the caches of ``model`` as each known program classifies them.
 
     Args:
-        model: The model of ``inventory``.
-        inventory: The result of `graphpass.analyze_caches`.
+        model: The model.
+        inventory: Inventory of the model, from `graphpass.analyze_caches`.
 
     Returns:
-        One view a consumer, then one a target with a view, by its name; always the same in the same order.
+        A view for each program, then for each target with a view, ordered by name.
     """
     views = (target.view(model, inventory) for target in usable_targets())
     return (

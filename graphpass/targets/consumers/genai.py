@@ -1,9 +1,12 @@
-"""openvino.genai's view: the shape of each variable's initializer gives its kind.
+"""openvino.genai's view, which classifies variables by the shapes of their initializers.
 
-Sources, of openvino.genai at da1db864: ``get_cache_types``, ``get_kv_axes_pos`` and ``trim_kv_cache`` in
-``src/cpp/src/utils.cpp``; the inputs and outputs in ``src/cpp/src/llm/pipeline_stateful.cpp`` and
-``src/cpp/src/lm_encoding.cpp``. Observed with openvino-genai 2026.4.1: a fourth input of any name is taken for
-``position_ids`` (mamba's ``cache_position``), and the pipeline fails.
+Sources, of openvino.genai at da1db864:
+
+- ``src/cpp/src/utils.cpp``: ``get_cache_types``, ``get_kv_axes_pos`` and ``trim_kv_cache``
+- ``src/cpp/src/llm/pipeline_stateful.cpp`` and ``src/cpp/src/lm_encoding.cpp``: inputs and outputs
+
+Observed with openvino-genai 2026.4.1: it treats a fourth input of any name (mamba's ``cache_position``) as
+``position_ids``, and the pipeline fails.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _FED = frozenset({*TOKEN_INPUTS, "attention_mask", "position_ids", "token_type_i
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as openvino.genai's ``LLMPipeline`` sees them."""
+    """Return the caches of ``model`` as openvino.genai's ``LLMPipeline`` classifies them."""
     outside = not_stateful_ir(
         CONSUMER, model, inventory, finds="initializers", cross="runs language models without an encoder"
     )
@@ -35,7 +38,7 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def cache_type(shape: Shape) -> Sees:
-    """Return the answer of ``get_cache_types`` for a variable by its initializer's shape."""
+    """Return the kind that ``get_cache_types`` infers from the shape of a variable's initializer."""
     if shape is None or shape.count(None) != 1:
         return "nothing"
     zeros = shape.count(0)
@@ -47,10 +50,10 @@ def cache_type(shape: Shape) -> Sees:
 
 
 def kv_axes(shapes: list[Shape]) -> tuple[int, int]:
-    """Return the answer of ``get_kv_axes_pos``: the axes of batch and sequence.
+    """Return the axes of batch and sequence that ``get_kv_axes_pos`` infers.
 
     Args:
-        shapes: The initializers' shapes in the order of ``get_ops``; ``None`` for variables without.
+        shapes: Shapes of the initializers, in the order of ``get_ops``; ``None`` for variables without initializer.
     """
     batch, sequence = 0, 2
     first = next((shape for shape in shapes if shape is not None and len(shape) == 4), ())
@@ -81,8 +84,8 @@ def _misread(inventory: Inventory, initializers: dict[str, Shape], sees: dict[st
         seen = sees.get(cache.name, "nothing")
         if is_mistaken(cache, seen):
             causes.setdefault((seen, _cause(initializers.get(cache.name), seen)), []).append(cache.name)
-    words = {"kv": "take {} for a KV cache", "linear": "take {} for a linear cache", "nothing": "overlook {}"}
-    return [f"will {words[seen].format(listed(names))} because {cause}" for (seen, cause), names in causes.items()]
+    verbs = {"kv": "take {} for a KV cache", "linear": "take {} for a linear cache", "nothing": "overlook {}"}
+    return [f"will {verbs[seen].format(listed(names))} because {cause}" for (seen, cause), names in causes.items()]
 
 
 def _cause(shape: Shape, seen: Sees) -> str:
@@ -103,7 +106,7 @@ def _cause(shape: Shape, seen: Sees) -> str:
 
 
 def _trimmed(inventory: Inventory, initializers: dict[str, Shape], sees: dict[str, Sees]) -> list[str]:
-    """Return flaws of dropping positions, which works along one axis for all variables."""
+    """Return problems of trimming, which uses one axis for all variables."""
     if "kv" not in sees.values() or "linear" in sees.values():
         return []
     _, axis = kv_axes(list(initializers.values()))
@@ -112,8 +115,8 @@ def _trimmed(inventory: Inventory, initializers: dict[str, Shape], sees: dict[st
     carried = [cache.name for cache in inventory.of_kind("other") if initializers.get(cache.name) is not None]
     lines = []
     if other:
-        place = next(cache.axes.sequence for cache in caches if cache.name == other[0])
-        lines.append(f"will trim {listed(other)} along axis {axis}, but positions are on axis {place}")
+        sequence = next(cache.axes.sequence for cache in caches if cache.name == other[0])
+        lines.append(f"will trim {listed(other)} along axis {axis}, but positions are on axis {sequence}")
     if carried:
         lines.append(f"will trim {listed(carried)}, too, which is not a cache")
     return lines

@@ -1,9 +1,13 @@
-"""optimum-intel's view: prefixes of names, and the order of inputs and outputs.
+"""optimum-intel's view, which pairs caches by prefixes of names and by order.
 
-Sources, of optimum-intel at e1de5bee: ``patch_stateful`` and its callees in ``optimum/exporters/openvino/stateful.py``
-for stateless models; ``optimum/intel/openvino/modeling_decoder.py`` for stateful ones, whose variables are taken as
-they are, but linear states, which words in their ids mark. optimum chooses between the families by ``model_type`` of
-``config.json``; here the names decide.
+Sources, of optimum-intel at e1de5bee:
+
+| models | source | caches |
+| --- | --- | --- |
+| stateless | ``patch_stateful`` in ``optimum/exporters/openvino/stateful.py`` | by prefixes of names, in order |
+| stateful | ``optimum/intel/openvino/modeling_decoder.py`` | all variables; linear states by substrings of ids |
+
+optimum selects the family by ``model_type`` in ``config.json``; this module selects it by the names.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as optimum-intel sees them."""
+    """Return the caches of ``model`` as optimum-intel classifies them."""
     if (empty := without_caches(CONSUMER, inventory)) is not None:
         return empty
     return _stateful(inventory) if inventory.stateful else _stateless(model, inventory)
@@ -35,8 +39,8 @@ def _stateful(inventory: Inventory) -> View:
     lost = [cache.name for cache in inventory.of_kind("linear") if sees[cache.name] != "linear"]
     problems = []
     if lost:
-        called = "cache_params.past.conv.N or cache_params.past.ssm.N"
-        problems.append(f"will not find the state {listed(lost)} because its name does not hold {called}")
+        names = "cache_params.past.conv.N or cache_params.past.ssm.N"
+        problems.append(f"will not find the state {listed(lost)} because its name does not contain {names}")
     return judged(CONSUMER, inventory, sees, problems)
 
 
@@ -45,7 +49,7 @@ def _stateless(model: Model, inventory: Inventory) -> View:
     is_hybrid = any(_kind(name) for _, names in inputs for name in names)
     if is_hybrid:
         pasts, presents = [], []
-        # Linear states and key-value caches are paired each on their own.
+        # Linear states and KV caches are paired separately.
         for kind in ("linear", "kv"):
             pasts += [name for name in _called(inputs, "cache_params.past.") if _kind(name) == kind]
             presents += [name for name in _called(outputs, "cache_params.present.") if _kind(name) == kind]
@@ -53,7 +57,7 @@ def _stateless(model: Model, inventory: Inventory) -> View:
     else:
         pasts = _called(inputs, "key_values")
         if any("encoder_hidden_states" in names for _, names in inputs):
-            # Keys and values of the encoder are computed inside from then on.
+            # The patched model computes keys and values of the encoder itself.
             pasts = [name for name in pasts if "encoder" not in name]
         presents = _called(outputs, "present")
         kinds = dict.fromkeys(pasts, "kv")
@@ -61,8 +65,8 @@ def _stateless(model: Model, inventory: Inventory) -> View:
     for cache in inventory.of_kind("cross"):
         pairing.sees.setdefault(cache.name, "cross" if cache.name not in pasts and pasts else "nothing")
     if pairing.overlooked:
-        called = "cache_params.past.key|value|conv|ssm" if is_hybrid else "key_values"
-        cause = f"because its name does not hold {called}, or no output is left for it"
+        names = "cache_params.past.key|value|conv|ssm" if is_hybrid else "key_values"
+        cause = f"because its name does not contain {names}, or no output remains for it"
         pairing.problems.append(f"will leave {listed(pairing.overlooked)} an ordinary input {cause}")
     return judged(CONSUMER, inventory, pairing.sees, pairing.problems)
 
@@ -74,5 +78,6 @@ def _kind(name: str) -> Sees | None:
     return "kv" if match[2] in {"key", "value"} else "linear"
 
 
-def _called(ports: tuple[tuple[Port, frozenset[str]], ...], words: str) -> list[str]:
-    return [port.name for port, names in ports if any(words in name for name in names)]
+def _called(ports: tuple[tuple[Port, frozenset[str]], ...], text: str) -> list[str]:
+    """Return the ports with ``text`` in a name."""
+    return [port.name for port, names in ports if any(text in name for name in names)]

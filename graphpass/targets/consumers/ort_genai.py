@@ -1,9 +1,13 @@
-"""onnxruntime-genai's view: names made of the layer's number by templates, which ``genai_config.json`` may replace.
+"""onnxruntime-genai's view, which finds caches by templates of names with the layer's number.
 
-Sources, of onnxruntime-genai at a0c04eb1: the default templates in ``src/config.h``, the shape that pasts are allocated
-with in ``src/models/kv_cache.cpp``, the templates of linear states in ``src/models/recurrent_state.cpp`` and
-``src/python/py/models/builders``. The configuration lies outside the model, so other names are not a misreading: the
-view states the settings that it needs.
+``genai_config.json``, outside the model, may replace the templates. Other names are therefore not misread: the view
+lists the required settings.
+
+Sources, of onnxruntime-genai at a0c04eb1:
+
+- ``src/config.h``: default templates
+- ``src/models/kv_cache.cpp``: shape of allocated pasts
+- ``src/models/recurrent_state.cpp`` and ``src/python/py/models/builders``: templates of linear states
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from graphpass.ir.model import Model
 
 CONSUMER = "onnxruntime-genai"
 
-#: By role: templates of past and present that need no configuration, or that its own builder writes into it.
+#: Templates of past and present, by role, that are defaults or written by onnxruntime-genai's builder.
 _DEFAULTS: dict[str, tuple[tuple[str, str], ...]] = {
     "key": (("past_key_values.%d.key", "present.%d.key"),),
     "value": (("past_key_values.%d.value", "present.%d.value"),),
@@ -35,7 +39,7 @@ _SETTINGS = {"cross_key": "cross_past_key_names", "cross_value": "cross_past_val
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as onnxruntime-genai sees them."""
+    """Return the caches of ``model`` as onnxruntime-genai classifies them."""
     if (other := not_onnx(CONSUMER, model, inventory)) is not None:
         return other
     sees: dict[str, Sees] = {}
@@ -47,9 +51,9 @@ def view(model: Model, inventory: Inventory) -> View:
         templates = sorted({(template_of(cache.read), template_of(cache.write or "")) for cache in caches})
         if len(templates) > 1 or "%d" not in templates[0][0]:
             names = listed(cache.name for cache in caches)
-            problems.append(f"will not find {names} because no one template with the layer's number gives these names")
+            problems.append(f"will not find {names} because no single template with the layer's number matches them")
             continue
-        # It takes a cache that a template of its configuration names for the kind of that setting.
+        # The setting with the template determines the kind.
         sees |= {cache.name: cache.kind for cache in caches if cache.kind != "unknown" and cache.kind != "other"}
         if templates[0] not in _DEFAULTS.get(role, ()):
             setting = _SETTINGS.get(role, f"past_{role}_names")
@@ -59,7 +63,7 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def template_of(name: str) -> str:
-    """Return ``name`` with ``%d`` for its last number, which is the layer's."""
+    """Return ``name`` with its last number, the layer's, replaced by ``%d``."""
     return re.sub(r"\d+(?=\D*$)", "%d", name)
 
 
@@ -71,7 +75,7 @@ def _layout(inventory: Inventory) -> list[str]:
 
 
 def _numbers(inventory: Inventory) -> list[str]:
-    """Report a number that stands for two layers, since it counts caches."""
+    """Return the problem of a number that two layers share, because it counts caches."""
     layers: dict[int, set[int]] = {}
     names: dict[int, list[str]] = {}
     for cache in inventory.caches:
@@ -82,4 +86,4 @@ def _numbers(inventory: Inventory) -> list[str]:
     if number is None:
         return []
     both = f"{names[number][0]} and {names[number][-1]}"
-    return [f"will look for caches under other names, because {both} belong to two layers and bear one number"]
+    return [f"will look for caches under other names, because {both} have the same number in different layers"]

@@ -1,8 +1,9 @@
-"""View caches as ONNX Runtime's OpenVINO execution provider with ``enable_causallm``.
+"""View of ONNX Runtime's OpenVINO execution provider with ``enable_causallm``.
 
-Sources, of intel/onnxruntime at cc8e901e: ``PatchStatefulDecoder`` and ``FuseCacheReorder`` in
-``onnxruntime/core/providers/openvino/ov_stateful_patch_utils.cc``; the axis of ``kvcache_rewind`` in
-``ov_interface.cc`` beside it.
+Sources, of intel/onnxruntime at cc8e901e, in ``onnxruntime/core/providers/openvino``:
+
+- ``ov_stateful_patch_utils.cc``: ``PatchStatefulDecoder`` and ``FuseCacheReorder``
+- ``ov_interface.cc``: the axis of ``kvcache_rewind``
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _UNDERSCORES = re.compile(r"present_(.+)_\d+")
 _DOTS = re.compile(r"present\.\d+\.(key|value)")
 _FALLBACK = ("key_values", "keys", "values")
 
-#: The axis along which it drops positions.
+#: The axis along which ``kvcache_rewind`` trims.
 _AXIS = 2
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as the execution provider sees them to make it stateful."""
+    """Return the caches of ``model`` as the provider classifies them."""
     if (other := not_onnx(CONSUMER, model, inventory)) is not None:
         return other
     outputs = [port.name for port in model.outputs]
@@ -44,7 +45,7 @@ def view(model: Model, inventory: Inventory) -> View:
     problems += _layout(inventory)
     remarks = []
     if not patterns:
-        remarks.append("knows names like present.0.key in releases after 1.24.1 only")
+        remarks.append("supports names such as present.0.key only in releases after 1.24.1")
     return judged(CONSUMER, inventory, pairing.sees, problems, remarks=remarks)
 
 
@@ -52,24 +53,24 @@ def _is_past(name: str, patterns: set[str]) -> bool:
     if not patterns:
         return any(word in name for word in _FALLBACK)
     return any(
-        re.fullmatch(r"_\d+", name[place + len(pattern) :])
+        re.fullmatch(r"_\d+", name[start + len(pattern) :])
         for pattern in patterns
-        if (place := name.find(pattern)) >= 0
+        if (start := name.find(pattern)) >= 0
     )
 
 
 def _refusal(model: Model, patterns: set[str], pasts: list[str], presents: list[str]) -> str | None:
     taken = {port.name for port in model.inputs} & {"beam_idx", SOURCE_SLOTS, NEW_SLOTS}
     if len(patterns) > 2:
-        return f"outputs are called in more than two ways: {', '.join(sorted(patterns))}"
+        return f"names of outputs have more than two patterns: {', '.join(sorted(patterns))}"
     if not presents:
-        return "no output is called like present.0.key or present_key_0"
+        return "no output has a name such as present.0.key or present_key_0"
     if not pasts:
-        return "no input is called like the presents, or holds key_values"
+        return "no input has a name that matches the presents or contains key_values"
     if len(pasts) != len(presents):
         return f"it finds {len(pasts)} pasts and {len(presents)} presents by name"
     if taken:
-        return f"the model has the input {min(taken)}, which it would add, already"
+        return f"the model already has the input {min(taken)}, which the provider adds"
     return None
 
 
@@ -78,8 +79,8 @@ def _layout(inventory: Inventory) -> list[str]:
     other = [cache.name for cache in kv if cache.axes.sequence not in {None, _AXIS}]
     lines = []
     if other:
-        lines.append(f"will trim {listed(other)} along axis {_AXIS}, where positions are not")
+        lines.append(f"will trim {listed(other)} along axis {_AXIS}, but positions are on another axis")
     sizes = {tuple(size for size in cache.shape[1:] if isinstance(size, int)) for cache in kv if cache.shape}
     if len(sizes) > 1:
-        lines.append("will fail on GPU because one dst_idx of the first past's shape is to fit all, and shapes differ")
+        lines.append("will fail on GPU because dst_idx has the first past's shape, and shapes of pasts differ")
     return lines

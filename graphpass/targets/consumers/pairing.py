@@ -1,4 +1,4 @@
-"""Pair pasts and presents by order, as consumers do after finding them by name."""
+"""Pairing of pasts and presents by order, as in programs that find them by name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from graphpass.ir.cache import Inventory
 
 @dataclass(slots=True)
 class Pairing:
-    """Holds the result of pairing by order.
+    """The result of pairing by order.
 
     Attributes:
-        sees: The kind that each cache is taken for.
-        problems: Wrong pairs, and tensors that are taken for caches without being any.
-        overlooked: Caches without a past among those found.
+        sees: Kind of each cache according to the program.
+        problems: Wrong pairs, and tensors that are mistaken for caches.
+        overlooked: Caches whose past the program does not find.
     """
 
     sees: dict[str, Sees] = field(default_factory=dict)
@@ -28,9 +28,9 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
 
     Args:
         inventory: The caches of the stateless model.
-        pasts: Names of the inputs that the consumer finds.
-        presents: Names of the outputs that it finds.
-        kinds: The kind that it takes each of ``pasts`` for.
+        pasts: Names of the inputs that the program finds.
+        presents: Names of the outputs that the program finds.
+        kinds: Kind of each past according to the program.
     """
     pairing = Pairing()
     caches = {cache.read: cache for cache in inventory.caches}
@@ -54,7 +54,7 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
             pairing.overlooked.append(cache.name)
         elif seen != cache.kind:
             wrong.setdefault(seen, []).append(cache.name)
-    words = {"kv": "KV", "linear": "linear", "cross": "cross"}
+    titles = {"kv": "KV", "linear": "linear", "cross": "cross"}
     for kind, names in wrong.items():
-        pairing.problems.append(f"will take {listed(names)} for a {words[kind]} cache because of its name")
+        pairing.problems.append(f"will take {listed(names)} for a {titles[kind]} cache because of its name")
     return pairing

@@ -1,6 +1,6 @@
-"""Predict the CPU plugin: every attention over a growing cache becomes one operator.
+"""Rules of the CPU plugin, which fuses attention over a growing cache into one operator.
 
-Source: ``stateful_sdpa_fusion.cpp`` of openvino; forms that keep or break the fusion were measured on 2026.4.1.
+Source: ``stateful_sdpa_fusion.cpp`` of OpenVINO. Which forms are fused was measured on 2026.4.1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GRAPH = "src/plugins/intel_cpu/src/graph.cpp"
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, an OpenVINO IR, by the CPU plugin."""
+    """Predict how the CPU plugin executes ``model``, an OpenVINO IR."""
     attention = attention_findings(model, inventory, _require_fusion, _FUSION)
     variables = {node.attributes["variable"] for node in model.graph.of_op("ReadValue")}
     linear = inventory.of_kind("linear")
@@ -40,7 +40,9 @@ def _cut_for_gpus(model: Model) -> Iterator[Finding]:
     from graphpass.ir.cache import TRIM_NOTE
 
     if model.read_note(TRIM_NOTE) is not None:
-        reason = "its caches are cut from 1 on, for OpenVINO 2026.4.1's GPU plugin; here that drops a position"
+        reason = (
+            "its caches are trimmed by trim=begin-one, for OpenVINO 2026.4.1's GPU plugin; the CPU loses a position"
+        )
         yield Finding.of_model(model, "wrong", reason)
 
 
@@ -52,11 +54,11 @@ def _require_fusion(graph: Graph, attention: Attention) -> None:
     key, value = trace_operand(graph, attention.key), trace_operand(graph, attention.value)
     for chain in (key, value):
         _require_readers(graph, chain)
-    # The plugin compares the axes as they are written: -2 and 2 are not the same to it.
+    # The plugin compares the attributes: -2 and 2 differ even if they denote the same axis.
     axes = [chain.concat.native.get_attributes()["axis"] for chain in (key, value)]
     if axes[0] != axes[1]:
         raise MissError(
-            value.concat, f"keys and values are appended along different axes: {axes[0]} and {axes[1]}, as written"
+            value.concat, f"expected Concats of keys and values with equal axis attributes, got {axes[0]} and {axes[1]}"
         )
     if key.index != value.index:
         raise MissError(value.gather, "keys and values are reordered by different indices")
@@ -73,7 +75,7 @@ def _require_readers(graph: Graph, chain: OperandChain) -> None:
     readers = data_uses(graph, chain.concat.outputs[0])
     writes = [node for node in readers if _assigned(graph, node) == chain.read.attributes["variable"]]
     if not writes:
-        raise MissError(chain.concat, "its result is not written back to the variable that it was read from")
+        raise MissError(chain.concat, "its result is not assigned to the variable that it appends to")
     if len(readers) != 2:
         others = ", ".join(f"{node.op} {node.name}" for node in readers if node not in writes)
         raise MissError(chain.concat, f"not only attention reads the cache: {others}")
@@ -91,21 +93,21 @@ def _assigned(graph: Graph, node: Node) -> str | None:
 def _require_one_reader(graph: Graph, node: Node) -> None:
     readers = data_uses(graph, node.outputs[0])
     if len(readers) > 1:
-        raise MissError(node, f"{len(readers)} operators read it, where one may")
+        raise MissError(node, f"expected one user, got {len(readers)}")
 
 
 def _require_free_shape(graph: Graph, node: Node, chain: OperandChain) -> None:
-    """Refuse a ``node`` whose size gives that of copied heads, or is an output.
+    """Refuse a ``node`` whose size a Broadcast of kv heads or an output reads.
 
-    The plugin drops a ShapeOf if it can derive the same from the symbols of dimensions, as in the target of a Reshape,
-    or the Slice of a mask that cuts nothing; any that stays is one more reader, and it looks for one.
+    The fusion requires one user. The plugin removes a ShapeOf whose result it can derive from symbolic dimensions, as
+    for the target of a Reshape, or the Slice of a mask that has no effect. A remaining ShapeOf is a second user.
     """
     copies = {inner.index for inner in chain.layout if inner.op == "Broadcast"}
     shapes = [use.node.outputs[0] for use in graph.uses(node.outputs[0]) if use.node.op == "ShapeOf"]
     for use in graph.forward(shapes, lambda use: use.node.outputs if all(map(_is_size, use.node.outputs)) else ()):
         if use.node.op == "Result" or (use.node.index in copies and use.port == 1):
-            becomes = "an output" if use.node.op == "Result" else f"that of {use.node.op} {use.node.name}"
-            raise MissError(node, f"its size is computed, and becomes {becomes}")
+            user = "an output" if use.node.op == "Result" else f"{use.node.op} {use.node.name}"
+            raise MissError(node, f"a ShapeOf reads it, and its size is used by {user}")
 
 
 def _is_size(value: Value) -> bool:
@@ -118,7 +120,9 @@ def _require_one_order(graph: Graph, query: Value, key: OperandChain, value: Ope
         return
     orders.append(_order(graph.producer(query)))
     if len(set(orders)) > 1:
-        raise MissError(key.layout[0] if key.layout else value.layout[0], "query, key and value are laid out apart")
+        raise MissError(
+            key.layout[0] if key.layout else value.layout[0], "query, key and value are transposed in different orders"
+        )
 
 
 def _order(node: Node) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Define the target `cpu`."""
+"""The target `cpu`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graphpass.targets.stateful import StatefulTarget
 
 @dataclass(frozen=True)
 class CPU(StatefulTarget):
-    """OpenVINO's CPU plugin, and openvino.genai on it.
+    """OpenVINO's CPU plugin, and openvino.genai on the CPU.
 
-    The plugin fuses this form into a stateful attention kernel.
+    The plugin fuses the attention of the result into a stateful kernel.
 
     Options:
-        cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of caches, and a shorter mask cuts
-            them; the plugin does not fuse that.
-        logits: With ``last`` those of the last token of each row, see `last-logits`.
+        cache: With ``reorder``, the inputs ``src_idx`` and ``dst_idx`` move slots of caches, and a shorter mask trims
+            them; the plugin does not fuse this form.
+        logits: With ``last``, only the logits of each row's last token are computed; see `last-logits`.
     """
 
     name = "cpu"

@@ -1,4 +1,4 @@
-"""Try a model on the CPU plugin, and look for fused attention."""
+"""Trial on the CPU plugin, which detects fused attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from graphpass.ir.model import Model
 
 
 def observe(model: Model) -> Observation:
-    """Compile ``model`` and list its attention kernels by the operators that they fuse."""
+    """Compile ``model``, and list the operators that are fused into attention kernels."""
     import openvino
 
     from graphpass.dialects.openvino.model import OpenVINOModel

@@ -1,9 +1,12 @@
-"""Predict the GPU plugin: every growing cache becomes a ``kv_cache``.
+"""Rules of the GPU plugin, which fuses a growing cache into ``kv_cache``.
 
-The beam form, ``ReadValue -> Gather(beam_idx) -> Concat``, can get a beam table and hold the cache in int8. The reorder
-form, ``ReadValue -> ScatterElementsUpdate(dst_idx) -> trim -> Concat``, moves and drops positions. Sources:
-``kv_cache_fusion.cpp`` and ``indirect_kv_cache.cpp`` of openvino; 2026.4.1 was measured to fuse a trim only as a
-StridedSlice that begins at 1, which later sources fix.
+| form | chain | features |
+| --- | --- | --- |
+| beam | ``ReadValue -> Gather(beam_idx) -> Concat`` | a beam table, and a cache in int8 |
+| reorder | ``ReadValue -> ScatterElementsUpdate(dst_idx) -> trim -> Concat`` | moves and trims slots |
+
+Sources: ``kv_cache_fusion.cpp`` and ``indirect_kv_cache.cpp`` of OpenVINO. Measured on 2026.4.1: a trim is fused only
+as a StridedSlice that begins at 1; later sources fix this.
 """
 
 from __future__ import annotations
@@ -27,17 +30,17 @@ _INDIRECT = f"{_TRANSFORMATIONS}/indirect_kv_cache.cpp"
 _KERNEL = "src/plugins/intel_gpu/src/graph/impls/ocl/gather_nd.cpp"
 _SHAPE = "src/core/include/openvino/core/partial_shape.hpp"
 
-_ONE_VERSION = "by 2026.4.1 alone: later versions do not fuse it and, like all other devices, drop the first position"
+_ONE_VERSION = "only in 2026.4.1: later versions do not fuse it and, like all other devices, drop the first position"
 
-_OTHER_MOVES = "it moves positions, but not those of the ReadValue by an i32 input of the model"
+_OTHER_MOVES = "expected moves of the ReadValue's positions to indices in an i32 input of the model"
 
 
 class _RefusalError(MissError):
-    """Carries a miss on which the plugin's matcher asserts."""
+    """A miss at which an assertion in the plugin's matcher fails."""
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, an OpenVINO IR, by the GPU plugin."""
+    """Predict how the GPU plugin executes ``model``, an OpenVINO IR."""
     writes = {node.attributes["variable"]: node for node in model.graph.of_op("Assign")}
     return (
         *failing_branches(model, _SHAPE),
@@ -48,7 +51,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 
 
 def _refused_gathers(model: Model) -> Iterator[Finding]:
-    reason = "it looks booleans up, for which the plugin has no kernel: run lower-boolean-gathers"
+    reason = "it gathers booleans, for which the plugin has no kernel: run lower-boolean-gathers"
     for node in model.graph.of_op("GatherND"):
         if node.outputs[0].element_type == "boolean":
             yield Finding.of_model(model, "refused", reason, _KERNEL, node)
@@ -69,7 +72,11 @@ def _cache(graph: Graph, cache: Cache, write: Node | None) -> Finding:
 
 
 def _form(graph: Graph, write: Node) -> str:
-    """Return the form of the fused cache, for people, or raise the first miss."""
+    """Return a description of the fused cache.
+
+    Raises:
+        MissError: At the first node that prevents the fusion.
+    """
     concat = _before(graph, write)
     if concat.op == "Convert":
         concat = _before(graph, concat)
@@ -80,14 +87,14 @@ def _form(graph: Graph, write: Node) -> str:
         return _trimmed(graph, past)
     if past.op == "ScatterElementsUpdate":
         if _is_reorder(graph, past):
-            reason = "positions are moved, but none are dropped after it: the plugin's matcher asserts that they are"
+            reason = "positions are moved but not trimmed after it, on which an assertion of the plugin's matcher fails"
             raise _RefusalError(past, reason)
         raise MissError(past, _OTHER_MOVES)
     inner = graph.producer(graph.look_through(past.outputs[0], {"Convert"}))
     if inner.op == "ReadValue":
-        return "has no beam table, so it cannot hold the cache in int8 either"
+        return "has no beam table, so the cache cannot be in int8"
     if inner.op != "Gather":
-        raise MissError(inner, f"{inner.op} stands between the variable and the Concat")
+        raise MissError(inner, f"expected a Gather between the variable and the Concat, got {inner.op}")
     if past.op == "Gather":
         APPENDED.require(graph, concat)
     index = inner.source(1)
@@ -100,8 +107,8 @@ def _trimmed(graph: Graph, trim: Node) -> str:
     if trim.op != "StridedSlice":
         raise MissError(
             trim,
-            "it drops positions from 0 on, which 2026.4.1 does not fuse: its matcher looks for a StridedSlice that "
-            "begins at 1 (a bug; later versions look for 0 and fuse this; for 2026.4.1 there is trim=begin-one)",
+            "2026.4.1 fuses a trim only as a StridedSlice that begins at 1 (a bug; later versions fuse this Slice, "
+            "which begins at 0; for 2026.4.1 use trim=begin-one)",
         )
     begin = graph.constant(trim.inputs[1])
     if begin is None or not (begin == 1).all():
@@ -115,7 +122,7 @@ def _trimmed(graph: Graph, trim: Node) -> str:
 
 
 def _is_reorder(graph: Graph, scatter: Node) -> bool:
-    """Return whether a Gather moves positions of a ReadValue to an i32 input's."""
+    """Return whether a Gather moves positions of a ReadValue to indices in an i32 input."""
     target, index, update = (graph.producer(scatter.source(port)) for port in range(3))
     if target.op == "Convert":
         target = _before(graph, target)
@@ -129,10 +136,10 @@ def _before(graph: Graph, node: Node) -> Node:
 
 _PARTIAL = "src/common/low_precision_transformations/src/multiply_partial.cpp"
 
-#: Operators that a factor follows.
+#: Operators after which the plugin inserts the scaling factor.
 _SCALED = frozenset({"MatMul", "Convolution"})
 
-#: Operators past which it is moved, on the way to a split.
+#: Operators through which the plugin moves the factor, up to a split.
 _PASSED = frozenset({"Convert", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
@@ -142,7 +149,7 @@ def _maybe_converted(pattern: Pattern) -> Pattern:
 
 _READ = _maybe_converted(op.ReadValue(...))
 
-#: A cache as the plugin knows decoders by it.
+#: The form of a cache by which the plugin recognizes decoders.
 _DECODER = op.Assign(
     _maybe_converted(op.Concat(_READ | _maybe_converted(op.Gather(_READ, op.Parameter(), ...)), var())), ...
 )
@@ -153,9 +160,9 @@ def _scaled_products(model: Model) -> Iterator[Finding]:
     if not scales_activations(model) or any(True for _ in _DECODER.find(model.graph)):
         return
     reason = (
-        "it multiplies two parts of one tensor, on which scaling of activations fails. The model asks for that "
-        "(ACTIVATIONS_SCALE_FACTOR), and 2026.4.1 does it where no cache is only read, ordered by beams and appended "
-        "to; run lower-variadic-split, or make-stateful on a stateless model"
+        "it multiplies two parts of one tensor, for which scaling of activations fails. The model has "
+        "ACTIVATIONS_SCALE_FACTOR, and 2026.4.1 scales models without a cache that is only read, gathered by beams and "
+        "appended to; run lower-variadic-split, or make-stateful on a stateless model"
     )
     for product in _products(model.graph):
         yield Finding.of_model(model, "refused", reason, _PARTIAL, product)

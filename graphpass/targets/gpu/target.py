@@ -1,4 +1,4 @@
-"""Define the target `gpu`."""
+"""The target `gpu`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from graphpass.targets.stateful import StatefulTarget
 
 @dataclass(frozen=True)
 class GPU(StatefulTarget):
-    """OpenVINO's GPU plugin, and openvino.genai on it.
+    """OpenVINO's GPU plugin, and openvino.genai on the GPU.
 
     Options:
-        cache: With ``beam`` caches are read through ``beam_idx``, which the plugin turns into a table of beams; with
-            ``reorder`` through ``src_idx`` and ``dst_idx``, with which speculative decoding moves and cuts slots. Never
-            through both.
-        trim: Cut of ``reorder``: a Slice, which versions of the plugin after 2026.4.1 fuse, or with ``begin-one``
-            as 2026.4.1 does; that is wrong on all other devices and versions, and is marked so in the model. With
-            ``installed`` the one that is fused here, proven on the GPU, or in an environment that
-            ``GRAPHPASS_GPU_ENVIRONMENT`` names; a Slice if there is neither.
-        logits: With ``last`` those of the last token of each row, see `last-logits`.
+        cache: With ``beam``, ``beam_idx`` reorders caches, which the plugin fuses into a beam table. With ``reorder``,
+            ``src_idx`` and ``dst_idx`` move slots, and a shorter mask trims them, as speculative decoding requires.
+        trim: Form of the trim with ``cache=reorder``. ``slice``: a Slice, which versions of the plugin after 2026.4.1
+            fuse. ``begin-one``: the form that 2026.4.1 fuses; it is wrong on all other devices and versions, which the
+            model's metadata records. ``installed``: the form that the installed plugin fuses, verified on the GPU or in
+            the environment that ``GRAPHPASS_GPU_ENVIRONMENT`` names; a Slice if there is neither.
+        logits: With ``last``, only the logits of each row's last token are computed; see `last-logits`.
     """
 
     name = "gpu"

@@ -1,7 +1,7 @@
-"""Try a model on a GPU, and look for ``kv_cache``.
+"""Trial on a GPU, which detects ``kv_cache``.
 
-If ``GRAPHPASS_GPU_ENVIRONMENT`` names a folder, the Python in its ``venv`` is used with its ``env.sh``: an environment
-that runs the GPU plugin without a GPU.
+If ``GRAPHPASS_GPU_ENVIRONMENT`` names a folder, the trial runs with its ``env.sh`` and the Python in its ``venv``, an
+environment that runs the GPU plugin without a GPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphpass.ir.model import Model
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, stand_in
 from graphpass.targets.worker import run_worker
 
-#: The version whose matcher (kv_cache_fusion.cpp) fuses a cut only if it begins at 1.
+#: The version whose matcher (kv_cache_fusion.cpp) fuses a trim only if it begins at 1.
 BEGINS_AT_ONE = "2026.4.1"
 
 _WORKER = """
@@ -23,7 +23,7 @@ def run():
     answer["reads"] = reads = []
     for op in core.compile_model(core.read_model(path), "GPU").get_runtime_model().get_ops():
         if op.get_rt_info()["layerType"].value == "kv_cache":
-            # Keys are read through a Gather if the plugin has no beam table for them.
+            # Without a beam table, a Gather is between the keys' ReadValue and kv_cache.
             while op.inputs() and op.get_rt_info()["layerType"].value != "read_value":
                 op = op.input_value(0).get_node()
             reads.append(op.get_friendly_name())
@@ -31,10 +31,10 @@ def run():
 
 
 def observe(model: Model) -> Observation | str:
-    """Compile ``model`` and list the variables of ``kv_cache``; return a sentence without a GPU.
+    """Compile ``model`` and list the variables of ``kv_cache``; without a GPU, return the reason.
 
     Raises:
-        UsageError: GP228, the environment variable names no environment.
+        UsageError: GP228, ``GRAPHPASS_GPU_ENVIRONMENT`` is not the folder of an environment.
     """
     done = run_worker(_WORKER, model, "compiled on the GPU plugin", stand_in())
     if done.refusal is not None:
@@ -47,10 +47,10 @@ def observe(model: Model) -> Observation | str:
 
 
 def plugin_version() -> str | None:
-    """Return the version of the GPU plugin; ``None`` without a GPU or a stand-in.
+    """Return the version of the GPU plugin; ``None`` without a GPU or its environment.
 
     Raises:
-        UsageError: GP228, the environment variable names no environment.
+        UsageError: GP228, ``GRAPHPASS_GPU_ENVIRONMENT`` is not the folder of an environment.
     """
     from graphpass.runtime.backends.openvino_request import is_there
 

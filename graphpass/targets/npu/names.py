@@ -1,19 +1,19 @@
-"""List the inputs that NPUW knows by name, and those that it does not feed."""
+"""Inputs that NPUW recognizes by name, and inputs that it does not feed."""
 
 from __future__ import annotations
 
 from graphpass.ir.inputs import NEW_SLOTS, PAST_LENGTH, SOURCE_SLOTS, TOKEN_INPUTS
 
-#: Known inputs, those of some families included; every other is taken for a cache.
+#: Inputs that NPUW recognizes, some only for certain families; it treats all others as caches.
 KNOWN_INPUTS = frozenset(
     {*TOKEN_INPUTS, "attention_mask", "position_ids", "beam_idx", "token_type_ids", "per_layer_inputs"}
 )
 
-#: Inputs by which passes let a caller edit caches, and see or take back steps.
+#: Inputs added by passes for editing caches, and for observing or reverting steps.
 EDITING_INPUTS = frozenset({SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH, "tree_mask", "steps_back"})
 
-#: A cure for models with editing inputs: NPUW overwrites what lies from the first position on that it is fed.
+#: Hint for models with editing inputs: NPUW overwrites slots from the first fed position on, so sessions can rewind.
 GO_BACK = "to go back, rewind a session: graphpass.runtime.open_session(model, device='NPU')"
 
-#: The cure if states would have to go back, which positions do not move.
+#: Hint for models with ``linear`` caches, which cannot be rewound.
 START_AGAIN = "to go back, start again, as sessions on NPU do: NPUW keeps no earlier states"

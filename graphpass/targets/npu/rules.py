@@ -1,10 +1,17 @@
-"""Predict the NPU plugin with ``NPUW_LLM``: names, a Gather, one layout, masked padding.
+"""Rules of the NPU plugin with ``NPUW_LLM``: names, a Gather, one layout, masked padding.
 
-NPUW takes the variables apart again, gives every input a fixed size, and feeds the prompt right-aligned in a window of
-that size, so whatever ignores the attention mask reads padding. Sources, of openvino: the files that the findings name;
-the models that they let through were measured on 2026.4.1. Other names, further inputs, a Slice or Convert between
-Gather and Concat, and another order of the axes are refused; bloom, which has no ``position_ids``, fails at its first
-step, and lfm2, which has none either, gives wrong numbers.
+NPUW converts variables back to inputs and outputs, and makes all shapes static. It feeds the prompt right-aligned in
+a window of fixed size, so computations that ignore the attention mask read padding.
+
+Measured on 2026.4.1; the findings name the source files in OpenVINO:
+
+| model | result |
+| --- | --- |
+| other names, or additional inputs | refused |
+| a Slice or Convert between Gather and Concat | refused |
+| another order of axes | refused |
+| bloom, without ``position_ids`` | fails at the first step |
+| lfm2, without ``position_ids`` | wrong outputs |
 """
 
 from __future__ import annotations
@@ -47,7 +54,7 @@ _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
 
-#: Inputs of operators that give the size of the result.
+#: Inputs of operators that determine the shape of the result.
 _SIZES: dict[str, tuple[int, ...]] = {
     "Broadcast": (1,),
     "Pad": (1, 2),
@@ -62,16 +69,16 @@ _SIZES: dict[str, tuple[int, ...]] = {
 
 _COUNTED = op.Range(...)
 _ROW = op.Unsqueeze(op.Unsqueeze(_COUNTED | op.Add(_COUNTED, ...), ...), ...)
-_TURNED = op.Transpose(op.MatMul(var("frequencies"), _ROW | op.Convert(_ROW)), ...)
+_TRANSPOSED = op.Transpose(op.MatMul(var("frequencies"), _ROW | op.Convert(_ROW)), ...)
 
-#: Angles for which positions are added (add_position_ids_param.cpp); an Add after the Range is taken, too (2026.4.1).
-_ANGLES = op.Cos(op.Concat(_TURNED, _TURNED))
+#: Angles whose Range NPUW replaces by ``position_ids`` (add_position_ids_param.cpp), also with an Add (2026.4.1).
+_ANGLES = op.Cos(op.Concat(_TRANSPOSED, _TRANSPOSED))
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, an OpenVINO IR, by the NPU plugin.
+    """Predict how the NPU plugin executes ``model``, an OpenVINO IR.
 
-    With ``NPUW_LLM``, unless the model has static shapes.
+    The plugin runs with ``NPUW_LLM``, except for models of static shapes.
     """
     phase = Phase.find(model)
     if phase is not None:
@@ -82,12 +89,12 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if not inventory.stateful:
-        yield Finding.of_model(model, "refused", "it holds no variables: run make-stateful", _STATELESS)
+        yield Finding.of_model(model, "refused", "it has no variables: run make-stateful", _STATELESS)
     if inventory.caches and not inventory.of_kind("kv"):
-        reason = "it has no keys and values: NPUW asserts that it took some out of the model for prompts"
+        reason = "it has no keys and values: NPUW asserts that it removed some from the prefill model"
         yield Finding.of_model(model, "refused", reason, _EMPTY)
     if inventory.of_kind("cross"):
-        reason = "it reads an encoder, which NPUW_LLM does not feed"
+        reason = "it reads states of an encoder, which NPUW_LLM does not feed"
         yield Finding.of_model(model, "refused", reason, _REQUEST)
     node = data_dependent(model.graph)
     if node is not None:
@@ -97,14 +104,14 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
         yield Finding.of_model(model, "refused", miss.reason, _WEIGHTS, miss.node)
     for node in unpatched_window(model.graph):
         reason = (
-            "it is a sliding window over slots of the cache, which NPUW fixes only in the form And(And(., Greater), "
+            "it is a sliding window over slots of the cache, which NPUW corrects only in the form And(And(., Greater), "
             "LessEqual) of BitwiseAnds"
         )
         yield Finding.of_model(model, "wrong", reason, _MASKS, node)
 
 
 def data_dependent(graph: Graph) -> Node | None:
-    """Return the first operator whose result's shape follows from data."""
+    """Return the first operator whose output shape depends on data; ``None`` without one."""
     computed: set[int] = set()
     for node in graph.nodes:
         if node.op in {"Constant", "ShapeOf"}:
@@ -128,7 +135,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if "position_ids" not in inputs:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
         if any(isinstance(match, Match) for match in tried):
-            reason = "the model has no such input; it is added where Sin and Cos take positions from a Range"
+            reason = "the model has no such input; NPUW adds it where Sin and Cos read positions from a Range"
             yield Finding("input", "position_ids", "taken", reason=reason, source=_POSITIONS)
         else:
             reason = "the model has no such input, and the plugin feeds it"
@@ -144,7 +151,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
         if not names & KNOWN_INPUTS:
             reason = "every input of another name is taken for a cache and shaped as one"
             if names & EDITING_INPUTS:
-                reason += f": take the model as it was before; {_instead(inventory)}"
+                reason += f": use the model without it; {_instead(inventory)}"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         elif port.element_type != fed and "inputs_embeds" not in names:
             reason = f"it is {port.element_type}, not {fed}"
@@ -154,12 +161,12 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
 def _outputs(model: Model) -> Iterator[Finding]:
     names = frozenset[str]().union(*(names for _, names in names_of(model, model.outputs)))
     if "logits" not in names:
-        reason = "it has no output logits, which NPUW reads: export it with the product that gives them"
+        reason = "it has no output logits, which NPUW reads: export it with the product that computes them"
         yield Finding.of_model(model, "refused", reason, _REQUEST)
         return
     for node in crosses_logits_cut(model.graph):
         if node.op == "Result":
-            reason = f"NPUW cuts the product of the logits off at the tensor of output {node.name}: run reshape-results"
+            reason = f"NPUW splits off the product of the logits at output {node.name}: run reshape-results"
             yield Finding.of_model(model, "refused", reason, _LOGITS, node)
 
 
@@ -183,13 +190,13 @@ def _caches(model: Model, inventory: Inventory) -> Iterator[Finding]:
     for cache in inventory.of_kind("linear"):
         if absorbs_padding(model, cache):
             reason = (
-                "no attention_mask is applied to what enters the state, so it absorbs the padding in front of a prompt"
+                "attention_mask is not applied to the state's inputs, so the state absorbs the padding before a prompt"
             )
             yield Finding("cache", cache.name, "wrong", cache.layer, cache.write, reason, _REQUEST)
 
 
 class _RefusalError(MissError):
-    """Carries a miss on which NPUW refuses the model, and its file with the rule."""
+    """A miss on which NPUW refuses the model, with the source file of the rule."""
 
     def __init__(self, node: Node, reason: str, source: str) -> None:
         super().__init__(node, reason)
@@ -198,18 +205,18 @@ class _RefusalError(MissError):
 
 def _require_known(cache: Cache, read: Node) -> None:
     if cache.kind not in {"kv", "linear"}:
-        raise _RefusalError(read, f"it is of kind {cache.kind}, of which NPUW knows nothing", _RESHAPE)
+        raise _RefusalError(read, f"it is of kind {cache.kind}, which NPUW does not support", _RESHAPE)
     kind = named_kind(cache.name)
     if kind == "nothing":
-        called = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
-        raise _RefusalError(read, f"its name is not like {called}", _STATELESS)
+        names = "past_key_values.N.keypresent.N.key or cache_params.past.conv.Ncache_params.present.conv.N"
+        raise _RefusalError(read, f"its name is not like {names}", _STATELESS)
     if kind != cache.kind:
         raise _RefusalError(read, f"its name is that of a {kind} cache", _STATELESS)
 
 
 def _require_whole(cut: Node | None) -> None:
     if cut is not None:
-        reason = "NPUW takes the product before it for that of the logits: run reshape-results"
+        reason = "NPUW mistakes the product before it for that of the logits: run reshape-results"
         raise _RefusalError(cut, reason, _LOGITS)
 
 
@@ -222,13 +229,13 @@ def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
         raise _RefusalError(first, "no Gather by beam_idx reads the variable directly", _STATELESS)
     for use in graph.uses(gather.outputs[0]):
         if use.node.op not in {"Concat", "ShapeOf"}:
-            reason = f"{use.node.op} stands between the Gather and the Concat of past and new positions"
+            reason = f"{use.node.op} is between the Gather and the Concat of past and new positions"
             if use.node.op in SLICES:
-                reason += f": take the model as it was before; {instead}"
+                reason += f": use the model without it; {instead}"
             raise _RefusalError(use.node, reason, _EMPTY)
     if cache.role == "value" and is_transposed(graph, read):
         for use in misreads(graph, read):
-            reason = "NPUW transposes values, so that what asks this one how long the past is gets another size"
+            reason = "it reads the length of the past from values, which NPUW transposes"
             raise _RefusalError(use.node, f"{reason}: run read-length-from-keys", _VALUES)
 
 
@@ -237,14 +244,14 @@ def _instead(inventory: Inventory) -> str:
 
 
 def _attention(model: Model) -> Iterator[Finding]:
-    """Yield attention whose mask is wrong for padding, or for the plugin's positions."""
+    """Yield findings on attention whose mask is wrong with padding, or with the plugin's positions."""
     graph = model.graph
     meanings = {mask.node.index: mask for mask in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
         mask, meaning = node.input(3), meanings.get(node.index)
         window = constant_window(graph, mask)
         if window is not None:
-            reason = "the window that it holds is over slots of the cache, which hold other positions here"
+            reason = "its constant window is over slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
         if meaning is not None and meaning.chunk is not None:
             reason = f"its mask shows chunks of {meaning.chunk} slots of the cache, which hold other positions here"
@@ -253,5 +260,5 @@ def _attention(model: Model) -> Iterator[Finding]:
             reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_REQUEST)
         if mask is not None and mask.element_type == "boolean":
-            reason = "its mask is boolean, so that rows of padding, which are masked whole, give NaN and spread it"
+            reason = "its mask is boolean, so completely masked rows of padding are NaN, which spreads to other rows"
             yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)

@@ -1,4 +1,4 @@
-"""Try a model on NPUW on a CPU, and compare numbers with the CPU plugin."""
+"""Trial on NPUW on the CPU, which compares outputs with the CPU plugin."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.worker import Finished, run_worker
 
-#: Largest difference, relative to the largest number: of logits, with caches in f16, and of outputs without caches.
+#: Tolerances relative to the largest element: of logits, with caches in f16; of outputs of static models.
 _TOLERANCE, _STATIC_TOLERANCE = 1e-2, 1e-3
 
-# Left to itself NPUW cuts the model into f16 parts, to which it hands f32 tensors, and fails (2026.4.1): so no
-# partitioning, and f32, also of tensors that it would hand on in f16 (F16IC). Besides, f16 here proves nothing of NPUs:
-# a CPU without it takes bf16, in which its kernel for one query's attention is wrong if keys, values and mask enter a
-# part from outside (2026.4.1); and models with experts are cut all the same (NPUW_LLM_GENERATE_MOE_HINT).
+# By default NPUW partitions the model into f16 parts, passes f32 tensors to them, and fails (2026.4.1). The trial
+# therefore disables partitioning, and uses f32, also for tensors between parts (F16IC). A trial in f16 would not be
+# representative of NPUs: a CPU without f16 computes in bf16, in which its attention kernel for one query is wrong if
+# keys, values and mask are inputs of a part (2026.4.1). Models with experts are partitioned nevertheless
+# (NPUW_LLM_GENERATE_MOE_HINT).
 _OPTIONS = """
 npuw = {"NPU_USE_NPUW": "YES", "NPUW_DEVICES": "CPU", "NPUW_ONLINE_PIPELINE": "NONE"}
 npuw |= {"INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
@@ -76,7 +77,7 @@ def compared(model):
     feeds = {port.get_any_name(): filled(port) for port in model.inputs}
     actual = compiled(feeds)
     expected = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(feeds)
-    # numpy's max of NaN and a number is NaN, Python's is not.
+    # numpy.max returns NaN if an element is NaN; max does not.
     return numpy.max([
         numpy.abs(actual[index] - expected[index]).max() / max(numpy.abs(expected[index]).max(), 1e-9)
         for index in range(len(model.outputs))
@@ -85,9 +86,9 @@ def compared(model):
 
 
 def observe(model: Model) -> Observation | str:
-    """Compile ``model`` and compare its numbers, in f32.
+    """Compile ``model``, and compare its outputs in f32 with those of the CPU plugin.
 
-    A decoder runs 8 steps with ``NPUW_LLM``, with caches in f16; a model of static shapes runs once on NPUW's generic
+    A decoder runs 8 steps with ``NPUW_LLM`` and caches in f16. A model of static shapes runs once on NPUW's generic
     path.
     """
     if Phase.find(model) is not None:
@@ -95,7 +96,7 @@ def observe(model: Model) -> Observation | str:
         return _observed(run_worker(_OPTIONS + _STATIC, model, tried), "outputs", _STATIC_TOLERANCE)
     done = run_worker(_OPTIONS + _DECODER, model, "compiled with NPUW on the CPU, and ran 8 steps")
     if "unknown" in done.answer and done.refused is None:
-        return f"the CPU plugin, which it would be compared with, fails: {done.answer['unknown']}"
+        return f"the reference on the CPU plugin fails: {done.answer['unknown']}"
     return _observed(done, "logits", _TOLERANCE)
 
 

@@ -1,6 +1,6 @@
-"""Find values that NPUW keeps transposed, and reads of their length that it leaves.
+"""Detection of values that NPUW transposes, and of reads of their length.
 
-Source, of openvino: ``npuw_transformations/optimize_value_tensors.cpp``, as in the 2026.4.1 libraries.
+Source: ``npuw_transformations/optimize_value_tensors.cpp`` of OpenVINO, as in the libraries of 2026.4.1.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from graphpass.analysis.caches.past import length_reads, past_of
 from graphpass.ir.graph import Graph, Node, Use, Value
 
-#: Producers of new values that NPUW can make transposed: a Transpose, or a Reshape if there is one head of values.
+#: Producers of new values that NPUW can rewrite to transposed ones: Transpose, or Reshape with one kv head.
 _PRODUCERS = frozenset({"Reshape", "Transpose"})
 
 _REPEATS = ("Unsqueeze", "Broadcast", "Reshape")
 
-#: Readers of values, which are the second operand of a product.
+#: Operators that read values, with the port of the values.
 _ATTENDS = {"ScaledDotProductAttention": 2, "MatMul": 1}
 
 
 def is_transposed(graph: Graph, read: Node) -> bool:
-    """Return whether NPUW transposes the value whose past ``read`` gives."""
+    """Return whether NPUW transposes the values that ``read`` reads."""
     return any(
         graph.producer(joined.source(1)).op in _PRODUCERS and _is_attended(graph, joined.outputs[0])
         for joined in _joined(graph, read)
@@ -46,9 +46,9 @@ def _repeats(graph: Graph, value: Value) -> list[list[Node]]:
 
 
 def misreads(graph: Graph, read: Node) -> Iterator[Use]:
-    """Yield `length_reads` that NPUW leaves with another size than they ask for, if `is_transposed`.
+    """Yield the `length_reads` that read a wrong size after NPUW transposes the values, if `is_transposed`.
 
-    NPUW rewrites the sizes that values are repeated to: a read that reaches only those of this value does no harm.
+    NPUW rewrites the target shapes of copied kv heads, so reads that only affect those of this value are correct.
     """
     own = {
         node.index
@@ -62,7 +62,7 @@ def misreads(graph: Graph, read: Node) -> Iterator[Use]:
 
 
 def _reaches_more(graph: Graph, node: Node, sized: set[int]) -> bool:
-    """Return whether results of ``node`` end elsewhere than in sizes of ``sized``."""
+    """Return whether results of ``node`` reach other ends than shapes of ``sized``."""
 
     def is_size(use: Use) -> bool:
         return use.port == 1 and use.node.index in sized

@@ -1,4 +1,4 @@
-"""NPUW's view of a model's caches: names of variables, and the findings of `graphpass.targets.npu.rules`."""
+"""NPUW's view of a model's caches, by names of variables and the findings of `graphpass.targets.npu.rules`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FAILS = {"refused": "will fail on", "wrong": "will compute wrong numbers with"}
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as ``NPUW_LLM`` sees them."""
+    """Return the caches of ``model`` as ``NPUW_LLM`` classifies them."""
     outside = not_stateful_ir(
         _CONSUMER, model, inventory, finds="names", cross="runs encoder-decoder models in another way"
     )
@@ -24,7 +24,7 @@ def view(model: Model, inventory: Inventory) -> View:
     sees: dict[str, Sees] = {}
     for read in model.graph.of_op("ReadValue"):
         variable = read.attributes["variable"]
-        # Without a Gather, only names of cache_params become inputs again; other variables stay inside.
+        # Without a Gather, NPUW converts only variables named cache_params back to inputs.
         if is_hybrid(variable) or beam_gather(model.graph, read.outputs[0]) is not None:
             sees[variable] = named_kind(variable)
     unknown = {cache.name for cache in inventory.caches if cache.kind == "unknown"}

@@ -1,7 +1,7 @@
-"""Find weights of 4 and 8 bits that NPUW fails to widen to f16.
+"""Detection of weights of 4 and 8 bits that NPUW fails to convert to f16.
 
-Sources, of openvino: ``partitioning/patterns/dcoff.cpp`` finds the weights, ``util_xarch.cpp`` widens them. Measured on
-2026.4.1 with NPUW on a CPU.
+Sources, of OpenVINO: ``partitioning/patterns/dcoff.cpp`` (matcher) and ``util_xarch.cpp`` (conversion). Measured on
+2026.4.1 with NPUW on the CPU.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import Miss
 
-#: Numbers of 4 bits that it widens at once; it knows no rest.
+#: Elements of 4 bits that NPUW converts at once; the size of a row or group must be a multiple.
 _STEP = 64
 
 _MOVES = frozenset({"Convert", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def not_widened(graph: Graph) -> Iterator[Miss]:
-    """Yield the weights on which NPUW fails.
+    """Yield a miss for each weight on which NPUW fails.
 
-    They are ``[rows, columns]`` or ``[rows, groups, size]``, multiplied by a scale for each row or group.
+    Weights are ``[rows, columns]`` or ``[rows, groups, size]``, with a scale for each row or group.
     """
     for weight in graph.of_op("Constant"):
         stored = weight.outputs[0]
@@ -36,9 +36,9 @@ def not_widened(graph: Graph) -> Iterator[Miss]:
 
 
 def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
-    """Judge weights without zero points: i8 that a product reads, i4 also after moves."""
+    """Check weights without zero points: i8 read by a product, i4 also through layout operators."""
     scale = multiply.source(1)
-    # Runtimes fold moves of a constant.
+    # Runtimes fold layout operators on constants.
     is_stored = graph.producer(graph.look_through(scale, _MOVES)).op == "Constant"
     if not is_stored or stored.element_type == "u4":
         return None
@@ -52,14 +52,14 @@ def _symmetric(graph: Graph, stored: Value, multiply: Node) -> str | None:
     assert stored.shape is not None
     shared = (stored.shape[0], 1, stored.shape[2]) if len(stored.shape) == 3 else None
     if stored.element_type == "i4" and scale.element_type == "f32" and scale.shape == shared:
-        return None  # one for each place in a group, which all groups share: left to the device
+        return None  # a scale for each index in a group, shared by all groups: converted by the device
     if scale.shape != (*stored.shape[:-1], 1):
         return f"its scales are {list(scale.shape or ())}, not one for each row or group of {list(stored.shape)}"
     return _in_steps(stored)
 
 
 def _with_zeros(graph: Graph, stored: Value, subtract: Node, multiply: Node) -> str | None:
-    """Judge u4 with zero points: u4 computed in f16, or one f32 for all."""
+    """Check u4 weights with zero points: u4 in f16, or one f32 for all."""
     if stored.element_type != "u4":
         return None
     producer = graph.producer(subtract.source(1))
@@ -86,7 +86,7 @@ def _in_steps(stored: Value) -> str | None:
     if stored.element_type == "i8" or not isinstance(size, int) or size % _STEP == 0:
         return None
     parts = "groups" if stored.rank == 3 else "rows"
-    return f"its {parts} hold {size} numbers of 4 bits, not a multiple of {_STEP}: compress it in groups of 64 or 128"
+    return f"its {parts} have {size} elements of 4 bits, not a multiple of {_STEP}: compress it in groups of 64 or 128"
 
 
 def _is_gathered(graph: Graph, moved: list[Node]) -> bool:

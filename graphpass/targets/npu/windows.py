@@ -1,6 +1,6 @@
-"""Sliding windows over slots of the cache, which NPUW fixes in one form only.
+"""Detection of sliding windows over slots, which NPUW corrects in one form only.
 
-Source, of openvino: the matcher of ``npuw_transformations/phi3_sliding_mask.cpp``.
+Source: the matcher in ``npuw_transformations/phi3_sliding_mask.cpp`` of OpenVINO.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WINDOW = op.BitwiseAnd(op.BitwiseAnd(_GREATER, var()), op.LessEqual(var("keys")
 
 
 def unpatched_window(graph: Graph) -> Iterator[Node]:
-    """Yield comparisons of positions for windows that NPUW does not fix."""
+    """Yield the comparisons of slots in windows that NPUW does not correct."""
     known = {
         match.nodes["window"].index
         for node in graph.of_op("BitwiseAnd")

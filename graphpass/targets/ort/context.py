@@ -1,4 +1,4 @@
-"""Read a model's number of positions from the configuration beside it."""
+"""Number of positions of a model, from the configuration beside it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from graphpass.errors import ReadError
 from graphpass.storage.documents import read_json
 
-#: Keys of Transformers' configurations, by what Llama, GPT-2, MPT, Falcon and Whisper call it.
+#: Keys of the number of positions in configurations of Transformers.
 _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_target_positions")
 
 
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
-    """Return a configuration beside a model, the language model's section if there are several.
+    """Return a configuration beside a model, with the entries of its section ``text_config``, if any.
 
     Raises:
-        ReadError: GP116, it is not a JSON object.
+        ReadError: GP116, the file is not a JSON object.
     """
     file = model_file.parent / name if model_file is not None else None
     if file is None or not file.is_file():
@@ -32,7 +32,7 @@ def configuration(model_file: Path | None, name: str = "config.json") -> dict[st
 
 
 def context_length(model_file: Path | None) -> int | None:
-    """Return the number of positions; ``None`` if it is not known.
+    """Return the number of positions; ``None`` if unknown.
 
     Raises:
         ReadError: GP116, config.json is not a JSON object.

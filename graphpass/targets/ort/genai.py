@@ -1,4 +1,4 @@
-"""Define the target `ort-genai`."""
+"""The target `ort-genai`."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from graphpass.targets.rules import encoder_error, require_onnx
 
 @dataclass(frozen=True)
 class ORTGenAI(ORT):
-    """onnxruntime-genai on ONNX Runtime: a folder that it opens.
+    """onnxruntime-genai on ONNX Runtime, as a folder that it opens.
 
-    The folder holds the model, ``genai_config.json`` of the generic decoder, and the tokenizer. Past and present are
-    one buffer if attention allows that, except in hybrids. Their prompts in a batch have to be of one length.
+    The folder has the model, ``genai_config.json`` of type ``decoder``, and the tokenizer. Past and present share a
+    buffer if attention supports it, except in hybrids. Prompts in a batch of a hybrid must have the same length.
 
-    A folder of an encoder of audio and its decoder becomes one of type ``whisper``: the encoder returns the caches of
-    cross attention, and past and present are two buffers, so that beams can be moved.
+    An audio encoder and its decoder become a folder of type ``whisper``: the encoder returns the caches of cross
+    attention, and past and present are two buffers, so that beams can be reordered.
 
     Options:
-        device: The provider that runs it, see `ort`; ``genai_config.json`` asks for it.
+        device: The execution provider, see `ort`; ``genai_config.json`` selects it.
         cache: Always ``past``.
-        padding: onnxruntime-genai pads batches on the right.
-        batch: Always ``one``: onnxruntime-genai refuses to append tokens to a batch that has some.
-        context: Most positions; by default what ``config.json`` says.
-        logits: With ``last`` those of the last token of each row, see `last-logits`.
-        activations: Type of activations in products with quantized weights, see `fuse-quantized-weights`.
-        precision: With ``f16`` hidden states, weights and caches are f16, with ``bf16`` on ``cuda`` bf16, see `ort`;
-            logits stay f32.
-        cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
-        calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
+        padding: By default ``right``, as onnxruntime-genai pads batches.
+        batch: Always ``one``: onnxruntime-genai refuses to append tokens to a batch with a past.
+        context: Largest number of positions; by default that in ``config.json``.
+        logits: With ``last``, only the logits of each row's last token are computed; see `last-logits`.
+        activations: Type of activations in products with quantized weights; see `fuse-quantized-weights`.
+        precision: Type of hidden states, weights and caches, see `ort`: ``f16``, or ``bf16`` on ``cuda``. Logits stay
+            f32.
+        cache_precision: With ``i8`` or ``i4``, keys and values are stored in 8 or 4 bits; see `quantize-caches`.
+        calibration: File of prompts for their scales; the option ``tokens`` of `quantize-caches`.
     """
 
     name = "ort-genai"
@@ -64,24 +64,24 @@ class ORTGenAI(ORT):
 
     @property
     def pads_values(self) -> bool:
-        """See `ORT.pads_values`: onnxruntime-genai makes all caches of one shape."""
+        """See `ORT.pads_values`; onnxruntime-genai allocates all caches with one shape."""
         return True
 
     @property
     def expands_latents(self) -> bool:
-        """See `ORT.expands_latents`: GroupQueryAttention keeps keys and values alone."""
+        """See `ORT.expands_latents`; GroupQueryAttention stores only keys and values."""
         return True
 
     @property
     def feeds_positions(self) -> bool:
-        """See `ORT.feeds_positions`; ``position_inputs.cpp`` of onnxruntime-genai counts them by the mask."""
+        """See `ORT.feeds_positions`; onnxruntime-genai's ``position_inputs.cpp`` computes them from the mask."""
         return True
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
         """See `Target.pipeline`.
 
         Raises:
-            PreconditionError: GP396, the number of positions or of token ids is not known.
+            PreconditionError: GP396, the number of positions or of token ids is unknown.
             ReadError: GP116, a configuration beside the model is not a JSON object.
             UnsupportedError: GP338, the model is an encoder; GP366, the model is OpenVINO IR.
         """
@@ -96,15 +96,15 @@ class ORTGenAI(ORT):
         """See `Target.encoder_pipeline`.
 
         Raises:
-            UnsupportedError: GP366, the model is OpenVINO IR; GP397, onnxruntime-genai does not feed such an encoder.
-            UsageError: GP226, an option is not for such models.
+            UnsupportedError: GP366, the model is OpenVINO IR; GP397, onnxruntime-genai does not support the encoder.
+            UsageError: GP226, an option does not apply to encoder-decoders.
         """
         require_onnx(model, self.name)
         if (reason := why_no_audio(model)) is not None:
             raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
         if self.cache_precision is not None:
-            message = "cache-precision is not for models of an encoder and a decoder"
-            raise UsageError("GP226", message, "leave it out: such caches are short")
+            message = "cache-precision does not support models of an encoder and a decoder"
+            raise UsageError("GP226", message, "omit it: such caches are short")
         steps = [] if first is None else [f"fill-cross-caches{{source={quote(str(first))}}}"]
         steps += ["fuse-functions", "reshape-by-constants"]
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
@@ -115,7 +115,7 @@ class ORTGenAI(ORT):
         """See `Target.decoder_pipeline`.
 
         Raises:
-            UnsupportedError: GP397, onnxruntime-genai does not take such a decoder; otherwise as `pipeline`.
+            UnsupportedError: GP397, onnxruntime-genai does not support the decoder; otherwise as `pipeline`.
         """
         require_onnx(model, self.name)
         has_branches = is_merged(model.graph)
@@ -126,7 +126,7 @@ class ORTGenAI(ORT):
         return (*first_steps, *steps, *parse(",".join(self._demotion(model))))
 
     def _demotion(self, model: Model) -> list[str]:
-        """Return the pass of `ORT.demotion`, if any; both parts pass caches of one type."""
+        """Return the pass of `ORT.demotion`; encoder and decoder need caches of one type."""
         demotion = self.demotion(model, cross=True)
         return [] if demotion is None else [demotion]
 
@@ -153,7 +153,7 @@ class ORTGenAI(ORT):
         from graphpass.targets.ort.genai_trial import observe
 
         if analyze_caches(model).of_kind("cross"):
-            return "an encoder in another file makes its caches: name the folder of both"
+            return "an encoder in another file computes its caches: pass the folder of both"
         return observe(model, self.context)
 
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:

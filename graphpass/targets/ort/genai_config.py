@@ -1,7 +1,7 @@
-"""Write ``genai_config.json`` for onnxruntime-genai.
+"""``genai_config.json`` of onnxruntime-genai's generic type ``decoder``.
 
-Source: onnxruntime-genai 0.18, ``src/config.cpp``, and runs of it. Type ``decoder`` is the generic one; names, sizes
-and the shared buffer are options, the rest follows from the graph.
+Source: ``src/config.cpp`` of onnxruntime-genai 0.18, and runs. The configuration states names, sizes and the shared
+buffer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from graphpass.targets.consumers.ort_genai import template_of
 from graphpass.targets.ort.context import configuration, context_length
 from graphpass.targets.ort.providers import Device
 
-#: The inputs that it feeds to a decoder, besides caches.
+#: Inputs that onnxruntime-genai feeds to a decoder, besides caches.
 _FED = (TOKEN_INPUTS[0], "attention_mask", "position_ids")
 
-#: The file that holds the rules of the configuration.
+#: Source file with the rules of the configuration.
 CONFIG_SOURCE = "onnxruntime-genai/src/config.cpp"
 
 
@@ -32,14 +32,14 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
 
     Args:
         model: The result.
-        source: A file of the input, beside which its configurations lie.
-        context: Number of positions; by default what config.json says.
-        device: The provider to ask for; the CPU's runs whatever no other one takes.
+        source: A file of the input, in the folder of its configurations.
+        context: Number of positions; by default that in config.json.
+        device: The execution provider; the CPU provider runs operators that it does not support.
 
     Raises:
-        PreconditionError: GP396, the number of positions or of token ids is not known.
+        PreconditionError: GP396, the number of positions or of token ids is unknown.
         ReadError: GP116, a configuration of the input is not a JSON object.
-        UnsupportedError: GP397, caches or inputs that onnxruntime-genai's generic decoder does not take.
+        UnsupportedError: GP397, onnxruntime-genai's generic decoder does not support the caches or inputs.
     """
     length, vocabulary = require_sizes(model, source, context)
     if (reason := why_no_generic_decoder(model)) is not None:
@@ -75,12 +75,12 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
 
 
 def session_options(device: Device) -> dict[str, Any]:
-    """Return the entry of a decoder that asks for a provider."""
+    """Return the entry of a decoder that selects an execution provider."""
     return {} if device == "cpu" else {"session_options": {"provider_options": [{device: {}}]}}
 
 
 def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[str, Any]:
-    """Return the entries of every model: its number of positions, and its tokens.
+    """Return the entries with the number of positions and the special tokens.
 
     Raises:
         ReadError: GP116, a configuration of the input is not a JSON object.
@@ -90,7 +90,7 @@ def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[
     tokens = {name: values[name] for name in ("bos_token_id", "eos_token_id") if values.get(name) is not None}
     ends = tokens.get("eos_token_id", [])
     last = ends[0] if isinstance(ends, list) and ends else ends
-    # Padding at the end of a prompt is cut off, and 0 counts as padding by default.
+    # onnxruntime-genai trims padding at the end of a prompt; by default, token 0 is padding.
     pad = values.get("pad_token_id")
     if pad is None and isinstance(last, int):
         pad = last
@@ -99,9 +99,10 @@ def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[
 
 
 def shares_buffers(model: Model) -> bool:
-    """Return whether GroupQueryAttention alone reads each past, so that presents may overwrite them.
+    """Return whether only GroupQueryAttention reads each past, so that presents may overwrite pasts.
 
-    Windows and recurrent states would share buffers as well, and are read by nodes that may run after their presents'.
+    A hybrid would also share buffers of windows and recurrent states, which nodes may read after the present is
+    written.
     """
     graph, inventory = model.graph, analyze_caches(model)
     reads = [graph.reads[cache.read].outputs[0] for cache in inventory.of_kind("kv")]
@@ -114,7 +115,7 @@ def require_sizes(model: Model, source: Path | None, context: int | None) -> tup
     """Return the number of positions and of token ids.
 
     Raises:
-        PreconditionError: GP396, one is not known.
+        PreconditionError: GP396, a number is unknown.
         ReadError: GP116, config.json is not a JSON object.
     """
     length = context or context_length(source)
@@ -135,7 +136,7 @@ def _keys_and_values(model: Model) -> tuple[list[Cache], list[Cache]]:
 
 
 def _states(model: Model) -> dict[str, list[Cache]]:
-    """Return windows and recurrent states, by the words of the configuration."""
+    """Return windows and recurrent states, by role."""
     caches = [cache for cache in analyze_caches(model).of_kind("linear") if cache.axes.batch == 0]
     return {role: [cache for cache in caches if cache.role == role] for role in ("conv", "recurrent")}
 
@@ -150,7 +151,7 @@ def _kinds_of_layers(model: Model) -> dict[int | None, str]:
 
 
 def why_no_generic_decoder(model: Model) -> str | None:
-    """Return why onnxruntime-genai's generic decoder does not take ``model``; ``None`` if it does."""
+    """Return why onnxruntime-genai's generic decoder does not support ``model``; ``None`` if it does."""
     inventory = analyze_caches(model)
     keys, values = _keys_and_values(model)
     states = _states(model)

@@ -1,4 +1,4 @@
-"""Try models on onnxruntime-genai, with a prompt and two tokens."""
+"""Trial on onnxruntime-genai, with a prompt and two tokens."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MODULE, _HINT = "onnxruntime_genai", "pip install 'graphpass[ort-genai]'"
 
 
 def observe(model: Model, context: int | None) -> Observation | str:
-    """Open ``model`` in a folder of its own and generate; return the obstacle otherwise."""
+    """Generate with ``model``; return the reason if no trial is possible."""
     from graphpass.targets.ort.genai_config import genai_config
 
     return _observe({"model.onnx": model}, lambda: genai_config(model, model.path, context))
 
 
 def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Observation | str:
-    """Open an encoder of audio and its decoder, and generate after silence; see `observe`."""
+    """Generate with an audio encoder and its decoder from silence; see `observe`."""
     from graphpass.targets.ort.genai_whisper import FRAMES, whisper_config
 
     port = encoder.inputs[0]
@@ -52,7 +52,7 @@ def _observe(
     try:
         config = configure()
     except (PreconditionError, UnsupportedError) as error:
-        # No configuration describes the model, so that the runtime has not seen it.
+        # Without a configuration, the runtime cannot open the model.
         return error.message
     with tempfile.TemporaryDirectory(prefix=".graphpass_genai-") as name:
         folder = Path(name)

@@ -1,8 +1,10 @@
-"""Write ``genai_config.json`` for onnxruntime-genai's type of an encoder and its decoder, ``whisper``.
+"""``genai_config.json`` of onnxruntime-genai's encoder-decoder type ``whisper``.
 
-Source: onnxruntime-genai 0.18, ``src/models/whisper.cpp`` and ``src/config.cpp``, and runs of it. The encoder returns
-the caches of cross attention, or the decoder reads encoder states in each step; the former is written here. The other
-type of an encoder and a decoder, ``marian``, has a decoder with states of recurrent layers and no caches.
+Source: ``src/models/whisper.cpp`` and ``src/config.cpp`` of onnxruntime-genai 0.18, and runs.
+
+Either the encoder returns the caches of cross attention, or the decoder reads encoder states in each step; graphpass
+writes the first form. The other encoder-decoder type, ``marian``, has a decoder with recurrent states and without
+caches.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from graphpass.targets.ort.context import configuration
 from graphpass.targets.ort.genai_config import require_sizes, session_options, sizes_and_tokens
 from graphpass.targets.ort.providers import Device
 
-#: The file that feeds encoder and decoder.
+#: Source file that feeds encoder and decoder.
 WHISPER_SOURCE = "onnxruntime-genai/src/models/whisper.cpp"
 
-#: Frames of features, and the positions that the encoder makes of them; both are fixed (``whisper.h``).
+#: Numbers of input frames and of encoder positions, both fixed (``whisper.h``).
 FRAMES, _POSITIONS = 3000, 1500
 
 _ROLES = ("key", "value", "cross_key", "cross_value")
@@ -39,16 +41,16 @@ def whisper_config(
     """Return the text of the configuration.
 
     Args:
-        encoder: The result; it returns the caches of cross attention.
-        decoder: The result.
-        source: A file of the input, beside which its configurations lie.
-        context: Number of positions; by default what config.json says.
-        device: The provider to ask for, which runs the encoder as well.
+        encoder: The resulting encoder, which returns the caches of cross attention.
+        decoder: The resulting decoder.
+        source: A file of the input, in the folder of its configurations.
+        context: Number of positions; by default that in config.json.
+        device: The execution provider of encoder and decoder.
 
     Raises:
-        PreconditionError: GP396, the number of positions or of token ids is not known.
+        PreconditionError: GP396, the number of positions or of token ids is unknown.
         ReadError: GP116, a configuration of the input is not a JSON object.
-        UnsupportedError: GP397, onnxruntime-genai does not take such a model.
+        UnsupportedError: GP397, onnxruntime-genai does not support the models.
     """
     reason = why_no_audio(encoder) or why_no_whisper(decoder) or why_no_pair(encoder, decoder)
     if reason is not None:
@@ -89,14 +91,14 @@ def whisper_config(
             },
         },
     }
-    # One buffer would be shared among beams as well (``generators.cpp``), and nothing moves them in it then.
+    # With one buffer, onnxruntime-genai does not reorder beams (``generators.cpp``).
     search = {"max_length": length, "do_sample": False, "past_present_share_buffer": False}
     whole = {"type": "whisper", **sizes_and_tokens(source, length, vocabulary), **parts}
     return json.dumps({"model": whole, "search": search}, indent=2) + "\n"
 
 
 def audio_processor(source: Path | None) -> str | None:
-    """Return the text of ``audio_processor_config.json``; ``None`` if the computation of features is not known.
+    """Return the text of ``audio_processor_config.json``; ``None`` if the feature extraction is unknown.
 
     Raises:
         ReadError: GP116, preprocessor_config.json is not a JSON object.
@@ -123,7 +125,7 @@ def audio_processor(source: Path | None) -> str | None:
 
 
 def why_no_audio(encoder: Model) -> str | None:
-    """Return why onnxruntime-genai does not feed an encoder; ``None`` if it does."""
+    """Return why onnxruntime-genai does not support an encoder; ``None`` if it does."""
     for port in encoder.inputs:
         shape = port.shape or ()
         if len(shape) != 3 or port.element_type not in REALS:
@@ -136,7 +138,7 @@ def why_no_audio(encoder: Model) -> str | None:
 
 
 def why_no_whisper(decoder: Model) -> str | None:
-    """Return why a decoder beside an encoder of audio is refused; ``None`` otherwise."""
+    """Return why onnxruntime-genai does not support a decoder of type ``whisper``; ``None`` if it does."""
     inventory, caches = analyze_caches(decoder), _caches(decoder)
     members = [cache for group in caches.values() for cache in group]
     others = [cache.name for cache in inventory.caches if cache not in members]
@@ -159,7 +161,7 @@ def why_no_whisper(decoder: Model) -> str | None:
 
 
 def why_no_pair(encoder: Model, decoder: Model) -> str | None:
-    """Return why an encoder does not go with its decoder; ``None`` otherwise."""
+    """Return why an encoder does not match its decoder; ``None`` if it does."""
     outputs = {port.name: port for port in encoder.outputs}
     for role in ("cross_key", "cross_value"):
         for cache in _caches(decoder)[role]:
@@ -167,7 +169,7 @@ def why_no_pair(encoder: Model, decoder: Model) -> str | None:
             if port is None:
                 return f"its encoder does not return {cache.filled_by}; graphpass convert makes it do so"
             if port.element_type != cache.element_type or _sizes(port.shape)[1::2] != _sizes(cache.shape)[1::2]:
-                return f"output {port.name} of its encoder is not what input {cache.read} of its decoder takes"
+                return f"output {port.name} of its encoder and input {cache.read} of its decoder differ in type or size"
     states = [port for port in encoder.outputs if len(port.shape or ()) == 3]
     if len(states) != 1 or not isinstance(_sizes(states[0].shape)[2], int):
         return "its encoder does not return one tensor [batch, positions, hidden] of a fixed size"
@@ -195,7 +197,7 @@ def _differ(caches: list[Cache]) -> bool:
 
 
 def _are_counted(caches: list[Cache]) -> bool:
-    """Return whether names differ in the number of the layer alone."""
+    """Return whether names differ only in the layer's number, counted from 0."""
     reads, writes = [cache.read for cache in caches], [cache.write or cache.filled_by for cache in caches]
     return all(
         name == template_of(names[0]).replace("%d", str(number))

@@ -1,4 +1,4 @@
-"""Generate with a session on the CPU, and compare other runtimes with it."""
+"""Generation by a session on the CPU, and comparison of other runtimes with it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "list[list[int]]"
 
-#: Prompts: one alone, and a batch of two of different lengths, padded on the left.
+#: Prompts: a single one, and a left-padded batch of two prompts of different lengths.
 _ALONE: tuple[Rows, ...] = ([[5, 9, 17, 3, 11]],)
 _PADDED: tuple[Rows, ...] = ([[7, 2, 8], [4, 6, 1, 9, 3, 12]],)
 
 STEPS = 6
 
-#: Largest difference of logits, by the largest of them: in f32 up to 2e-4 was measured on SwiftShader.
+#: Tolerance of logits, relative to the largest logit; up to 2e-4 was measured in f32 on SwiftShader.
 _TOLERANCE = {"f32": 5e-3, "f16": 5e-2}
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Holds the tokens of a batch.
+    """Tokens generated for a batch.
 
     Attributes:
         tokens: New tokens of each row.
-        logits: f32 [rows, vocabulary], after the prompts.
+        logits: Logits after the prompts, f32 ``[rows, vocabulary]``.
     """
 
     tokens: Rows
@@ -41,19 +41,19 @@ class Generated:
 
 
 def batches_for(model: Model) -> tuple[Rows, ...]:
-    """Return prompts for a trial; padding enters the states of hybrids."""
+    """Return the prompts of a trial; without padding for hybrids, whose states absorb it."""
     return _ALONE if analyze_caches(model).kind != "kv" else (*_ALONE, *_PADDED)
 
 
 def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:
-    """Generate on ONNX Runtime's CPU provider; return the reason if it cannot run the model."""
+    """Generate on ONNX Runtime's CPU provider; return the reason if it fails."""
     from graphpass.runtime import open_session
 
     try:
         session = open_session(model)
         return [generate(session, rows) for rows in batches]
     except UnsupportedError as error:
-        return f"there is nothing to compare with: {error.message}"
+        return f"the reference on the CPU provider fails: {error.message}"
 
 
 def generate(session: DecodeSession, rows: Rows) -> Generated:
@@ -80,14 +80,14 @@ def largest_difference(right: list[Generated], ours: list[Generated]) -> float:
 
 
 def generated_difference(right: list[Generated], ours: list[Generated], model: Model) -> str | None:
-    """Return the first difference that rounding does not explain."""
+    """Return the first difference above the tolerance; ``None`` without one."""
     in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
     tolerance = _TOLERANCE["f16" if in_half else "f32"]
     for expected, actual in zip(right, ours, strict=True):
         largest = largest_difference([expected], [actual])
         if not largest <= tolerance * max(1.0, float(numpy.abs(expected.logits).max())):
             return f"logits differ by {largest:.2g}"
-        # In f16 a tie may fall either way.
+        # In f16, rounding may change which of two nearly equal logits is larger.
         if not in_half and expected.tokens != actual.tokens:
             return f"tokens are {actual.tokens}, not {expected.tokens}"
     return None

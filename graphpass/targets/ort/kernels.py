@@ -1,4 +1,4 @@
-"""List the operators for which the installed ONNX Runtime has kernels."""
+"""Operators for which the installed ONNX Runtime has kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @cache
 def operators_on_cpu() -> frozenset[str]:
-    """Return the operators of com.microsoft that the CPU provider has kernels for."""
+    """Return the operators of com.microsoft for which the CPU provider has kernels."""
     from onnxruntime.capi import onnxruntime_pybind11_state as registry
 
     kernels = registry.get_all_opkernel_def()
@@ -20,9 +20,9 @@ def operators_on_cpu() -> frozenset[str]:
 
 
 def without_kernel(model: Model) -> Iterator[str]:
-    """Yield the operators of com.microsoft in ``model`` that the CPU provider has no kernel for.
+    """Yield the operators of com.microsoft in ``model`` without a kernel of the CPU provider.
 
-    No such operator of ONNX Runtime 1.32 has a function body that other kernels compute.
+    In ONNX Runtime 1.32 none of them has a function body of operators with kernels.
     """
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.dialects.onnx.tensors import graphs

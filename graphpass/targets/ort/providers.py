@@ -1,9 +1,13 @@
-"""List what execution providers of ONNX Runtime have kernels for, and what pays on them.
+"""Kernels of ONNX Runtime's execution providers, and the forms that are fast on them.
 
-Sources: docs/OperatorKernels.md of ONNX Runtime (types of GroupQueryAttention and MoE by provider); the kernels named
-below; and what onnxruntime-genai's builder writes (0.18, ``models/builders/base.py``). The CPU provider was run. WebGPU
-was run on SwiftShader: models in f32 (docs/devices.md), and features of GroupQueryAttention one by one
-(``tests/targets/ort/webgpu_operators.py``). CUDA and DirectML were not run.
+Sources: ``docs/OperatorKernels.md`` of ONNX Runtime (types of GroupQueryAttention and MoE), the kernels named below,
+and the output of onnxruntime-genai's builder (0.18, ``models/builders/base.py``).
+
+| provider | tested |
+| --- | --- |
+| CPU | yes |
+| WebGPU | on SwiftShader: models in f32, and features one by one (``tests/targets/ort/webgpu_operators.py``) |
+| CUDA, DirectML | no |
 """
 
 from __future__ import annotations
@@ -18,24 +22,24 @@ Device: TypeAlias = Literal["cpu", "cuda", "dml", "webgpu"]
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Describes an execution provider.
+    """An execution provider, and its kernels.
 
     Attributes:
-        name: ONNX Runtime's name for it.
-        source: File of ONNX Runtime with its kernel of GroupQueryAttention.
-        attention_types: Element types of hidden states that this kernel takes.
-        lacks: Features that this kernel refuses, or silently leaves out.
-        attends_to_past: Whether it attends to a past from several new tokens.
-        expert_types: Element types of hidden states that its kernel of MoE takes, which pays against all that exporters
-            write (see `fuse-experts`); none without a kernel.
-        quantized_expert_types: The same of its kernel of QMoE. That of CUDA requires f16 with scales in it, that of
-            WebGPU reads no zero points and normalizes all weights of experts (``contrib_ops/webgpu/moe/qmoe.cc``);
-            neither was run, so that quantized experts stay there.
-        experts_source: File of ONNX Runtime with the kernel of MoE.
-        has_attention: Whether it has a kernel of ONNX's Attention.
-        joins_sums: Whether a sum and the norm after it gain in one operator.
-        has_bf16: Whether its kernels compute in bf16.
-        precision: Type of hidden states that suits it.
+        name: Name of the provider in ONNX Runtime.
+        source: Source file of the GroupQueryAttention kernel.
+        attention_types: Element types of hidden states that GroupQueryAttention supports.
+        lacks: Features that GroupQueryAttention refuses or silently ignores.
+        attends_to_past: Whether several new tokens can attend to a past.
+        expert_types: Element types of hidden states that MoE supports; empty without a kernel. MoE is faster than all
+            forms that exporters write; see `fuse-experts`.
+        quantized_expert_types: Element types of hidden states for QMoE. Empty on CUDA, whose kernel requires f16 with
+            f16 scales, and on WebGPU, whose kernel ignores zero points and normalizes the weights of all experts
+            (``contrib_ops/webgpu/moe/qmoe.cc``): neither was tested, so quantized experts are not fused.
+        experts_source: Source file of the MoE kernel.
+        has_attention: Whether the provider has a kernel of ONNX's Attention.
+        joins_sums: Whether fusing a sum and the following norm is faster.
+        has_bf16: Whether the kernels support bf16.
+        precision: Default type of hidden states.
     """
 
     name: str
@@ -79,7 +83,7 @@ PROVIDERS: dict[Device, Provider] = {
         experts_source="onnxruntime/contrib_ops/cuda/moe/moe.cc",
         has_bf16=True,
     ),
-    # It reads query, key, value and seqlens_k, the last for one new token alone; all else is left out.
+    # DirectML's kernel reads query, key, value and, for one new token, seqlens_k, and ignores all other inputs.
     "dml": Provider(
         "DmlExecutionProvider",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp",
@@ -87,9 +91,9 @@ PROVIDERS: dict[Device, Provider] = {
         frozenset(get_args(Feature)),
         attends_to_past=False,
     ),
-    # When it was run (onnxruntime-ep-webgpu 0.4.0), it refused causal=0 (mask), left out the soft cap, failed on caches
-    # in integers, and computed windows, sinks, biases, rotations and packed operands rightly. ONNX's Attention and MoE
-    # ran on the CPU provider. Counts of new tokens are an input that no shader reads.
+    # Tested with onnxruntime-ep-webgpu 0.4.0: it refuses causal=0 (mask), ignores the soft cap, and fails on integer
+    # caches. Windows, sinks, biases, rotary embeddings and packed operands are correct. ONNX's Attention and MoE run on
+    # the CPU provider. No shader reads the counts of new tokens.
     "webgpu": Provider(
         "WebGpuExecutionProvider",
         "onnxruntime/contrib_ops/webgpu/bert/group_query_attention.cc",

@@ -1,7 +1,7 @@
-"""ONNX Runtime's rules: pasts and presents are inputs and outputs that pair up.
+"""Rules of ONNX Runtime: opsets, types, kernels, and fused attention.
 
-Sources, of onnxruntime 1.31: ``model.cc`` (opsets); attention operators of com.microsoft keep their caches inside,
-other attention runs as it is written.
+Attention operators of com.microsoft append to their caches; other attention runs as written. Source of opsets:
+``model.cc`` of ONNX Runtime 1.31.
 """
 
 from __future__ import annotations
@@ -27,19 +27,16 @@ _MODEL = "onnxruntime/core/graph/model.cc"
 _KERNELS = "docs/OperatorKernels.md"
 _GROUPED = "onnxruntime/contrib_ops/cpu/bert/group_query_attention_helper.h"
 
-#: The newest opset of the standard operators that ONNX Runtime 1.31 takes.
+#: Newest opset of the default domain that ONNX Runtime 1.31 supports.
 _NEWEST_OPSET = 26
 
-_NO_KERNEL = {
-    "MoE": "no kernel of MoE: the CPU computes it",
-    "QMoE": "no kernel of QMoE that is known to compute what is asked",
-}
+_NO_KERNEL = {"MoE": "no kernel of MoE: the CPU computes it", "QMoE": "no tested kernel of QMoE"}
 
 _FUSION = "fuse-group-query-attention"
 
 
 def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, in ONNX, by ONNX Runtime on ``device``."""
+    """Predict how ONNX Runtime executes ``model``, in ONNX, on ``device``."""
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)
@@ -74,14 +71,14 @@ def _opsets(model: Model) -> Iterator[Finding]:
     assert isinstance(model, OnnxModel)
     for entry in model.proto.opset_import:
         if entry.domain in ONNX_DOMAINS and entry.version > _NEWEST_OPSET:
-            reason = f"it is of opset {entry.version}, and {_NEWEST_OPSET} is the newest that ONNX Runtime 1.31 takes"
+            reason = f"it has opset {entry.version}; ONNX Runtime 1.31 supports opsets up to {_NEWEST_OPSET}"
             yield Finding.of_model(model, "refused", reason, _MODEL)
 
 
 def _caches(inventory: Inventory) -> Iterator[Finding]:
     for cache in inventory.caches:
-        kept = f"in {cache.bits} bits, inside attention" if cache.bits is not None else None
-        reason = "only read: another model of the folder makes it" if cache.write is None else kept
+        stored = f"in {cache.bits} bits, inside attention" if cache.bits is not None else None
+        reason = "only read: another model of the folder computes it" if cache.write is None else stored
         yield Finding("cache", cache.name, "taken", cache.layer, reason=reason)
     for name in inventory.unpaired_outputs:
         yield Finding("cache", name, "taken", reason="only written: another model of the folder reads it")
@@ -100,24 +97,24 @@ def _attention(model: Model, inventory: Inventory, provider: Provider) -> Iterat
     for block in inventory.attention:
         if block.form == "decomposed":
             miss = read.get(block.node, "it is in the body of a loop or branch")
-            cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
-            reason = f"computed by MatMul and Softmax as written: {cure}"
+            remedy = _remedy(miss, provider) if isinstance(miss, GroupedQuery) else miss
+            reason = f"computed by MatMul and Softmax as written: {remedy}"
             yield Finding("attention", block.node, "plain", block.layer, reason=reason)
         elif block.node in grouped and (refusal := _refusal(grouped[block.node], block.head_dim, provider)) is not None:
             yield Finding("attention", block.node, "refused", block.layer, block.node, *refusal)
         elif block.form == "Attention" and not provider.has_attention:
             miss = read.get(block.node, "it is in the body of a loop or branch")
-            cure = _cure(miss, provider) if isinstance(miss, GroupedQuery) else miss
-            reason = f"{provider.name} has no kernel of Attention, so that the CPU computes it: {cure}"
+            remedy = _remedy(miss, provider) if isinstance(miss, GroupedQuery) else miss
+            reason = f"{provider.name} has no kernel of Attention, so that the CPU computes it: {remedy}"
             yield Finding("attention", block.node, "not fused", block.layer, block.node, reason, _KERNELS)
         else:
             group = read.get(block.node)
-            better = _cure(group, provider) if isinstance(group, GroupedQuery) else group
+            better = _remedy(group, provider) if isinstance(group, GroupedQuery) else group
             slower = "" if better is None else f", not GroupQueryAttention, which keeps its cache in place: {better}"
             yield Finding("attention", block.node, "fused", block.layer, reason=f"one operator, {block.form}{slower}")
 
 
-def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
+def _remedy(attention: GroupedQuery, provider: Provider) -> Miss | str:
     counts = "padding" in provider.lacks
     options = [*(["padding=right"] if counts else []), *provider.fusion_options]
     advice = f"run {_FUSION}{{{','.join(options)}}}" if options else f"run {_FUSION}"
@@ -125,7 +122,7 @@ def _cure(attention: GroupedQuery, provider: Provider) -> Miss | str:
 
 
 def _refusal(node: Node, head_dim: int | None, provider: Provider) -> tuple[str, str] | None:
-    """Return why ``provider`` refuses a GroupQueryAttention, and the rule's file."""
+    """Return why ``provider`` refuses a GroupQueryAttention, and the source file; ``None`` if it does not."""
     if node.input(7) is not None and (head_dim or 0) % 16:
         return f"it rotates heads of {head_dim}, and its kernels require a multiple of 16", _GROUPED
     if (lacking := why_refused(node, provider.lacks)) is not None:
@@ -150,13 +147,11 @@ def _experts(model: Model, provider: Provider) -> Iterator[Finding]:
         reason = f"{provider.name} has {known if types else _NO_KERNEL[node.op]}"
         yield Finding("experts", node.name, "not fused", None, node.name, reason, provider.experts_source)
     for name, mixture in model.analysis(find_mixtures).items():
-        reason = (
-            f"computed as written: {mixture if isinstance(mixture, Miss) else _experts_cure(model, mixture, provider)}"
-        )
-        yield Finding("experts", name, "plain", reason=reason)
+        remedy = mixture if isinstance(mixture, Miss) else _experts_remedy(model, mixture, provider)
+        yield Finding("experts", name, "plain", reason=f"computed as written: {remedy}")
 
 
-def _experts_cure(model: Model, mixture: Mixture, provider: Provider) -> Miss | str:
+def _experts_remedy(model: Model, mixture: Mixture, provider: Provider) -> Miss | str:
     from graphpass.analysis.experts.mixtures import why_exact_stays
 
     if not provider.expert_types:

@@ -1,4 +1,4 @@
-"""Define the target `ort`."""
+"""The target `ort`."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from graphpass.targets.rules import require_onnx
 class ORT(Target):
     """ONNX Runtime, on CPU, CUDA, DirectML or WebGPU.
 
-    Attention and its cache become one operator where ONNX Runtime has one, as do loops over the tokens of linear
-    attention, and convolutions over a window of cached columns. Caches keep their names, go in as past and
-    come out as present; both may be one buffer of more room.
+    Operators of ONNX Runtime replace attention with its cache, loops over the tokens of linear attention, and
+    convolutions over a window of cached columns. Caches keep their names as pasts and presents; past and present may
+    share a larger buffer.
 
     Options:
-        device: The provider that runs it. For all but ``cpu`` hidden states are f16, of models in bf16 on ``cuda``
-            bf16, and sums are joined with norms; attention stays where the provider's kernel lacks what it needs. For
-            ``cuda`` and ``dml``, whose kernels add no bias, padding is read on the right. CUDA and DirectML were
-            not run, WebGPU in f32.
-        cache: With ``reorder`` the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, which are cut to the
-            length that the mask leaves for them.
-        padding: Where padding may stand, see `fuse-group-query-attention`: with ``right`` a batch padded on the left
-            is misread. By default ``any``, on ``cuda`` and ``dml`` ``right``.
-        batch: With ``any`` batches take several new tokens after a past, see `count-new-tokens`; such models are for
-            ONNX Runtime from version 1.32 on. With ``one`` sessions feed such tokens one by one.
-        context: Number of positions in tables of rotary embeddings; by default what ``config.json`` says. Without
-            either, rotary embeddings stay unchanged.
-        logits: With ``last`` those of the last token of each row, see `last-logits`.
+        device: The execution provider. Except on ``cpu``, hidden states are f16 (bf16 on ``cuda`` for models in bf16),
+            and sums are fused with norms. Attention is not fused if the provider's kernel lacks a feature. On ``cuda``
+            and ``dml``, whose kernels do not add a bias, only right padding is supported. CUDA and DirectML were not
+            tested, WebGPU in f32 only.
+        cache: With ``reorder``, the inputs ``src_idx`` and ``dst_idx`` move slots of the pasts, and a shorter mask
+            trims them.
+        padding: Supported sides of padding, see `fuse-group-query-attention`. With ``right``, left-padded batches give
+            wrong outputs. By default ``any``, on ``cuda`` and ``dml`` ``right``.
+        batch: With ``any``, batches accept several new tokens after a past, see `count-new-tokens`; this requires
+            ONNX Runtime 1.32. With ``one``, sessions feed such tokens one by one.
+        context: Number of positions in rotary tables; by default that in ``config.json``. If unknown, rotary embeddings
+            are unchanged.
+        logits: With ``last``, only the logits of each row's last token are computed; see `last-logits`.
         activations: Type of activations in products with quantized weights, see `fuse-quantized-weights` and
             `fuse-experts`.
-        precision: Type of hidden states, weights and caches, see `change-precision`. With ``f16`` the CPU casts at each
-            operator that it has in f32 alone; ``bf16`` is for ``cuda`` alone. By default
-            ``f32`` on ``cpu``; models in bf16 stay so on ``cuda``; all else is ``f16``.
-        cache_precision: With ``i8`` or ``i4`` keys and values are kept in 8 or 4 bits, see `quantize-caches`.
-        calibration: File of prompts that give their scales, the option ``tokens`` of `quantize-caches`.
+        precision: Type of hidden states, weights and caches, see `change-precision`. With ``f16``, the CPU casts at
+            operators without an f16 kernel. ``bf16`` requires ``cuda``. By default ``f32`` on ``cpu``; on ``cuda``,
+            models in bf16 keep their type; otherwise ``f16``.
+        cache_precision: With ``i8`` or ``i4``, keys and values are stored in 8 or 4 bits; see `quantize-caches`.
+        calibration: File of prompts for their scales; the option ``tokens`` of `quantize-caches`.
     """
 
     name = "ort"
@@ -72,31 +72,31 @@ class ORT(Target):
 
     def __post_init__(self) -> None:
         if self.precision == "bf16" and not self.provider.has_bf16:
-            raise ValueError(f"precision=bf16 is for device=cuda: {self.provider.name} has no kernels for bf16")
+            raise ValueError(f"precision=bf16 requires device=cuda: {self.provider.name} has no kernels for bf16")
 
     @property
     def provider(self) -> Provider:
-        """Return what the device has kernels for."""
+        """Return the execution provider of the device."""
         return PROVIDERS[self.device]
 
     @property
     def reads_any_padding(self) -> bool:
-        """Return whether padding may stand on either side."""
+        """Return whether left and right padding are supported."""
         return "padding" not in self.provider.lacks if self.padding is None else self.padding == "any"
 
     @property
     def pads_values(self) -> bool:
-        """Return whether caches of values take the size of those of keys."""
+        """Return whether values are padded to the head_dim of keys."""
         return False
 
     @property
     def expands_latents(self) -> bool:
-        """Return whether keys and values are kept instead of latents."""
+        """Return whether keys and values are stored instead of latents."""
         return False
 
     @property
     def feeds_positions(self) -> bool:
-        """Return whether ``position_ids`` is fed to models that have it, and counts no padding."""
+        """Return whether the runtime feeds ``position_ids``, without counting padding."""
         return False
 
     @property
@@ -110,7 +110,7 @@ class ORT(Target):
         if self.device == "cpu":
             return self.attempt(model)
         if self.device != "webgpu":
-            return f"models are tried on the CPU and WebGPU providers alone, and not on {self.provider.name}"
+            return f"trials run only on the CPU and WebGPU providers, not on {self.provider.name}"
         from graphpass.dialects.onnx.model import OnnxModel
         from graphpass.targets.ort.webgpu_trial import observe
 
@@ -118,7 +118,7 @@ class ORT(Target):
         return observe(model)
 
     def attempt(self, model: Model) -> Observation | str:
-        """Try the runtime on the CPU."""
+        """Run the trial on the CPU provider."""
         return trial.observe(model)
 
     def pipeline(self, model: Model) -> tuple[Pass[Any], ...]:
@@ -147,22 +147,22 @@ class ORT(Target):
         steps += ["separate-past"] if inside else []
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
-        # Norms go first: heads that are normed change places once.
+        # Norms are fused first, so that Transposes of normalized heads are moved only once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
         steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]
         steps += ["lower-attention"] if "Attention" in kinds and not self.provider.has_attention else []
-        # Operators count tokens of rows that are padded on the right; masks that are left count slots.
+        # Fused operators count tokens in right-padded rows; remaining masks count slots.
         windows = any(block.window is not None for block in analyze_caches(model).attention)
         steps += ["window-from-positions{required=false}"] if windows and not self.reads_any_padding else []
         steps += ["reshape-by-constants"]
         steps += ["join-projections"] if "packing" not in self.provider.lacks else []
         steps += ["count-new-tokens"] if self.batch == "any" and "counts" not in self.provider.lacks else []
         steps += ["fuse-skip-norms"] if self.provider.joins_sums else []
-        # Before what stands between past and attention, and before logits go.
+        # Before last-logits and insert-reorder, which add operators between past and attention.
         steps += self._quantized() if self.cache_precision is not None else []
         steps += ["last-logits"] if self.logits == "last" else []
         steps += ["insert-reorder{form=onnx}"] if self.cache == "reorder" else []
-        # Fusions match constants, and compute tables, as they were exported.
+        # Last, because fusions match constants and compute tables in the exported precision.
         demotion = self.demotion(model)
         steps += [] if demotion is None else [demotion]
         return parse(",".join(steps))
@@ -177,9 +177,9 @@ class ORT(Target):
         return f"fuse-experts{{{','.join(options)}}}" if options else "fuse-experts"
 
     def demotion(self, model: Model, *, cross: bool = False) -> str | None:
-        """Return the pass that makes ``model`` compute in 16 bits; ``None`` for f32."""
-        usual = "bf16" if self.provider.has_bf16 and _is_in_bf16(model) else self.provider.precision
-        precision = self.precision or usual
+        """Return the pass that changes ``model`` to 16 bits; ``None`` for f32."""
+        default = "bf16" if self.provider.has_bf16 and _is_in_bf16(model) else self.provider.precision
+        precision = self.precision or default
         options = f"to={precision},cross=true" if cross else f"to={precision}"
         return None if precision == "f32" else f"change-precision{{{options}}}"
 
@@ -196,7 +196,7 @@ def _is_in_bf16(model: Model) -> bool:
 
 
 def _has_casts_at_caches(model: Model) -> bool:
-    """Return whether caches in f32 become f16 inside, as converters write that keep ports."""
+    """Return whether f32 caches are converted to f16, as by converters that keep port types."""
     graph, caches = model.graph, analyze_caches(model).of_kind("kv")
     pasts = [graph.reads[cache.read].outputs[0] for cache in caches]
     users = (use.node for past in pasts if past.element_type == "f32" for use in graph.uses(past))

@@ -1,4 +1,4 @@
-"""Try a model on ONNX Runtime, with a prompt and a step of decoders."""
+"""Trial on ONNX Runtime, with a prompt and a step for decoders."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def observe(model: Model) -> Observation | str:
     assert isinstance(model, OnnxModel)
     tried = f"opened on ONNX Runtime {onnxruntime.__version__}"
     if model.analysis(first_in_bf16) is not None:
-        # A session would run it in f32.
+        # A session would compute in f32.
         return Observation(tried, refused=_refusal(model))
     try:
         session = open_session(model)
     except UnsupportedError as error:
-        # Other errors mean that no session can feed the model: an encoder, or a decoder beside one.
+        # With another id, sessions do not support the model: an encoder, or the decoder of an encoder-decoder.
         return Observation(tried, refused=error.message if error.id == "GP321" else _refusal(model))
     try:
         let_take_ids(model, session)

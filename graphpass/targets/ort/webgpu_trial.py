@@ -1,4 +1,4 @@
-"""Try a model on ONNX Runtime's WebGPU provider, in a process of its own."""
+"""Trial on ONNX Runtime's WebGPU provider, in a separate process."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 #: Seconds after which a runtime counts as hanging.
 _LIMIT = 1800
 
-#: End of the name of attention that ONNX Runtime joins with norms of queries and keys, as it opens a model.
+#: Suffix of the name of attention that ONNX Runtime fuses with norms of queries and keys when it opens a model.
 _JOINED = "_qknorm"
 
-#: Operators that a model spends its time in; all else of it may run anywhere.
+#: Operators that dominate the time of a model; other operators may run on the CPU provider.
 _HEAVY = NORMS | PRODUCTS | STATE_OPERATORS.keys() | {"MoE", "QMoE", "Softmax"}
 
 
 def observe(model: OnnxModel) -> Observation | str:
-    """Generate with ``model`` on WebGPU; return the obstacle if that is impossible.
+    """Generate with ``model`` on WebGPU; return the reason if no trial is possible.
 
-    A model in f16 is tried as its twin in f32 if the adapter has no f16.
+    If the adapter does not support f16, a model in f16 is tried in f32.
     """
     where = environment()
     if isinstance(where, str):
@@ -76,7 +76,7 @@ def observe(model: OnnxModel) -> Observation | str:
 
 
 def _run(file: Path, answer: Path) -> None:
-    """Do the work of the other process."""
+    """Generate in the separate process, and write the results to ``answer``."""
     from graphpass.runtime.backends.device import Device
     from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
     from graphpass.runtime.backends.stateless import StatelessStore
@@ -103,5 +103,5 @@ def _run(file: Path, answer: Path) -> None:
 
 if __name__ == "__main__":
     _run(*map(Path, sys.argv[1:]))
-    # Drivers crash now and then at the end of a process.
+    # Skip the cleanup at exit, during which drivers occasionally crash.
     os._exit(0)

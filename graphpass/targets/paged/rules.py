@@ -1,8 +1,9 @@
-"""Predict paged attention, openvino.genai's default backend: SDPAToPagedAttention takes every cache.
+"""Rules of paged attention, openvino.genai's default backend: SDPAToPagedAttention must transform all caches.
 
-The mask goes, and with it everything that the transformation does not read from it; positions become an input.
+The transformation removes the mask, and loses the parts of the mask that its matchers do not find. Positions become an
+input.
 
-Sources: ``sdpa_to_paged_attention.cpp`` of openvino and the matchers beside it; measured on 2026.4.1.
+Sources: ``sdpa_to_paged_attention.cpp`` of OpenVINO and the matchers beside it; measured on 2026.4.1.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MATCHER = f"{_PAGED}/state_management_pattern.cpp"
 
 _LOOPS = ("Loop", "TensorIterator")
 
-#: Input of a Loop of a gated delta net that has the decays, and its rank: batch, heads, tokens.
+#: Input with the decays in the Loop of a gated delta net, and its rank (batch, heads, tokens).
 _GATE, _GATE_RANK = 5, 3
 
 
@@ -47,7 +48,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         return tuple(finding for finding in attention if not finding.holds) or (lacks,)
     verdicts = {finding.name: finding for finding in attention}
     rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
-    # Masks of hybrids' tokens are found by matchers of their own.
+    # Separate matchers find the token masks of hybrids.
     return (*attention, *rest, *(_left_inputs(model.graph) if inventory.kind == "kv" else ()))
 
 
@@ -59,12 +60,12 @@ def _require_form(graph: Graph, attention: Attention) -> None:
         if graph.producer(chain.index).name != "beam_idx":
             raise MissError(chain.gather, "its indices are not the input beam_idx")
         if chain.converts:
-            raise MissError(chain.converts[0], "a Convert stands between the variable and the Gather")
+            raise MissError(chain.converts[0], "a Convert is between the variable and the Gather")
         if not chain.read.inputs:
             raise MissError(chain.read, "the variable has no initial value")
         for node in data_uses(graph, chain.concat.outputs[0]):
             if node.op == "Result":
-                raise MissError(chain.concat, f"the cache is an output, {node.name}, too")
+                raise MissError(chain.concat, f"the cache is also the output {node.name}")
 
 
 def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:
@@ -88,14 +89,14 @@ def _caches(graph: Graph, inventory: Inventory, attention: dict[str, Finding]) -
 
 
 def _entries(graph: Graph, cache: Cache) -> Iterator[Use]:
-    """Yield uses of the state, reordered by beams and joined to new columns."""
+    """Yield the uses of the state, also through the beam Gather and a Concat."""
     reads = graph.reads[cache.read].outputs
     return graph.forward(reads, lambda use: use.node.outputs if use.node.op in {"Gather", "Concat"} else ())
 
 
 def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | None:
     if loop is None:
-        return Miss(graph.reads[cache.read], "neither a convolution nor a loop over the tokens takes it")
+        return Miss(graph.reads[cache.read], "neither a convolution nor a loop over the tokens reads it")
     signature = len(loop.node.inputs), loop.port
     if signature not in RECURRENCES:
         inputs = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in RECURRENCES.items())
@@ -103,7 +104,7 @@ def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | 
         return Miss(loop.node, reason)
     gate = loop.node.input(_GATE)
     if RECURRENCES[signature] == "a gated delta net" and gate is not None and gate.rank != _GATE_RANK:
-        return Miss(loop.node, "rows of the state decay differently, and only one decay a head is found")
+        return Miss(loop.node, "rows of the state have different decays; only one decay for each head is found")
     return None
 
 
@@ -113,23 +114,23 @@ def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
         if node.op == "Concat" and any(user.op == "GroupConvolution" for user in data_uses(graph, node.outputs[0])):
             axis = node.native.get_attributes()["axis"]
             if axis != -1:
-                reason = f"it joins along axis {axis}, and only one that is counted from the end, -1, is found"
+                reason = f"it concatenates along axis {axis}; only the attribute -1 is found"
                 return Miss(node, reason)
         if node.op == "Roll":
-            return Miss(node, "it rolls the window, and only one that a Concat joins new columns to is found")
+            return Miss(node, "it rolls the window; only a Concat of the window and new columns is found")
         if node.op == "GroupConvolution":
             users = data_uses(graph, node.outputs[0])
             if [user.op for user in users] == ["Add"]:
                 users = data_uses(graph, users[0].outputs[0])
             if any(user.op != "Slice" for user in users):
-                reason = "its result is not cut by a Slice, as with a window of a column for each of the weights"
+                reason = "no Slice reads its result, as for a window with a column for each weight of the kernel"
                 return Miss(node, reason)
             return None
     return None
 
 
 def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
-    """Yield parts that compute otherwise without mask and with new positions."""
+    """Yield findings on parts that compute different outputs without mask and with new positions."""
     graph = model.graph
     meanings = {mask.node.index: mask for mask in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
@@ -142,7 +143,7 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
             reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
             yield Finding("attention", node.name, "wrong", layer, node.name, reason, _MATCHER)
         elif window is not None:
-            reason = "the window that it holds is lost with the mask: only windows computed from positions are found"
+            reason = "its constant window is lost with the mask: only windows computed from positions are found"
             yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
         elif meaning is not None and meaning.chunk is not None:
             reason = f"its mask shows chunks of {meaning.chunk} positions, which are lost with the mask"
@@ -154,7 +155,7 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
 
 
 def _left_inputs(graph: Graph) -> Iterator[Finding]:
-    """Yield inputs that are dropped, and that more than caches and masks follow from."""
+    """Yield findings on removed inputs that other values than caches and masks depend on."""
 
     def outputs(use: Use) -> tuple[Value, ...]:
         kept = use.node.op == "ShapeOf" or (use.node.op == "ScaledDotProductAttention" and use.port > 0)
@@ -164,6 +165,6 @@ def _left_inputs(graph: Graph) -> Iterator[Finding]:
         parameter = graph.parameters.get(name)
         for use in [] if parameter is None else graph.forward([parameter], outputs):
             if use.node.op == "Result" or (use.node.op == "ScaledDotProductAttention" and use.port == 0):
-                reason = f"more than the masks and caches of attention follows from {name}, which is dropped"
+                reason = f"other values than masks and caches depend on {name}, which is removed"
                 yield Finding("input", name, "refused", node=use.node.name, reason=reason, source=_TRANSFORMATION)
                 break

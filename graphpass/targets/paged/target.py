@@ -1,4 +1,4 @@
-"""Define the target `paged`."""
+"""The target `paged`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from graphpass.targets.stateful import StatefulTarget
 class Paged(StatefulTarget):
     """Paged attention, openvino.genai's default backend.
 
-    It keeps blocks of caches itself and computes attention without the model's mask: a lost part of a model (ALiBi, a
-    window that it does not find) breaks the contract, so that no such model is written.
+    The backend stores caches in blocks and computes attention without the model's mask. A part of the mask that it does
+    not find, such as ALiBi or a window, would be lost; this breaks the contract, and no model is written.
 
     Options:
-        cache: ``beam`` alone; the scheduler of openvino.genai shares and frees blocks.
+        cache: Always ``beam``; the scheduler of openvino.genai shares and frees blocks.
     """
 
     name = "paged"
     description = "openvino.genai's default backend: models that SDPAToPagedAttention transforms correctly"
     no_reorder = (
-        "paged attention keeps the caches' slots itself, so they cannot be reordered from outside",
-        "leave out cache=reorder; the scheduler of openvino.genai shares and frees blocks",
+        "paged attention manages the slots of caches itself, so callers cannot reorder them",
+        "omit cache=reorder; the scheduler of openvino.genai shares and frees blocks",
     )
     expands_latents = True
     predict = staticmethod(rules.predict)

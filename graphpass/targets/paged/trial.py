@@ -1,4 +1,4 @@
-"""Try the transformation of openvino.genai's default backend, and run a prompt."""
+"""Trial of the transformation of openvino.genai's default backend, with a prompt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphpass.engine.findings import Observation
 from graphpass.ir.model import Model
 from graphpass.targets.worker import run_worker
 
-#: Largest difference of logits, relative to the largest logit, in f32.
+#: Tolerance of logits in f32, relative to the largest logit.
 _TOLERANCE = 1e-3
 
 _WORKER = """
@@ -78,7 +78,7 @@ def run():
 
 
 def observe(model: Model) -> Observation:
-    """Run SDPAToPagedAttention, list its variables, and compare a prompt's logits."""
+    """Run SDPAToPagedAttention, list the transformed variables, and compare the logits of a prompt."""
     done = run_worker(_WORKER, model, "ran SDPAToPagedAttention on a copy")
     if done.refusal is not None:
         return done.refusal

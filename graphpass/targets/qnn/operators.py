@@ -1,7 +1,7 @@
-"""List the operators that HTP runs under ONNX Runtime, by element type.
+"""Operators that HTP runs under ONNX Runtime, by element type.
 
-Each entry is a model of one operator that was opened on the emulated HTP of onnxruntime-qnn 2.7.0 with onnxruntime
-1.32.0; tests/targets/qnn/test_operators.py opens them again. Operators that read constants alone are folded before.
+Each entry was tested with a model of one operator on the emulated HTP of onnxruntime-qnn 2.7.0 with onnxruntime 1.32.0;
+``tests/targets/qnn/test_operators.py`` repeats the tests. ONNX Runtime folds operators that read only constants.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _TYPES: dict[str, frozenset[str]] = {
     "Transpose": _FLOATS | {"i32", "boolean"},
 }  # fmt: skip
 
-#: Casts that stay on the CPU.
+#: Converts that HTP does not run, by source and target type.
 _CASTS_LEFT = frozenset({("f32", "i64"), ("f16", "i64"), ("f16", "boolean"), ("boolean", "i64")})
 
-#: Most axes of an operator, and operators that have one less.
+#: Largest rank of operands, and operators with a limit of one less.
 _AXES = 5
 _OF_FOUR_AXES = frozenset({
     "ArgMax", "Ceiling", "Cos", "CumSum", "Elu", "Floor", "HSwish", "HardSigmoid", "LayerNormalization", "Log",
@@ -56,31 +56,31 @@ _OF_FOUR_AXES = frozenset({
     "ScatterElementsUpdate", "Sign", "SimplifiedLayerNormalization", "Sin", "Sqrt", "Tanh", "TopK",
 })  # fmt: skip
 
-#: Elements of a row from which sums over rows are wrong: 64 and 257 are, 16 are not.
+#: Smallest row size with wrong cumulative sums: wrong for 64 and 257 elements, right for 16.
 _WIDE = 64
 
-#: Reductions of scatters that HTP computes; those of ScatterElements in whole numbers alone.
+#: Reductions of scatters that HTP supports; those of ScatterElements only for integers.
 _REDUCTIONS = {"ScatterElementsUpdate": ("sum", "prod", "max"), "ScatterNDUpdate": ("sum", "prod")}
 
-#: ONNX Runtime folds ShapeOf of static shapes. QuantizeLinear and its inverse mark types of other operators.
+#: Operators without a type limit: ONNX Runtime folds ShapeOf; QuantizeLinear and DequantizeLinear annotate types.
 _UNTYPED = frozenset({"Constant", "DequantizeLinear", "QuantizeLinear", "Result", "ShapeOf"}) | SOURCES
 
 
 def computed_nodes(graph: Graph) -> frozenset[int]:
-    """Return the indices of nodes that read an input of the model, directly or not."""
+    """Return the indices of the nodes downstream of an input of the model."""
     pasts = [node.outputs[0] for node in graph.of_op(*SOURCES)]
     return frozenset(use.node.index for use in graph.forward(pasts, _computed_by))
 
 
 def _computed_by(use: Use) -> tuple[Value, ...]:
-    """Return the results that depend on elements of the value that is read."""
+    """Return the outputs that depend on the elements of the used value."""
     return () if use.node.op == "ShapeOf" else use.node.outputs
 
 
 def why_on_cpu(graph: Graph, node: Node) -> str | None:
-    """Return why HTP does not run a computed node; ``None`` if it does."""
+    """Return why HTP does not run one of the `computed_nodes`; ``None`` if it does."""
     if node.op in {"Gather", "GatherND"} and _takes_matrices(graph, node):
-        return "it gathers matrices of a product, as of experts, which ends its process or computes other numbers"
+        return "it gathers matrices of a product, as for experts, which crashes or gives wrong outputs"
     if node.op in _UNTYPED:
         return None
     if node.op == "Erf":
@@ -107,9 +107,9 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
 
 
 def why_wrong(node: Node) -> str | None:
-    """Return why HTP computes wrong numbers for a node; ``None`` if it does not.
+    """Return why HTP computes wrong outputs for a node; ``None`` if it does not.
 
-    Operators were run with random numbers; `tests/targets/qnn/test_operators.py` runs them again.
+    Tested with random inputs, by ``tests/targets/qnn/test_operators.py``.
     """
     source = node.source() if node.inputs else None
     shape = [size for size in (source.shape or () if source is not None else ()) if isinstance(size, int)]
@@ -119,14 +119,14 @@ def why_wrong(node: Node) -> str | None:
         return "the remainder of a multiple is the divisor there, not 0"
     is_inner = node.attributes.get("axis") != len(shape) - 1
     if node.op == "CumSum" and source.element_type == "i32" and is_inner and shape[-1] >= _WIDE:
-        return f"sums of i32 along another axis than the last one are wrong for rows of {_WIDE} elements"
+        return f"sums of i32 along another axis than the last are wrong for rows of {_WIDE} elements or more"
     return None
 
 
 def products_in_8_bits(graph: Graph) -> Iterator[Node]:
     """Yield products of two activations of 16 bits.
 
-    HTP rounds the second to 8 bits, so that results are off by 1e-2 of the largest.
+    HTP rounds the second to 8 bits, which causes errors of 1e-2 of the largest element.
     """
     for node in graph.of_op("MatMul"):
         makers = [graph.producer(value) for value in node.sources]
@@ -138,7 +138,7 @@ def products_in_8_bits(graph: Graph) -> Iterator[Node]:
 
 
 def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
-    """Return why HTP does not run this form of an operator that it has."""
+    """Return why HTP does not run this form of an operator; ``None`` if it does."""
     axes = max((value.rank or 0 for value in (*node.inputs, *node.outputs) if value is not None), default=0)
     if axes > _AXES or (axes == _AXES and node.op in _OF_FOUR_AXES):
         return f"it has {axes} axes" + (": run flatten-rows and lower-for-htp" if axes == _AXES else "")
@@ -149,7 +149,7 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
         )
         return f"it reduces by {reduction} in {kind}" if is_left and reduction is not None else None
     if node.op == "Einsum" and axes > 3:
-        return "few equations have a builder: run lower-einsum"
+        return "the builder supports few equations: run lower-einsum"
     if node.op == "Clip" and any(value and fold_scalar(graph, value) is None for value in node.inputs[1:]):
         return "its bounds are not constants"
     if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
@@ -163,13 +163,13 @@ def _takes_matrices(graph: Graph, node: Node) -> bool:
 
 
 def _readers(graph: Graph, node: Node) -> set[str]:
-    """Return the operators that read a result, moved or not."""
+    """Return the operators that read the node's outputs, also through layout operators."""
     uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in MOVES else ())
     return {use.node.op for use in uses}
 
 
 def _is_in_gelu(graph: Graph, node: Node) -> bool:
-    """Return whether ``1 + Erf(x)`` follows, which ONNX Runtime fuses to Gelu before providers see it."""
+    """Return whether ``1 + Erf(x)`` follows, which ONNX Runtime fuses to Gelu before the provider runs."""
     return any(
         use.node.op == "Add" and any(value is not None and fold_scalar(graph, value) == 1 for value in use.node.inputs)
         for use in graph.uses(node.outputs[0])
@@ -177,7 +177,7 @@ def _is_in_gelu(graph: Graph, node: Node) -> bool:
 
 
 def _is_in_norm(graph: Graph, node: Node) -> bool:
-    """Return whether a Reciprocal stands in a root mean square norm."""
+    """Return whether a Reciprocal is part of an RMS norm."""
     root = graph.producer(node.source())
     total = graph.producer(root.source()) if root.op == "Sqrt" else root
     if total.op != "Add" or all(graph.producer(value).op != "ReduceMean" for value in total.sources):

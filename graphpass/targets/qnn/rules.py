@@ -1,6 +1,6 @@
-"""Predict Qualcomm's HTP under ONNX Runtime: static shapes, and operators that its builders take.
+"""Rules of Qualcomm's HTP under ONNX Runtime: static shapes, and operators with a builder.
 
-Sources: ``core/providers/qnn/builder`` of ONNX Runtime, and one-operator models that ran on the emulated HTP of
+Sources: ``core/providers/qnn/builder`` of ONNX Runtime, and models of one operator on the emulated HTP of
 onnxruntime-qnn 2.7.0 (`graphpass.targets.qnn.operators`).
 """
 
@@ -21,31 +21,31 @@ from graphpass.ir.quantizers import quantized_ports
 from graphpass.targets.qnn.operators import computed_nodes, products_in_8_bits, why_on_cpu, why_wrong
 from graphpass.targets.rules import static_findings
 
-#: Channels up to which HTP norms some sizes wrongly, see the pass `flatten-rows`.
+#: Largest number of channels for which HTP computes some norms incorrectly; see the pass `flatten-rows`.
 _NARROW = 32
 
-#: Exponents from which on Exp is right, see the pass `lower-for-htp`.
+#: Smallest exponent for which Exp is correct; see the pass `lower-for-htp`.
 _LEAST = -88.0
 
 _BUILDERS = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG001 - as `Target.predict`
-    """Predict the treatment of ``model``, a prefill or a decode model in ONNX."""
+    """Predict how HTP executes ``model``, a prefill or decode model in ONNX."""
     phase = Phase.find(model)
     if phase is None:
-        reason = "its shapes are open, and HTP compiles static ones: graphpass convert --target qnn makes a pair"
+        reason = "its shapes are dynamic; HTP requires static ones: run graphpass convert --target qnn"
         return (Finding.of_model(model, "refused", reason, _BUILDERS),)
     return (*_operators(model), *_inexact(model), *static_findings(model, phase))
 
 
 def predict_pair(prefill: Model, decode: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of a pair; findings on operators are those of both models."""
+    """Predict how HTP executes a pair, with findings on the operators of both models."""
     return (*(_operators(prefill) if Phase.find(prefill) is not None else ()), *predict(decode, inventory))
 
 
 def _operators(model: Model) -> Iterator[Finding]:
-    """Yield a finding for the first node of each operator that HTP refuses or miscomputes."""
+    """Yield a finding for each operator that HTP refuses or computes incorrectly."""
     seen: set[tuple[str, str]] = set()
     reached = computed_nodes(model.graph)
     for node in model.graph.nodes:
@@ -59,23 +59,23 @@ def _operators(model: Model) -> Iterator[Finding]:
             text = f"HTP does not run {node.op}: {reason}" if refused else f"HTP computes {node.op} wrongly: {reason}"
             yield Finding.of_model(model, verdict, text, _BUILDERS, node)
     for node, _ in itertools.islice(quantized_ports(model.graph), 1):
-        place = "reads an input" if node.op == "QuantizeLinear" else "makes an output"
-        reason = f"HTP does not run {node.op}: it {place} in floating point: run negate-quantized-ports"
+        role = "reads an input" if node.op == "QuantizeLinear" else "computes an output"
+        reason = f"HTP does not run {node.op}: it {role} in floating point: run negate-quantized-ports"
         yield Finding.of_model(model, "refused", reason, _BUILDERS, node)
 
 
 def _inexact(model: Model) -> Iterator[Finding]:
-    """Yield findings on numbers that HTP rounds, and the pass that prevents it."""
+    """Yield findings on values that HTP rounds, with the pass that prevents it."""
     if values := computed_by_positions(model):
-        reason = f"{values[0].name} is computed in f16, an angle of position 1000 to 0.25: run tabulate-angles"
+        reason = f"{values[0].name} is computed in f16, with an error of 0.25 at position 1000: run tabulate-angles"
         yield Finding("input", POSITIONS, "taken", reason=reason, source=_BUILDERS)
     for norm, _ in itertools.islice(narrow_norms(model.graph, _NARROW), 1):
-        reason = f"{norm.called} has few channels, which HTP norms wrongly in many sizes: run flatten-rows"
+        reason = f"{norm.called} has few channels, for which HTP computes many norms incorrectly: run flatten-rows"
         yield Finding.of_model(model, "taken", reason, _BUILDERS, norm)
     exponents = [node for node in model.graph.of_op("Exp") if not is_bounded(model.graph, node.source(), _LEAST)]
     for node in (*exponents, *model.graph.of_op("SoftPlus"))[:1]:
-        reason = f"{node.called} is wrong there for numbers below -88, as of decays: run lower-for-htp"
+        reason = f"{node.called} is wrong on HTP for inputs below -88, such as decays: run lower-for-htp"
         yield Finding.of_model(model, "taken", reason, _BUILDERS, node)
     for product in itertools.islice(products_in_8_bits(model.graph), 1):
-        reason = f"{product.called} multiplies activations of 16 bits, the second of which HTP takes in 8 bits"
+        reason = f"{product.called} multiplies activations of 16 bits, and HTP rounds the second to 8 bits"
         yield Finding.of_model(model, "taken", reason, _BUILDERS, product)

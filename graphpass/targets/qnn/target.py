@@ -1,4 +1,4 @@
-"""Define the target `qnn`."""
+"""The target `qnn`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from graphpass.targets.rules import require_onnx
 class QNN(Target):
     """Qualcomm's HTP, the NPU of Snapdragon, by ONNX Runtime's QNN provider.
 
-    The result is a pair: ``prefill.onnx`` processes the prompt chunk by chunk, ``decode.onnx`` one token a step. Both
-    have static shapes and share one file of weights. `graphpass.runtime.open_pair` runs them as one session, on
-    ``device="QNN"`` or the CPU. The trial disables the fallback to the CPU, so that all nodes run on HTP.
+    The result is a pair: ``prefill.onnx`` processes the prompt in chunks, ``decode.onnx`` one token a step. Both have
+    static shapes and share one weight file. `graphpass.runtime.open_pair` runs them as one session, with
+    ``device="QNN"`` or on the CPU. The trial disables the fallback to the CPU, so that all nodes run on HTP.
 
     Options:
-        prompt: Tokens of the longest prompt.
-        chunk: Tokens that the prefill model processes in a step; ``prompt`` by default.
-        capacity: Positions that the caches hold, prompt included.
+        prompt: Length of the longest prompt, in tokens.
+        chunk: Tokens that the prefill model processes in a step; by default ``prompt``.
+        capacity: Positions of each cache, prompt included.
         precision: Type of hidden states, weights and caches. HTP computes f32 in f16. By default ``f16``, but ``f32``
             for models with activations quantized to integers, which f16 would round differently.
-        compile: Whether to write ``prefill_ctx.onnx`` and ``decode_ctx.onnx`` as well: the models compiled for HTP
-            (EPContext) by the installed version of QNN.
+        compile: Whether to also write ``prefill_ctx.onnx`` and ``decode_ctx.onnx``, compiled for HTP (EPContext) by the
+            installed version of QNN.
     """
 
     name = "qnn"
@@ -65,14 +65,14 @@ class QNN(Target):
             UnsupportedError: GP366, the model is OpenVINO IR.
         """
         require_onnx(model, self.name)
-        # Experts become one operator, lowered to products over all of them: HTP ends where weights are gathered.
-        # Static forms have caches of heads that a Concat appends to.
+        # Experts are fused, then lowered to products over all experts, because HTP crashes on gathered weights.
+        # Static models require caches with a heads axis and a Concat.
         steps = ["fuse-experts", "expand-latents", "separate-past", "lower-attention", "zero-padding"]
-        # HTP's compiler fails on norms with a Reciprocal, and has no FastGelu in f32.
+        # HTP's compiler fails on norms with a Reciprocal, and lacks FastGelu in f32.
         steps += ["fuse-functions{activations=false}", "lower-operators{f32-norms=true}", "flatten-rows"]
         steps += ["lower-boolean-gathers", "lower-einsum"]
         windows = any(block.window is not None for block in analyze_caches(model).attention)
-        # Positions are not those of slots, which padding may lie in.
+        # Slots may have padding, so positions differ from indices of slots.
         steps += ["expose-position-ids"]
         steps += ["window-from-positions{required=false}"] if windows else []
         # HTP rounds angles to f16. A new token may follow a full cache.

@@ -1,4 +1,4 @@
-"""Try a pair on HTP in a process of its own, and compare numbers."""
+"""Trial of a pair on HTP, in a separate process, with a comparison of logits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from graphpass.ir.model import Model
 from graphpass.ir.phase import Phase
 from graphpass.targets.worker import run_python
 
-#: Largest difference of logits, relative to the largest: HTP computes in f16. Measured up to 0.02 on the fixtures.
+#: Tolerance of logits, relative to the largest: HTP computes in f16. Up to 0.02 was measured on the fixtures.
 _TOLERANCE = 3e-2
 
 _STEPS = 6
 
-#: Tokens of the longest prompt: angles in f16 are seen from some 40 positions on.
+#: Length of the longest prompt: errors of angles in f16 are visible from about 40 positions on.
 _LONGEST = 64
 
 _RUN = (
@@ -112,12 +112,12 @@ def is_installed() -> bool:
 
 
 def observe(prefill: Model, decode: Model) -> Observation | str:
-    """Run a prompt and steps on HTP and on the CPU provider."""
+    """Compare the logits of a prompt and steps on HTP and on the CPU provider."""
     phase = Phase.find(decode)
     if phase is None:
-        return "its shapes are not fixed, so that HTP compiles none of it"
+        return "its shapes are dynamic; HTP requires static ones"
     if phase.length > 1:
-        return "it is a prefill model: check the folder, which holds its decode model, too"
+        return "it is a prefill model: pass the folder with its decode model"
     if not is_installed():
         return _MISSING
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""List the caches that transformers.js feeds to a decoder, by its configuration.
+"""Caches that transformers.js feeds to a decoder, by its configuration.
 
 Source: transformers.js 4.3.1, ``src/configs.js`` (`getCacheNames`), ``src/models/registry.js`` (classes by type), and
 ``src/models/modeling_utils.js`` (`addPastKeyValues`, `resolveCacheShape`).
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-#: Keys of configurations that hold the number of layers, by type; all others say ``num_hidden_layers``.
+#: Keys of the number of layers in configurations, by type; ``num_hidden_layers`` for all other types.
 _LAYERS = {
     **dict.fromkeys(("bloom", "codegen", "gpt2", "gpt_bigcode", "gptj", "jais"), "n_layer"),
     **dict.fromkeys(("exaone", "gpt_neo"), "num_layers"),
@@ -18,7 +18,7 @@ _LAYERS = {
     "openelm": "num_transformer_layers",
 }
 
-#: Types whose decoder is one file that takes token ids, with keys and values in each layer.
+#: Types with a decoder in one file, which reads token ids and has keys and values in each layer.
 _DENSE = frozenset(
     (
         *_LAYERS,
@@ -30,7 +30,7 @@ _DENSE = frozenset(
     )
 )
 
-#: Types with states, by the name of the recurrent one; layers without attention have them.
+#: Types with linear caches in layers without attention, and the name of the recurrent state.
 _STATES: Mapping[str, Literal["", "recurrent", "ssm"]] = {
     **dict.fromkeys(("lfm2", "lfm2_moe"), ""),
     **dict.fromkeys(("qwen3_next",), "recurrent"),
@@ -39,7 +39,7 @@ _STATES: Mapping[str, Literal["", "recurrent", "ssm"]] = {
 
 _KEYS_AND_VALUES = frozenset({"key", "value"})
 
-#: Names of layers that types with a state ``ssm`` have there; transformers 5 writes others, of which no cache is fed.
+#: Names of layers in types with a state ``ssm``; transformers.js feeds no caches for other names of transformers 5.
 _SSM_LAYERS = frozenset({"attention", "mamba"})
 
 _KEPT: Mapping[str, frozenset[str]] = {
@@ -53,11 +53,11 @@ _KEPT: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Describes the caches of a type.
+    """The caches of a type.
 
     Attributes:
-        layers: Roles of the caches of each layer that has some, by the layer's number.
-        recurrent: Word for recurrent states: ``"recurrent"`` or ``"ssm"``.
+        layers: Roles of the caches in each layer with caches, by the layer's number.
+        recurrent: Name of recurrent states: ``"recurrent"`` or ``"ssm"``.
     """
 
     layers: Mapping[int, frozenset[str]]
@@ -65,7 +65,7 @@ class Caches:
 
 
 def configured_caches(config: Mapping[str, Any]) -> Caches | None:
-    """Return the caches of a configuration; ``None`` for all but decoders of one file."""
+    """Return the caches of a configuration; ``None`` unless it is a one-file decoder."""
     kind = str(config.get("model_type"))
     if kind in _DENSE and not config.get("multi_query"):
         count = config.get(_LAYERS.get(kind, "num_hidden_layers"))
@@ -84,10 +84,10 @@ def configured_caches(config: Mapping[str, Any]) -> Caches | None:
 
 
 def like(layers: Sequence[frozenset[str]]) -> dict[str, Any] | None:
-    """Return the configuration of a type with such caches, if there is one.
+    """Return the configuration of a type with these caches; ``None`` without such a type.
 
     Args:
-        layers: Roles of the caches of each layer that has some.
+        layers: Roles of the caches in each layer with caches.
     """
     roles = set(layers)
     if roles == {_KEYS_AND_VALUES}:

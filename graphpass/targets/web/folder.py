@@ -1,4 +1,4 @@
-"""Write the configuration of a folder for transformers.js."""
+"""Configuration of a folder for transformers.js."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphpass.targets.web.rules import caches_for, configuration_of
 
 DataType = Literal["fp32", "fp16", "q4", "q4f16"]
 
-#: Ends of file names by type (``src/utils/dtypes.js`` of transformers.js 4.3.1).
+#: Suffixes of file names by type (``src/utils/dtypes.js`` of transformers.js 4.3.1).
 SUFFIXES: Mapping[DataType, str] = {"fp32": "", "fp16": "_fp16", "q4": "_q4", "q4f16": "_q4f16"}
 
 
 def data_type_of(model: Model) -> DataType:
-    """Return transformers.js's name for the types of a model."""
+    """Return the ``dtype`` of a model in transformers.js."""
     in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
     if any(True for _ in model.graph.of_op("MatMulNBits")):
         return "q4f16" if in_half else "q4"
@@ -30,8 +30,8 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
 
     Args:
         model: The result.
-        source: A file of the input, beside which its configuration lies.
-        device: The device that transformers.js takes without other orders.
+        source: A file of the input, in the folder of its configuration.
+        device: Default device for transformers.js.
         file: Path of the model in the folder.
 
     Raises:
@@ -49,7 +49,7 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
         settings["use_external_data_format"] = {name: shards}
     config = {name: value for name, value in configuration.items() if name not in {"text_config", "vision_config"}}
     if any(str(name).endswith("ForConditionalGeneration") for name in config.get("architectures") or ()):
-        # A class of several files would be loaded.
+        # With this entry, transformers.js loads a class for several files.
         del config["architectures"]
     named = caches_for(model, analyze_caches(model))
     if named.stand_in is not None:
@@ -58,5 +58,5 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
     return json.dumps(config | {"transformers.js_config": settings}, indent=2) + "\n"
 
 
-#: Entries by which transformers.js would take caches of a decoder for others.
+#: Entries that would make transformers.js feed other caches.
 _OF_OTHER_TYPES = frozenset({"multi_query", "is_encoder_decoder", "layer_types", "layers_block_type", "architectures"})

@@ -24,21 +24,22 @@ from graphpass.targets.web.configs import Caches, configured_caches, like
 _FORWARD = "transformers.js/src/models/modeling_utils.js"
 _CONFIGS = "transformers.js/src/configs.js"
 
-#: Inputs that transformers.js feeds to a decoder besides caches, all of them i64.
+#: Inputs that transformers.js feeds to a decoder besides caches, all i64.
 _FED = (TOKEN_INPUTS[0], "attention_mask", "position_ids", "num_logits_to_keep")
 
-#: Inputs that the target fixes.
+#: Inputs that the target replaces by constants.
 _FIXED = ("logits_to_keep",)
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Names the caches of a model for transformers.js.
+    """The caches that transformers.js feeds to a model.
 
     Attributes:
-        caches: The caches that it feeds; ``None`` if it feeds none like the model's.
-        stand_in: Entries of ``config.json`` that make it do so, if those of the input do not.
-        kind: The type of the input's configuration.
+        caches: The caches; ``None`` if no type of transformers.js has those of the model.
+        stand_in: Entries for ``config.json`` with another type that has these caches; ``None`` if the input's
+            configuration has them.
+        kind: Type in the input's configuration.
     """
 
     caches: Caches | None
@@ -56,7 +57,7 @@ class Named:
 
 
 def caches_for(model: Model, inventory: Inventory) -> Named:
-    """Name the caches of a model by its configuration, or that of another type.
+    """Return the caches that transformers.js feeds, by the model's configuration or another type.
 
     Raises:
         ReadError: GP116, the configuration is not a JSON object.
@@ -64,25 +65,25 @@ def caches_for(model: Model, inventory: Inventory) -> Named:
     roles = _roles(inventory)
     config = configuration_of(model.path)
     kind = config.get("model_type")
-    meant = configured_caches(config)
-    if meant is not None and [*meant.layers.values()] == roles:
-        return Named(meant, None, kind)
+    configured = configured_caches(config)
+    if configured is not None and [*configured.layers.values()] == roles:
+        return Named(configured, None, kind)
     other = like(roles)
     return Named(None, None, kind) if other is None else Named(configured_caches(other), other, kind)
 
 
 def configuration_of(model_file: Path | None) -> dict[str, Any]:
-    """Return ``config.json`` beside a model, or beside the folder ``onnx`` that holds it.
+    """Return ``config.json`` beside a model, or in the parent of the model's folder ``onnx``.
 
     Raises:
-        ReadError: GP116, it is not a JSON object.
+        ReadError: GP116, the file is not a JSON object.
     """
     above = model_file.parent if model_file is not None and model_file.parent.name == "onnx" else None
     return configuration(model_file) or configuration(above)
 
 
 def _roles(inventory: Inventory) -> list[frozenset[str]]:
-    """Return the roles of the caches of each layer; of caches without one, their names."""
+    """Return the roles of the caches in each layer; names for caches without layer."""
     layers = roles_by_layer(inventory)
     placed = {cache.name for roles in layers for cache in roles.values()}
     others = [frozenset({cache.name}) for cache in inventory.caches if cache.name not in placed]
@@ -90,7 +91,7 @@ def _roles(inventory: Inventory) -> list[frozenset[str]]:
 
 
 def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
-    """Return why transformers.js cannot run a model, and the remedy.
+    """Return why transformers.js does not run a model, and a remedy; ``None`` if it does.
 
     Raises:
         ReadError: GP116, the configuration is not a JSON object.
@@ -98,29 +99,29 @@ def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
     fed = {cache.read for cache in inventory.caches}
     tokens = token_input(model.graph)
     if tokens is None or tokens.name != TOKEN_INPUTS[0]:
-        return "it has no input input_ids", "name a decoder that takes token ids"
+        return "it has no input input_ids", "pass a decoder that reads token ids"
     if (size := fixed_size(tokens, 1)) is not None:
         return f"its input {tokens.name} is of fixed length {size}", "export it with a dynamic length"
     if inventory.of_kind("cross"):
-        return "it reads states of an encoder", "name a decoder without one"
+        return "it reads states of an encoder", "pass a decoder without an encoder"
     for port in model.inputs:
         if port.name in fed or port.name in _FIXED:
             continue
         if port.name not in _FED:
             return f"nothing feeds its input {port.name}", f"run fix-input{{input={port.name}}} if it is a setting"
         if port.element_type != "i64" or (port.shape is not None and len(port.shape) != _rank(port.name)):
-            wanted = "a scalar" if _rank(port.name) == 0 else "of rank 2"
-            return f"its input {port.name} is not i64 {wanted}, as transformers.js feeds it", "export the model again"
+            shape = "a scalar" if _rank(port.name) == 0 else "of rank 2"
+            return f"its input {port.name} is not i64 {shape}, as transformers.js feeds it", "export the model again"
     if not any(port.name == "logits" for port in model.outputs):
         return "it has no output logits", "export the model with its head"
     if not inventory.of_kind("kv"):
         reason = "it counts past positions by a cache of keys, and the model has none"
-        return reason, "target ort is for such models"
+        return reason, "use target ort"
     if (cache := next(_of_open_size(inventory), None)) is not None:
-        return f"empty caches get size 0 where a size is not known, as in {cache}", "export it with fixed head sizes"
+        return f"empty caches get size 0 for unknown sizes, as in {cache}", "export it with fixed head sizes"
     if caches_for(model, inventory).caches is None:
         kinds = "; ".join(sorted({", ".join(sorted(roles)) for roles in _roles(inventory)}))
-        return f"no type of it has layers with caches of {kinds}", "target ort is for such models"
+        return f"no type of transformers.js has layers with caches of {kinds}", "use target ort"
     return None
 
 
@@ -139,15 +140,15 @@ def _of_open_size(inventory: Inventory) -> Iterator[str]:
 
 
 def predict(model: Model, inventory: Inventory) -> Iterator[Finding]:
-    """Predict the treatment of a model by transformers.js."""
+    """Predict how transformers.js executes a model."""
     if (refusal := why_not(model, inventory)) is not None:
         yield Finding.of_model(model, "refused", f"{refusal[0]}: {refusal[1]}", _FORWARD)
         return
     named = caches_for(model, inventory)
     if named.stand_in is not None:
         known = f"no decoder of type {named.kind}" if named.kind else "no configuration beside the model"
-        words = f"there is {known} with such caches: config.json names type {named.stand_in['model_type']}"
-        yield Finding.of_model(model, "taken", words, _CONFIGS)
+        reason = f"there is {known} with such caches: config.json names type {named.stand_in['model_type']}"
+        yield Finding.of_model(model, "taken", reason, _CONFIGS)
     expected = set(_names(named.caches))
     ports = {port.name: port.shape or () for port in model.inputs}
     for cache in inventory.caches:
@@ -159,13 +160,15 @@ def predict(model: Model, inventory: Inventory) -> Iterator[Finding]:
 
 
 def _misfit(cache: Cache, shape: tuple[Dimension, ...]) -> str | None:
-    """Return why transformers.js makes no empty cache of a shape, or counts its positions wrongly."""
+    """Return why transformers.js cannot create an empty cache, or miscounts its positions."""
     for axis, size in enumerate(shape):
         known = isinstance(size, int) or axis == cache.axes.sequence
         if not known and (axis != cache.axes.batch or size != BATCH_NAME):
-            return f"axis {axis} of an empty cache would be 0, since its size is {size or 'unknown'}: run rename-caches"
+            return (
+                f"axis {axis} of an empty cache gets size 0, because its size is {size or 'unknown'}: run rename-caches"
+            )
     if cache.axes.sequence not in {None, len(shape) - 2}:
-        return "its positions are not on the last axis but one, where they are counted: run standardize-layout"
+        return "its positions are not on the second to last axis, where they are counted: run standardize-layout"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Define the target `web`."""
+"""The target `web`."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Device = Literal["webgpu", "wasm"]
 
 @dataclass(frozen=True)
 class Web(Target):
-    """transformers.js 4 in browsers and Node: a folder that it loads.
+    """transformers.js 4 in browsers and Node, as a folder that it loads.
 
-    The folder holds ``onnx/model.onnx`` and its weights in files below 2 GB, ``config.json`` with
-    ``transformers.js_config``, and the tokenizer. Attention and caches are fused as for `ort`; caches get the names
-    that transformers.js feeds. If it does not know the type of the model, or expects other caches of it,
-    ``config.json`` names a type with such caches. Logits are computed for as many tokens as it asks for.
+    The folder has ``onnx/model.onnx`` with its weights in files below 2 GB, ``config.json`` with
+    ``transformers.js_config``, and the tokenizer. Attention and caches are fused as for `ort`, and caches get the names
+    that transformers.js feeds. If transformers.js does not support the type of the model, or expects other caches for
+    it, ``config.json`` names a type with these caches. An input sets the number of tokens whose logits are computed.
 
     Options:
-        device: The provider that runs it: ``webgpu``, or ``wasm`` on the CPU, which runs models for ``webgpu``, too.
-        dtype: Types in the file, which are part of its name: ``fp32`` and ``fp16`` change hidden states, weights and
-            caches; ``q4`` and ``q4f16`` round weights to 4 bits as well, see `quantize-weights`. By default all types
-            stay.
-        context: Number of positions in tables of rotary embeddings, see `ort`.
+        device: The execution provider: ``webgpu``, or ``wasm`` on the CPU, which also runs models for ``webgpu``.
+        dtype: Types, which are part of the file name. ``fp32`` and ``fp16`` change hidden states, weights and caches;
+            ``q4`` and ``q4f16`` also quantize weights to 4 bits, see `quantize-weights`. By default types are
+            unchanged.
+        context: Number of positions in rotary tables, see `ort`.
     """
 
     name = "web"
@@ -54,7 +54,7 @@ class Web(Target):
 
     @property
     def runtime(self) -> ORT:
-        """Return the target `ort` of this device; WebAssembly has the kernels of the CPU."""
+        """Return the target `ort` for this device; WebAssembly has the CPU provider's kernels."""
         device: Literal["cpu", "webgpu"] = "cpu" if self.device == "wasm" else "webgpu"
         return ORT(device=device, precision="f32", context=self.context, padding="any")
 
@@ -63,7 +63,7 @@ class Web(Target):
 
         Raises:
             ReadError: GP116, the configuration beside the model is not a JSON object.
-            UnsupportedError: GP366, the model is OpenVINO IR; GP399, transformers.js cannot run such a model.
+            UnsupportedError: GP366, the model is OpenVINO IR; GP399, transformers.js does not run the model.
         """
         require_onnx(model, self.name)
         inventory = analyze_caches(model)
@@ -71,7 +71,7 @@ class Web(Target):
             raise UnsupportedError("GP399", f"transformers.js does not run this model: {reason[0]}", reason[1])
         names = rules.caches_for(model, inventory).options
         first = ["select-branch"] if is_merged(model.graph) else []
-        # First, so that fused attention holds rotary tables in f32.
+        # First, so that rotary tables of fused attention are computed in f32.
         first += ["change-precision{to=f32}"] if self.dtype in {"fp32", "q4", "q4f16"} else []
         first += ["standardize-layout"] if any(map(_counts_elsewhere, inventory.of_kind("kv"))) else []
         last = ["fix-input{input=logits_to_keep}"] if "logits_to_keep" in model.graph.parameters else []
@@ -91,7 +91,7 @@ class Web(Target):
 
         assert isinstance(model, OnnxModel)
         ran, difference = for_adapter(model, is_software=self.device == "webgpu" and software_vulkan() is not None)
-        # transformers.js refuses types that an adapter lacks, by the name of the file.
+        # transformers.js refuses types that the adapter does not support, by the file name.
         file = _file_of(data_type_of(ran)) if difference else self.file_for(model)
         return observe(ran, config_file(ran, model.path, self.device, file), file, self.device, difference)
 
@@ -108,5 +108,5 @@ def _file_of(dtype: DataType) -> str:
 
 
 def _counts_elsewhere(cache: Cache) -> bool:
-    """Return whether positions are not on the last axis but one, where they are counted."""
+    """Return whether positions are not on the second to last axis, where transformers.js counts them."""
     return cache.shape is not None and cache.axes.sequence not in {None, len(cache.shape) - 2}

@@ -1,4 +1,4 @@
-"""Generate on transformers.js, in Node and in headless Chromium, and compare with ONNX Runtime."""
+"""Trial on transformers.js, in Node and headless Chromium, compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _NO_ADAPTER = "Failed to get a WebGPU adapter"
 
 
 def observe(model: OnnxModel, config: str, file: str, device: str, difference: str = "") -> Observation | str:
-    """Generate with ``model`` on transformers.js; return the obstacle if that is impossible.
+    """Generate with ``model`` on transformers.js; return the reason if no trial is possible.
 
     Args:
         model: The model.
         config: Text of ``config.json``.
         file: Path of the model in the folder.
         device: ``"webgpu"`` or ``"wasm"``.
-        difference: The difference of ``model`` from the one in question, in words.
+        difference: Text on how ``model`` differs from the checked model, such as its precision; may be empty.
     """
     from graphpass.dialects.onnx.shards import stage_sharded
 
@@ -61,22 +61,22 @@ def observe(model: OnnxModel, config: str, file: str, device: str, difference: s
         (folder / file).parent.mkdir(parents=True)
         stage_sharded(model, (folder / file).parent, Path(file).name)
         (folder / "config.json").write_text(config, encoding="utf-8")
-        for place, where in _places(javascript, device):
-            answer = run_task(javascript, folder, where, batches, in_browser=place == "Chromium")
+        for program, where in _programs(javascript, device):
+            answer = run_task(javascript, folder, where, batches, in_browser=program == "Chromium")
             if isinstance(answer, str) and _NO_ADAPTER in answer:
-                tried += f", and not on {where}: {place} found no adapter"
+                tried += f", and not on {where}: {program} found no adapter"
                 continue
             if isinstance(answer, str):
-                return Observation(tried, refused=f"in {place} on {where}: {answer}")
-            tried += f", in {place} on {where} (logits within {largest_difference(right, answer):.2g})"
+                return Observation(tried, refused=f"in {program} on {where}: {answer}")
+            tried += f", in {program} on {where} (logits within {largest_difference(right, answer):.2g})"
             if (reason := generated_difference(right, answer, model)) is not None:
-                return Observation(tried, wrong=f"in {place} on {where} {reason}", ran=True)
+                return Observation(tried, wrong=f"in {program} on {where} {reason}", ran=True)
     return Observation(tried, ran=True)
 
 
-def _places(javascript: JavaScript, device: str) -> tuple[tuple[str, str], ...]:
-    """Return programs and devices to try."""
-    # The CPU of Node shows at little cost whether the folder loads.
+def _programs(javascript: JavaScript, device: str) -> tuple[tuple[str, str], ...]:
+    """Return the programs and devices of the trial."""
+    # Node on the CPU is a fast check that the folder loads.
     if javascript.browser is not None:
         return ("Node", "cpu"), ("Chromium", device)
     return ("Node", "cpu"), *((("Node", device),) if device == "webgpu" else ())
@@ -91,7 +91,7 @@ def run_task(
     *,
     in_browser: bool,
 ) -> list[Generated] | str:
-    """Generate with a folder in a process of its own; return how that failed otherwise."""
+    """Generate with a folder in a separate process; return the error if that fails."""
     results = answers_of(javascript, folder, device, batches, steps, in_browser=in_browser)
     if isinstance(results, str):
         return results
@@ -101,7 +101,7 @@ def run_task(
 def answers_of(
     javascript: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int, *, in_browser: bool
 ) -> list[dict[str, Any]] | str:
-    """Return what ``generate.mjs`` reports of each batch, or how it failed."""
+    """Return the results of ``generate.mjs`` for each batch, or its error."""
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         task, answer = Path(name, "task.json"), Path(name, "answer.json")
         software = software_vulkan()
@@ -116,7 +116,7 @@ def answers_of(
         }
         task.write_text(json.dumps(request), encoding="utf-8")
         script = _HERE / ("in_browser.mjs" if in_browser else "in_node.mjs")
-        # Node's WebGPU looks for a driver of Vulkan; Chromium brings its own.
+        # Node's WebGPU needs a Vulkan driver; Chromium has its own.
         environment: Mapping[str, str] = software or {} if device == "webgpu" and not in_browser else {}
         if failure := run_apart([javascript.node, str(script), str(task), str(answer)], answer, _LIMIT, environment):
             return failure

@@ -17,12 +17,12 @@ def reordered(model):
 #: A word of the reason for which the plugin does not fuse each.
 BROKEN = {
     state_mutants.without_gather: "no Gather",
-    state_mutants.with_slice: "Slice stands between",
-    state_mutants.with_convert: "Convert stands between",
+    state_mutants.with_slice: "got Slice",
+    state_mutants.with_convert: "got Convert",
     state_mutants.with_present: "not only attention reads the cache",
     state_mutants.with_long_beam_index: "i64, not i32",
-    state_mutants.with_axes_written_apart: "along different axes",
-    reordered: "stands between",
+    state_mutants.with_axes_written_apart: "equal axis attributes",
+    reordered: "expected a Gather between",
 }
 
 

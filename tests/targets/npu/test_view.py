@@ -71,4 +71,4 @@ def test_further_inputs_are_taken_for_caches():
 
 def test_operators_between_gather_and_concat_are_reported():
     reasons = seen(state_mutants.with_slice(openvino_model("llama"))).reasons
-    assert any("Slice stands between the Gather and the Concat" in reason for reason in reasons)
+    assert any("Slice is between the Gather and the Concat" in reason for reason in reasons)

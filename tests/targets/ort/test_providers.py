@@ -90,7 +90,7 @@ def test_directml_supports_one_token_after_a_past():
 
 def test_models_are_not_tried_on_another_device():
     told = CUDA.observe(exported("llama/onnx"))
-    assert told == "models are tried on the CPU and WebGPU providers alone, and not on CUDAExecutionProvider"
+    assert told == "trials run only on the CPU and WebGPU providers, not on CUDAExecutionProvider"
 
 
 def test_genai_config_names_the_device():

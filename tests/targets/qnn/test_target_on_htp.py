@@ -153,7 +153,7 @@ def test_rounded_activations_stay_integers(capfd: Any, tmp_path: Path, activatio
     assert ("on the CPU by" in done.out) == (activations == "u8")
     assert "395 of 395 operators" in done.out
     checked = in_process(capfd, "check", out, "--target", "qnn")
-    assert ("the second of which HTP takes in 8 bits" in checked.out) == (activations == "u16")
+    assert ("HTP rounds the second to 8 bits" in checked.out) == (activations == "u16")
     verified = in_process(capfd, "verify", source, out, "--device", "qnn")
     assert verified.code == 0, verified.out + verified.err
     # Those of 16 bits lie within what f16 rounds, or beyond it by little.
