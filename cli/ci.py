@@ -89,7 +89,7 @@ def command(
 ) -> None:
     """Convert a matrix of models and targets, and report on it.
 
-    CONFIG is a graphpass.toml, a pyproject.toml with [tool.graphpass], or a folder that holds one; by default the
+    CONFIG is a graphpass.toml, a pyproject.toml with [tool.graphpass], or a folder with one; by default the
     current folder and its parents are searched. Each cell runs in its own process: the model is converted for the
     target, checked, and compared with its input and with the last published result. Cells that are up to date are
     skipped. A failed cell does not stop the others. Exits with 1 if a cell fails.

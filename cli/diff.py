@@ -24,7 +24,7 @@ from .models import PATH
 def command(console: Console, models: tuple[Path, ...], form: str, unfolded: bool, listed: Path | None) -> None:
     """List the differences between two models.
 
-    A and B are each an .onnx file, an .xml file, or a folder that holds one of them; they may be of different formats.
+    A and B are each an .onnx file, an .xml file, or a folder with one of them; they may be of different formats.
     Compares inputs, outputs, caches, operators, metadata, and weights by their contents. Exits with 0 if the models are
     the same, with 1 if they differ.
 

@@ -23,7 +23,7 @@ def command(
 ) -> None:
     """Report inputs, outputs, caches and attention of a model.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Layers with equal caches share a line. The
+    MODEL is an .onnx file, an .xml file, or a folder with one of them. Layers with equal caches share a line. The
     text ends with the caches as other programs classify them by their own rules, and warnings. `graphpass why MODEL
     CACHE` explains one cache.
     """

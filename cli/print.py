@@ -18,7 +18,7 @@ from .models import PATH
 def command(console: Console, model: Path, around: str | None, distance: int, layer: int | None) -> None:
     """Print the graph of a model as text, an operator a line.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Operators have neutral names and
+    MODEL is an .onnx file, an .xml file, or a folder with one of them. Operators have neutral names and
     attributes, the same for both formats. Constants of up to 8 elements are printed as operands. Comments describe the
     effective mask of each attention block. graphpass.testing.parse makes a model from the text.
     """

@@ -23,7 +23,7 @@ from .run import read_passes
 def command(console: Console, model: Path, text: str, keeps: str, seconds: float, output: Path | None) -> None:
     """Shrink a model on which a pipeline fails to the smallest that still fails.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. Weights are replaced by noise. The case is
+    MODEL is an .onnx file, an .xml file, or a folder with one of them. Weights are replaced by noise. The case is
     the smallest graph, as text, and the remaining passes; graphpass bundle packs it into one file for a report.
     """
     from graphpass.api.reduce import reduce

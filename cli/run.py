@@ -25,7 +25,7 @@ from .job import job_options
 def command(console: Console, job: Job, text: str, stop_after: str | None, form: str) -> None:
     """Run a pipeline of passes on a model.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. If OUTPUT is a folder, the configuration
+    MODEL is an .onnx file, an .xml file, or a folder with one of them. If OUTPUT is a folder, the configuration
     and tokenizer files beside the input are copied, too. The file graphpass.json, or FILE.graphpass.json beside a
     single file, records input, options and passes.
 

@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """Split a model into prefill and decode models of static shapes, with shared weights.
 
-    MODEL is an .onnx file, an .xml file, or a folder that holds one of them. NPUs and other ahead-of-time compilers
+    MODEL is an .onnx file, an .xml file, or a folder with one of them. NPUs and other ahead-of-time compilers
     accept this form: the prefill model processes the prompt in chunks, the decode model one token a step. All
     dimensions of both are static. graphpass.runtime.open_pair runs both as one session.
     """

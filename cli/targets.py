@@ -33,7 +33,7 @@ def _as_text() -> str:
             parts += [name, f"    cannot be used: {error.id}: {error.message}"]
             continue
         contract = ", ".join(condition.name for condition in target.contract) or "nothing"
-        rules = "graphpass check knows its rules" if target.has_rules else "it has no rules for graphpass check"
+        rules = "graphpass check has its rules" if target.has_rules else "graphpass check has no rules"
         options = columns([option.row for option in options_of(type(target))])
         lines = [target.description, f"writes {target.output_file}; contract: {contract}; {rules}", *options, ""]
         parts += [name, textwrap.indent("\n".join([*lines, spoken(documentation(type(target)))]), "    ")]

@@ -95,7 +95,7 @@ def command(
 ) -> None:
     """Run two models in lockstep and report the first difference.
 
-    REFERENCE and CANDIDATE are each an .onnx file, an .xml file, or a folder that holds one of them. Several sequences
+    REFERENCE and CANDIDATE are each an .onnx file, an .xml file, or a folder with one of them. Several sequences
     are run, with a reset before each: a prefill, then greedy steps that feed the reference's tokens to both models.
     With --edits, the caches of both are also edited as in speculative decoding and beam search. Models too large for
     the budget are compared layer by layer. Exits with 1 if the models differ, or, with --require proven, if anything

@@ -101,7 +101,7 @@ class ORTGenAI(ORT):
         """
         require_onnx(model, self.name)
         if (reason := why_no_audio(model)) is not None:
-            raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
+            raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
         if self.cache_precision is not None:
             message = "cache-precision does not support models of an encoder and a decoder"
             raise UsageError("GP226", message, "omit it: such caches are short")
@@ -120,7 +120,7 @@ class ORTGenAI(ORT):
         require_onnx(model, self.name)
         has_branches = is_merged(model.graph)
         if not has_branches and (reason := why_no_whisper(model)) is not None:
-            raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
+            raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
         steps = replace(self, precision="f32").pipeline(model)
         first_steps = parse("select-branch") if has_branches else ()
         return (*first_steps, *steps, *parse(",".join(self._demotion(model))))

@@ -43,7 +43,7 @@ def genai_config(model: Model, source: Path | None, context: int | None, device:
     """
     length, vocabulary = require_sizes(model, source, context)
     if (reason := why_no_generic_decoder(model)) is not None:
-        raise UnsupportedError("GP397", f"onnxruntime-genai's generic decoder does not take this model: {reason}")
+        raise UnsupportedError("GP397", f"onnxruntime-genai's generic decoder does not support this model: {reason}")
     keys, values = _keys_and_values(model)
     shape = keys[0].value_shape or ()
     states = {role: caches[0] for role, caches in _states(model).items() if caches}
@@ -166,7 +166,9 @@ def why_no_generic_decoder(model: Model) -> str | None:
     if others:
         return f"cache {others[0]} is none that grows as [batch, heads, positions, head_dim]"
     if recurrent and windows != recurrent:
-        return f"{len(windows)} layers have windows and {len(recurrent)} recurrent states, and it takes both or windows"
+        return (
+            f"{len(windows)} layers have windows and {len(recurrent)} have recurrent states; expected both, or windows"
+        )
     if not keys or len(keys) != len(values):
         return f"it has {len(keys)} caches of keys and {len(values)} of values"
     if len({(cache.shape or ())[1::2] for cache in (*keys, *values)}) > 1:
@@ -176,7 +178,7 @@ def why_no_generic_decoder(model: Model) -> str | None:
     if any(len(templates) > 1 for templates in names):
         return "no one template with the layer's number gives the names of its caches"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
-        return f"its caches are numbered {', '.join(map(str, kinds))}, and each layer has to have either kind"
+        return f"its caches are numbered {', '.join(map(str, kinds))}; expected caches of one kind in each layer"
     if unfed:
         return f"nothing feeds its input {unfed[0]}"
     tokens = token_input(model.graph)

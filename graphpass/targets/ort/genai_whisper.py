@@ -54,7 +54,7 @@ def whisper_config(
     """
     reason = why_no_audio(encoder) or why_no_whisper(decoder) or why_no_pair(encoder, decoder)
     if reason is not None:
-        raise UnsupportedError("GP397", f"onnxruntime-genai does not take this model: {reason}")
+        raise UnsupportedError("GP397", f"onnxruntime-genai does not support this model: {reason}")
     length, vocabulary = require_sizes(decoder, source, context)
     keys, values, cross_keys, cross_values = (caches[0] for caches in _caches(decoder).values())
     states = next(port for port in encoder.outputs if len(port.shape or ()) == 3)
@@ -148,7 +148,7 @@ def why_no_whisper(decoder: Model) -> str | None:
     if unfed:
         return f"nothing feeds input {unfed[0]} of its decoder; {_ONLY}"
     if others:
-        return f"cache {others[0]} is none of [batch, heads, positions, head_dim]"
+        return f"cache {others[0]} is not [batch, heads, positions, head_dim]"
     if len(set(counts.values())) > 1 or not members:
         return f"its layers have different caches: {', '.join(f'{count} {role}' for role, count in counts.items())}"
     if len({(cache.shape or ())[3] for cache in members}) > 1 or any(_differ(group) for group in caches.values()):
@@ -167,7 +167,7 @@ def why_no_pair(encoder: Model, decoder: Model) -> str | None:
         for cache in _caches(decoder)[role]:
             port = outputs.get(cache.filled_by)
             if port is None:
-                return f"its encoder does not return {cache.filled_by}; graphpass convert makes it do so"
+                return f"its encoder does not return {cache.filled_by}: run graphpass convert"
             if port.element_type != cache.element_type or _sizes(port.shape)[1::2] != _sizes(cache.shape)[1::2]:
                 return f"output {port.name} of its encoder and input {cache.read} of its decoder differ in type or size"
     states = [port for port in encoder.outputs if len(port.shape or ()) == 3]
@@ -176,10 +176,10 @@ def why_no_pair(encoder: Model, decoder: Model) -> str | None:
     features = encoder.inputs[0]
     if features.element_type != states[0].element_type:
         types = f"{features.element_type} and returns {states[0].element_type}"
-        return f"its encoder reads {types}, which onnxruntime-genai takes for one type"
+        return f"its encoder reads {types}; onnxruntime-genai requires equal types"
     positions = _sizes(states[0].shape)[1]
     if isinstance(positions, int) and positions != _POSITIONS:
-        return f"its encoder returns {positions} positions, and onnxruntime-genai takes {_POSITIONS}"
+        return f"its encoder returns {positions} positions, and onnxruntime-genai requires {_POSITIONS}"
     return None
 
 

@@ -84,16 +84,16 @@ def why_on_cpu(graph: Graph, node: Node) -> str | None:
     if node.op in _UNTYPED:
         return None
     if node.op == "Erf":
-        return None if _is_in_gelu(graph, node) else "no builder of the provider takes it outside of a Gelu"
+        return None if _is_in_gelu(graph, node) else "no builder of the provider supports it outside of a Gelu"
     if node.op == "Reciprocal" and _is_in_norm(graph, node):
         return (
             "its compiler ends with error 1002 where a norm multiplies by the Reciprocal of a Sqrt: run lower-for-htp"
         )
     types = _TYPES.get(node.op)
     if node.op == "Trilu":
-        return "no builder of the provider takes it: run lower-for-htp"
+        return "no builder of the provider supports it: run lower-for-htp"
     if types is None:
-        return "no builder of the provider takes it"
+        return "no builder of the provider supports it"
     kind = node.source(1 if node.op == "Select" else 0).element_type
     if kind not in types:
         return f"its operand is of type {kind}"
@@ -153,7 +153,7 @@ def _why_not_in_form(graph: Graph, node: Node, kind: str) -> str | None:
     if node.op == "Clip" and any(value and fold_scalar(graph, value) is None for value in node.inputs[1:]):
         return "its bounds are not constants"
     if node.op == "RotaryEmbedding" and node.source(1).element_type in _WHOLE:
-        return "no builder of the provider takes com.microsoft's"
+        return "no builder of the provider supports com.microsoft's"
     return None
 
 

@@ -171,7 +171,7 @@ def test_check_opens_the_folder(folder, capfd):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("whisper", "its encoder does not return present.0.encoder.key; graphpass convert makes it do so"),
+        ("whisper", "its encoder does not return present.0.encoder.key: run graphpass convert"),
         ("t5", "nothing feeds input encoder_attention_mask of its decoder; onnxruntime-genai feeds encoders of audio"),
     ],
 )
@@ -179,7 +179,7 @@ def test_check_predicts_refusals(model, reason, capfd):
     done = in_process(capfd, "check", export(model, "onnx"), "--target", "ort-genai")
     assert done.code == 1
     assert reason in done.out
-    assert "not confirmed: onnxruntime-genai does not take this model: " in done.out
+    assert "not confirmed: onnxruntime-genai does not support this model: " in done.out
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_check_of_a_decoder_alone_is_not_tried():
 @pytest.mark.parametrize(
     ("model", "target", "reason"),
     [
-        ("t5", "ort-genai", "GP397: onnxruntime-genai does not take this model: its encoder reads input_ids ["),
+        ("t5", "ort-genai", "GP397: onnxruntime-genai does not support this model: its encoder reads input_ids ["),
         ("whisper", "ort-genai{cache-precision=i8}", "GP226: cache-precision does not support models of an encoder"),
     ],
 )

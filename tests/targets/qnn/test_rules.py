@@ -127,7 +127,7 @@ def test_operators_without_a_builder_are_refused() -> None:
     node = next(model.graph.of_op("Softmax"))
     rewriter.replace(node.outputs[0], rewriter.op("Erf", node.source(), name="alone"))
     rewriter.finish()
-    assert refusals(model) == ["HTP does not run Erf: no builder of the provider takes it outside of a Gelu"]
+    assert refusals(model) == ["HTP does not run Erf: no builder of the provider supports it outside of a Gelu"]
 
 
 @pytest.mark.parametrize("is_norm", [True, False])
