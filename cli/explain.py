@@ -49,7 +49,7 @@ def _explain_pass(pass_class: type[Pass[Any]]) -> str:
     written = ",".join(f"{option.name}={option.default_text}" for option in options)
     lines = [f"{pass_class.name}{{{written}}}" if options else pass_class.name, ""]
     lines.append(f"accepts   {pass_class.dialect or 'ONNX and OpenVINO'} models")
-    for word, conditions in (
+    for verb, conditions in (
         ("requires", pass_class.requires),
         ("only for", pass_class.only_for),
         ("ensures", pass_class.ensures),

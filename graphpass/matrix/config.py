@@ -216,7 +216,7 @@ def _described(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], 
     name, value = _name(path), error.instance
     rule: Any = error.validator_value
     if error.validator == "anyOf":
-        yield from _told_of_forms(error)
+        yield from _described_by_form(error)
     elif error.validator == "additionalProperties":
         known = error.schema["properties"]
         for key in sorted(set(value) - set(known)):
@@ -230,13 +230,13 @@ def _described(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], 
         yield path, f"{name}: expected {_expected(error)}, got {value!r}"
 
 
-def _told_of_forms(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield place and words of an error in the form that a value's type means."""
+def _described_by_form(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield locations and messages of an error in the form that the type of a value selects."""
     causes = error.context or ()
     others = {"type", "enum"} if isinstance(error.instance, (Mapping, list)) else {"type"}
     meant = [cause for cause in causes if cause.validator not in others or cause.relative_path]
     for cause in meant:
-        yield from _told(cause)
+        yield from _described(cause)
     if not meant:
         path = tuple(error.absolute_path)
         expected = " or ".join(map(_expected, causes))

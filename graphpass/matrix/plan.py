@@ -40,7 +40,7 @@ def cells_of(config: Config) -> tuple[Cell, ...]:
     for number, model in enumerate(config.content["models"]):
         place = config.place / "models" / number
         for cell in _of_model(config, model, place):
-            other = places.setdefault(os.path.normpath(cell.output), cell)
+            other = outputs.setdefault(os.path.normpath(cell.output), cell)
             if cell.id in names:
                 hint = "leave one out, or give it another name"
                 raise UsageError("GP233", f"{place}: two cells are called {cell.id}", hint)
