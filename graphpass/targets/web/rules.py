@@ -147,8 +147,8 @@ def predict(model: Model, inventory: Inventory) -> Iterator[Finding]:
     named = caches_for(model, inventory)
     if named.stand_in is not None:
         known = f"no decoder of type {named.kind}" if named.kind else "no configuration beside the model"
-        reason = f"there is {known} with such caches: config.json names type {named.stand_in['model_type']}"
-        yield Finding.of_model(model, "taken", reason, _CONFIGS)
+        stand_in = f"there is {known} with such caches: config.json names type {named.stand_in['model_type']}"
+        yield Finding.of_model(model, "taken", stand_in, _CONFIGS)
     expected = set(_names(named.caches))
     ports = {port.name: port.shape or () for port in model.inputs}
     for cache in inventory.caches:
