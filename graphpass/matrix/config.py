@@ -231,7 +231,7 @@ def _described(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], 
 
 
 def _described_by_form(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield locations and messages of an error in the form that the type of a value selects."""
+    """Yield locations and messages of an error in one of several forms."""
     causes = error.context or ()
     others = {"type", "enum"} if isinstance(error.instance, (Mapping, list)) else {"type"}
     meant = [cause for cause in causes if cause.validator not in others or cause.relative_path]

@@ -66,7 +66,7 @@ class FourBits:
 
 
 def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
-    """Return numbers as bytes: those of 4 bits in pairs along the last axis, the first one in the lower bits."""
+    """Return integers as bytes: pairs of 4-bit integers, the first in the lower bits."""
     if bits == 8:
         return numbers
     even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])

@@ -41,7 +41,7 @@ class Definition:
 
     @property
     def values(self) -> Expr | None:
-        """Return the number of values of an element, from 0 on: positions of the largest elements are integers."""
+        """Return the number of values of an element, from 0 on, if it is a position."""
         return self.parameters[-1] if self.kind == "top" else None
 
 
