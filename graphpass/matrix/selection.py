@@ -60,7 +60,7 @@ def selected(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]
     chosen = tuple(cell for cell in cells if not patterns or _is_selected(cell, patterns))
     if not chosen:
         hint = f"there are {some_of([cell.id for cell in cells])}"
-        raise UsageError("GP234", f"no cell is called {' or '.join(patterns)}", hint)
+        raise UsageError("GP234", f"no cell matches {' or '.join(patterns)}", hint)
     return chosen
 
 

@@ -186,7 +186,7 @@ def test_invalid_toml_is_refused(project):
     with pytest.raises(UsageError, match=r"graphpass\.toml:2: not TOML: ") as raised:
         cells('[[models]]\npath = "exports\\llama"\n')
     assert raised.value.hint == "in a path write / between folders, or put it in single quotes"
-    with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: it nests too deep"):
+    with pytest.raises(UsageError, match=r"graphpass\.toml: not TOML: the nesting is too deep"):
         cells(f"models = {'[' * 20000}{']' * 20000}\n")
     Path("graphpass.toml").write_bytes(b"\xff")
     with pytest.raises(GraphpassError, match="not text in UTF-8"):

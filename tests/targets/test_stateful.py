@@ -176,8 +176,8 @@ class TestOptions:
             ("gpu{form=reorder}", "GP212: gpu has no option 'form' .column 5"),
             ("gpu{cache=paged}", "GP213"),
             ("gpu{trim=begin-one}", "GP213.*trim needs cache=reorder"),
-            ("cpu,gpu", "GP210: one target is wanted, not 2"),
-            ("", "GP210: one target is wanted, not 0"),
+            ("cpu,gpu", "GP210: expected one target, got 2"),
+            ("", "GP210: expected one target, got 0"),
         ],
     )
     def test_wrong_options_are_refused(self, text, error):

@@ -41,7 +41,7 @@ class Definition:
 
     @property
     def values(self) -> Expr | None:
-        """Return the number of values of an element, from 0 on, if it is a position."""
+        """Return the number of values, from 0 on, of an element that is a position."""
         return self.parameters[-1] if self.kind == "top" else None
 
 
