@@ -1,4 +1,4 @@
-/** Draw a table of changes when it is opened. */
+/** Draw a table of changes when its section is opened. */
 function table(root) {
   const rows = JSON.parse(root.querySelector("script").textContent);
   const facts = (facets) => Object.entries(facets ?? {}).map(([name, value]) => make("div", {}, `${name}: ${value}`));
@@ -31,7 +31,7 @@ for (const link of document.querySelectorAll('a[href^="#"]')) {
   link.addEventListener("click", () => { document.getElementById(link.hash.slice(1)).open = true; });
 }
 
-/** Show the cells whose name and state hold all words of the field. */
+/** Show the cells whose name and state contain all words in the field. */
 function filter(field) {
   const cells = [...document.querySelectorAll("[data-cell]")];
   const rows = [...document.querySelectorAll(".matrix tr:not(.head-row)")];

@@ -2,13 +2,13 @@
 
 const BOX = { width: 200, height: 34, across: 22, down: 30 }, DRAWN = 300, LETTERS = 26, SEEN = { width: 700, height: 560 };
 
-/** Twice the size on screen, within what browsers of phones hold. */
+/** Scale of exported images: twice the size on screen, within the limits of mobile browsers. */
 const PIXELS = { scale: 2, side: 8192, area: 1 << 24 };
 
-/** The namespace of SVG, as the parser knows it: a page holds no address, so that it can be seen to ask for none. */
+/** The namespace of SVG, read from the parser: the page has no URLs, which shows that it loads no files. */
 const SPACE = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild.namespaceURI;
 
-/** Make an element of SVG; strings are text, never markup. */
+/** Create an SVG element; strings become text, not markup. */
 function drawn(tag, attributes, ...parts) {
   const made = document.createElementNS(SPACE, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -16,7 +16,7 @@ function drawn(tag, attributes, ...parts) {
   return made;
 }
 
-/** Place nodes in ranks below all that they read, near the middle of it, and those that read nothing above their users. */
+/** Assign nodes to ranks below their producers, near their mean column; nodes without producers go above their users. */
 function placed(nodes) {
   const ranks = [], places = [];
   nodes.forEach((node, index) => {
@@ -43,7 +43,7 @@ function placed(nodes) {
   return places;
 }
 
-/** Operators of one side as boxes, and their values as lines between them. */
+/** The operators of one side as boxes, with values as lines between them. */
 class Graph {
   constructor(title, nodes, names) {
     const places = placed(nodes);
@@ -83,7 +83,7 @@ class Graph {
     this.look(this.whole);
   }
 
-  /** Scale around a point, given as parts of width and height. */
+  /** Scale around a point, in fractions of width and height. */
   zoom(factor, across = 0.5, down = 0.5) {
     const [x, y, width, height] = this.box;
     this.look([x + width * across * (1 - factor), y + height * down * (1 - factor), width * factor, height * factor]);
@@ -95,7 +95,7 @@ class Graph {
     this.look([x - across * scale, y - down * scale, width, height]);
   }
 
-  /** Zoom by the wheel with Ctrl, as maps in pages do, by two fingers and by keys; move by dragging and by arrows. */
+  /** Zoom by Ctrl and wheel, two fingers, or keys; move by dragging or arrow keys. */
   follow() {
     const fingers = new Map();
     const around = (factor, x, y) => {
@@ -131,7 +131,7 @@ class Graph {
     });
   }
 
-  /** The whole graph as a file with its colors, which it cannot take from the page. */
+  /** Return the graph as an SVG file with inlined colors, since the file has no access to the page's style. */
   file() {
     const copy = this.svg.cloneNode(true);
     const [x, y, width, height] = this.whole;
@@ -146,7 +146,7 @@ class Graph {
     return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
   }
 
-  /** Turn the file into pixels. */
+  /** Convert the SVG file to an image. */
   async paint(done) {
     const [, , width, height] = this.whole;
     const scale = Math.min(PIXELS.scale, PIXELS.side / Math.max(width, height), Math.sqrt(PIXELS.area / (width * height)));

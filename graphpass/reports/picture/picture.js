@@ -3,7 +3,7 @@
 const SIGNS = { removed: "\u2212", added: "+", changed: "~", renamed: "\u2192" };
 const LANE = 9, HALF = 12, LANES = 14, SHOWN = 100;
 
-/** Make an element; strings are text, never markup. */
+/** Create an element; strings become text, not markup. */
 function make(tag, attributes, ...parts) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -14,7 +14,7 @@ function make(tag, attributes, ...parts) {
   return made;
 }
 
-/** Assign lanes to the values of one side, as version control draws histories. */
+/** Assign lanes to the values of one side, as in graphs of commits. */
 function lanes(nodes) {
   const left = nodes.map(() => 0), columns = [], held = [], drawn = [];
   for (const node of nodes) for (const read of new Set(node[4])) if (read >= 0) left[read]++;
@@ -51,7 +51,7 @@ function at(lane) {
   return Math.min(lane, LANES) * LANE + LANE / 2;
 }
 
-/** One model, or two side by side. */
+/** A picture of one model, or of two models side by side. */
 class Picture {
   constructor(root) {
     const data = JSON.parse(root.querySelector("script").textContent);
@@ -181,7 +181,7 @@ class Picture {
       make("button", { onclick: () => this.refold(entry, !apart) }, apart ? "fold layers" : `unfold ${entry.picks.length} layers`), view);
   }
 
-  /** Draw the operators of a group as a graph, or as a list again. */
+  /** Switch a group between a graph and a list of operators. */
   graph(entry) {
     entry.graphed = !entry.graphed;
     this.fill(entry);
@@ -194,7 +194,7 @@ class Picture {
       ? [new Graph(`${this.titles[number]}: ${title}`, side.nodes, side.names[entry.picks[entry.at]]).element] : []));
   }
 
-  /** Replace a folded entry by one for each layer, or the other way round. */
+  /** Replace a folded entry by an entry for each layer, or fold them again. */
   refold(entry, unfold) {
     const { group, number } = entry;
     const place = this.entries.findIndex((one) => one.group === group);
@@ -240,7 +240,7 @@ class Picture {
     entry.body.replaceChildren(...parts.filter((part) => part !== null));
   }
 
-  /** Leave a place free beside an operator of the other side, for lanes to pass. */
+  /** Return an empty cell beside an operator of the other side, with the lanes that pass it. */
   free(entry, side, number, drawing) {
     let above = null;
     for (let place = number - 1; place >= 0 && above === null; place--) above = entry.group.rows[place][side];
@@ -282,7 +282,7 @@ class Picture {
     return entry.group.sides[side].names[entry.picks[entry.at]][place];
   }
 
-  /** Mark the operators before and after one. */
+  /** Highlight the producers and users of an operator. */
   near(entry, side, place) {
     for (const cell of this.list.querySelectorAll(".near")) cell.classList.remove("near");
     for (const cell of entry.body.querySelectorAll(".cell[tabindex='0']")) cell.tabIndex = -1;
@@ -292,7 +292,7 @@ class Picture {
     nodes.forEach((node, user) => { if (node[4].includes(place)) entry.cells[side][user]?.classList.add("near"); });
   }
 
-  /** Show or hide all that is known of an operator. */
+  /** Show or hide the details of an operator. */
   about(entry, cell) {
     const row = cell.closest(".row"), open = row.nextElementSibling;
     const same = open?.classList.contains("about");
@@ -322,7 +322,7 @@ class Picture {
     row.after(shown);
   }
 
-  /** Open the way to an operator, and focus it. */
+  /** Open the groups around an operator, and focus it. */
   focus(entry, side, place, keep = false) {
     if (entry.graphed) this.graph(entry);
     if (!entry.cells[side][place]) {
@@ -443,7 +443,7 @@ class Picture {
     target?.scrollIntoView({ block: "nearest" });
   }
 
-  /** Find the nearest operator of the other side. */
+  /** Return the nearest operator of the other side. */
   across(entry, cell, side) {
     if (!this.two || Number(cell.dataset.side) === side) return null;
     const rows = [...entry.body.querySelectorAll(".row")];

@@ -18,7 +18,7 @@ const PAGE = `<!doctype html><meta charset="utf-8"><script type="importmap">${JS
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.wasm': 'application/wasm', '.json': 'application/json' };
 const PLACES = { modules: given.modules, model: given.folder, own: import.meta.dirname };
 
-// Threads of WebAssembly need a page that is isolated from others.
+// WebAssembly threads require cross-origin isolation.
 const server = createServer(async (request, response) => {
   response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
   response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');

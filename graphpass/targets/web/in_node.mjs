@@ -12,5 +12,5 @@ const library = await import(pathToFileURL(file));
 library.env.allowRemoteModels = false;
 library.env.localModelPath = '/';
 await writeFile(answer, JSON.stringify({ version: library.env.version, ...(await generate(library, given)) }));
-// Its threads may outlive the work.
+// Threads of the library may keep the process alive.
 process.exit(0);
