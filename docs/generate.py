@@ -215,10 +215,10 @@ def targets_page() -> str:
     lines += [*_table(("target", "for", "writes"), rows), ""]
     for one in targets:
         contract = ", ".join(condition.name for condition in one.contract) or "nothing"
-        rules = "`graphpass check` knows its rules" if one.has_rules else "no rules for `graphpass check`"
-        trial = "tries it" if type(one).observe is not Target.observe else "has no trial"
+        rules = "predicts the runtime" if one.has_rules else "has no rules"
+        trial = "runs a trial" if type(one).observe is not Target.observe else "has no trial"
         lines += [f"## {one.name}", "", *_documented(type(one)), ""]
-        lines += [f"Contract: {contract}; {rules} and {trial}.", ""]
+        lines += [f"Contract: {contract}. `graphpass check` {rules} and {trial}.", ""]
     lines += [INTRODUCTIONS["pipelines"], *(f"- {name}: {words}" for name, (_, words) in EXAMPLES.items()), ""]
     models = {name: graphpass.load(_fixture(path)) for name, (path, _) in EXAMPLES.items()}
     grouped: dict[type[Target], list[Target]] = defaultdict(list)

@@ -115,15 +115,15 @@ def _split(job: Job, split: Split, dialect: Dialect | None, watch: Watch) -> Spl
 
     loaded = read_model(job.model, job.declared, watch.choose)
     assert loaded.path is not None
-    wanted = dialect or loaded.dialect
-    if wanted == "onnx" and loaded.dialect == "openvino":
+    target = dialect or loaded.dialect
+    if target == "onnx" and loaded.dialect == "openvino":
         raise UsageError("GP268", "OpenVINO IR cannot be converted to ONNX", "omit --to onnx")
-    suffix = ".onnx" if wanted == "onnx" else ".xml"
+    suffix = ".onnx" if target == "onnx" else ".xml"
     for name in PHASES:
         refuse_input(loaded, job.output / f"{name}{suffix}")
     # Create the staging folder first, so that a write-protected output fails before long work.
     with staging(job.output) as folder:
-        passes = preparation(loaded, wanted, split)
+        passes = preparation(loaded, target, split)
         prepared, report = loaded, None
         # The preparation; weights; a pipeline and a file for each part; proof.
         expect((len(passes) > 0) + 1 + 2 * len(PHASES) + job.verify, STAGES)

@@ -76,12 +76,12 @@ class Config:
 
     Attributes:
         folder: The folder of the file; paths are relative to it.
-        place: Location of the table with the configuration's keys.
+        location: Location of the table with the configuration's keys.
         content: The keys and values in the file.
     """
 
     folder: Path
-    place: ConfigKey
+    location: ConfigKey
     content: Mapping[str, Any]
 
     @property
@@ -164,12 +164,12 @@ def load_config(file: Path) -> Config:
     except ValueError as error:
         raise _not_toml(file, str(error)) from error
     keys = ("tool", "graphpass") if file.name == _PROJECT else ()
-    place = functools.reduce(lambda at, key: at / key, keys, ConfigKey(file, text))
+    location = functools.reduce(lambda at, key: at / key, keys, ConfigKey(file, text))
     content = functools.reduce(lambda table, key: table.get(key, {}), keys, document)
-    if offences := list(_offences(content, place)):
+    if offences := list(_offences(content, location)):
         shown = offences[:_SHOWN] + ([f"and {len(offences) - _SHOWN} more"] if len(offences) > _SHOWN else [])
         raise UsageError("GP231", "\n".join(shown), _HINT)
-    return Config(file.parent, place, content)
+    return Config(file.parent, location, content)
 
 
 def _not_toml(file: Path, reason: str) -> UsageError:
@@ -187,13 +187,13 @@ def schema() -> dict[str, Any]:
     return content
 
 
-def _offences(content: Mapping[str, Any], place: ConfigKey) -> Iterator[str]:
+def _offences(content: Mapping[str, Any], location: ConfigKey) -> Iterator[str]:
     from jsonschema import Draft202012Validator
 
     errors = Draft202012Validator(schema()).iter_errors(content)
     offences = [(at, message) for error in errors for at, message in _described(error)] + list(_unusable(content))
-    numbered = [(line_of(place.text, (*place.path, *at)), message) for at, message in offences]
-    return (f"{place.file}:{line}: {message}" for line, message in sorted(numbered))
+    numbered = [(line_of(location.text, (*location.path, *at)), message) for at, message in offences]
+    return (f"{location.file}:{line}: {message}" for line, message in sorted(numbered))
 
 
 def _unusable(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -38,32 +38,34 @@ def cells_of(config: Config) -> tuple[Cell, ...]:
     outputs: dict[str, Cell] = {}
     names: set[str] = set()
     for number, model in enumerate(config.content["models"]):
-        place = config.place / "models" / number
-        for cell in _of_model(config, model, place):
+        location = config.location / "models" / number
+        for cell in _of_model(config, model, location):
             other = outputs.setdefault(os.path.normpath(cell.output), cell)
             if cell.id in names:
                 hint = "leave one out, or give it another name"
-                raise UsageError("GP233", f"{place}: two cells are called {cell.id}", hint)
+                raise UsageError("GP233", f"{location}: two cells are called {cell.id}", hint)
             if other is not cell:
-                reason = f"{place}: {other.id} and {cell.id} both write to {cell.output}"
+                reason = f"{location}: {other.id} and {cell.id} both write to {cell.output}"
                 raise UsageError("GP233", reason, "give output the fields {model} and {target}")
             names.add(cell.id)
             cells.append(cell)
     return tuple(cells)
 
 
-def _of_model(config: Config, model: Mapping[str, Any], place: ConfigKey) -> Iterator[Cell]:
+def _of_model(config: Config, model: Mapping[str, Any], location: ConfigKey) -> Iterator[Cell]:
     if "targets" not in model and "pipelines" not in model:
-        raise UsageError("GP231", f"{place}: the model has neither targets nor pipelines", 'targets = ["cpu"]')
+        raise UsageError("GP231", f"{location}: the model has neither targets nor pipelines", 'targets = ["cpu"]')
     defaults = config.content.get("defaults", {})
     output = model.get("output", config.content.get("output", _OUTPUT))
     published = config.content.get("published", output)
-    kinds = [_of_target(target, place / "targets" / number) for number, target in enumerate(model.get("targets", ()))]
+    kinds = [
+        _of_target(target, location / "targets" / number) for number, target in enumerate(model.get("targets", ()))
+    ]
     kinds += [
-        _of_pipeline(config, pipeline, place / "pipelines" / number)
+        _of_pipeline(config, pipeline, location / "pipelines" / number)
         for number, pipeline in enumerate(model.get("pipelines", ()))
     ]
-    for name, source in _sources(config, model, place):
+    for name, source in _sources(config, model, location):
         for label, target, pipeline, own in kinds:
             written = {"model": name, "target": _as_path(label)}
             yield Cell(
@@ -80,7 +82,7 @@ def _of_model(config: Config, model: Mapping[str, Any], place: ConfigKey) -> Ite
 
 
 def _of_target(
-    entry: str | Mapping[str, Any], place: ConfigKey
+    entry: str | Mapping[str, Any], location: ConfigKey
 ) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
     from graphpass.engine.pipeline import format_target, parse_target
 
@@ -88,13 +90,13 @@ def _of_target(
     try:
         target = format_target(parse_target(own["target"]))
     except UsageError as error:
-        raise place.error(error) from error
-    _check_expected(own, place)
+        raise location.error(error) from error
+    _check_expected(own, location)
     return own.get("name", target), target, None, own
 
 
 def _of_pipeline(
-    config: Config, own: Mapping[str, Any], place: ConfigKey
+    config: Config, own: Mapping[str, Any], location: ConfigKey
 ) -> tuple[str, str | None, str | None, Mapping[str, Any]]:
     from graphpass.engine.pipeline import format_passes, load_toml, parse
 
@@ -102,8 +104,8 @@ def _of_pipeline(
     try:
         passes = load_toml(config.folder / text[1:]) if text.startswith("@") else parse(text)
     except UsageError as error:
-        raise place.error(error) from error
-    _check_expected(own, place)
+        raise location.error(error) from error
+    _check_expected(own, location)
     return own["name"], None, format_passes(passes), own
 
 
@@ -133,20 +135,20 @@ def _settings(*levels: Mapping[str, Any]) -> Settings:
     return Settings(**chosen | {"budgets": Budgets(**limits)})
 
 
-def _sources(config: Config, model: Mapping[str, Any], place: ConfigKey) -> list[tuple[str, str]]:
+def _sources(config: Config, model: Mapping[str, Any], location: ConfigKey) -> list[tuple[str, str]]:
     """Return name and path of each model that matches the path or pattern."""
     pattern: str = model["path"]
     if not glob.has_magic(pattern):
         return [(model.get("name") or _name(pattern), _located(config, pattern))]
     if "name" in model:
-        reason = f"{place / 'name'}: all models of {pattern} would have the same name"
+        reason = f"{location / 'name'}: all models of {pattern} would have the same name"
         raise UsageError("GP231", reason, "remove name")
     if is_address(pattern):
         files = matching(pattern)
     else:
         files = sorted(glob.glob(pattern, root_dir=config.folder, recursive=True))
     if not files:
-        message = f"{place / 'path'}: no file matches {pattern}"
+        message = f"{location / 'path'}: no file matches {pattern}"
         raise UsageError("GP231", message, "patterns are relative to the configuration's folder")
     parts = PurePosixPath(pattern).parts
     wild = [number for number, part in enumerate(parts) if glob.has_magic(part)]

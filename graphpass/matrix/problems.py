@@ -61,4 +61,4 @@ def _of_contract(report: ContractReport, level: Level, hint: str) -> tuple[Probl
             node = finding.node or (finding.name if finding.subject == "attention" else "")
             problems.append(Problem("GP350", level, flaw_of(finding), hint, subject, node))
     contradictions = () if report.confirmation is None else report.confirmation.contradictions
-    return (*problems, *(Problem("GP350", level, said, hint) for said in contradictions))
+    return (*problems, *(Problem("GP350", level, contradiction, hint) for contradiction in contradictions))

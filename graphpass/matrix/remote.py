@@ -147,9 +147,9 @@ class _Source:
         to.mkdir()
         graphs = [self.file] if self.file else [name for name in self.files if name.lower().endswith(_GRAPHS)]
         self.folder.fetch(graphs, to)
-        wanted = {name for graph in graphs for name in _weights_of(to / graph)}
-        wanted |= {name for name, known in self.files.items() if known.bytes <= _COMPANION}
-        self.folder.fetch(sorted(name for name in wanted if name in self.files and name not in graphs), to)
+        needed = {name for graph in graphs for name in _weights_of(to / graph)}
+        needed |= {name for name, known in self.files.items() if known.bytes <= _COMPANION}
+        self.folder.fetch(sorted(name for name in needed if name in self.files and name not in graphs), to)
         return to / self.file
 
 

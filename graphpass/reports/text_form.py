@@ -41,10 +41,10 @@ def in_text_form(
     if layer is not None:
         inside = _layer(model, layer)
         nodes = inside if nodes is None else nodes & inside
-    wanted = [node for node in graph.nodes if nodes is None or node.index in nodes]
+    shown = [node for node in graph.nodes if nodes is None or node.index in nodes]
     masks = {mask.node.index: mask for mask in view.analysis(find_masks)}
-    remarks = {node.index: tuple(mask_in_words(masks[node.index])) for node in wanted if node.index in masks}
-    return statements_of(graph, wanted, remarks)
+    remarks = {node.index: tuple(mask_in_words(masks[node.index])) for node in shown if node.index in masks}
+    return statements_of(graph, shown, remarks)
 
 
 def _named(graph: Graph, name: str) -> Node:

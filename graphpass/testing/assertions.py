@@ -27,15 +27,17 @@ def assert_text(model: Model, expected: str) -> None:
         AssertionError: The graph differs; the message is a diff.
         UsageError: GP270, the text is not a graph.
     """
-    actual, wanted = (
+    actual, reference = (
         canonical(statements, types=True) for statements in (statements_of(model.graph), parse_text(expected))
     )
     # Types that the text omits are not compared.
-    stated = {statement.results: bool(statement.types) for statement in wanted}
+    stated = {statement.results: bool(statement.types) for statement in reference}
     actual = tuple(statement if stated.get(statement.results) else replace(statement, types=()) for statement in actual)
     if model.dialect == "openvino":
-        wanted = tuple(replace(statement, types=tuple(map(_without_symbols, statement.types))) for statement in wanted)
-    left, right = (list(map(str, side)) for side in (wanted, actual))
+        reference = tuple(
+            replace(statement, types=tuple(map(_without_symbols, statement.types))) for statement in reference
+        )
+    left, right = (list(map(str, side)) for side in (reference, actual))
     if left != right:
         raise AssertionError("\n".join(difflib.unified_diff(left, right, "expected", "found", lineterm="")))
 
