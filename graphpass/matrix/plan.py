@@ -109,7 +109,7 @@ def _of_pipeline(
     return own["name"], None, format_passes(passes), own
 
 
-def _check_expected(own: Mapping[str, Any], place: ConfigKey) -> None:
+def _check_expected(own: Mapping[str, Any], location: ConfigKey) -> None:
     """Check the error that an entry expects; ids of plug-ins begin with other letters.
 
     Raises:
@@ -119,7 +119,7 @@ def _check_expected(own: Mapping[str, Any], place: ConfigKey) -> None:
         try:
             explain_error(own["expect"])
         except UsageError as error:
-            raise (place / "expect").error(error) from error
+            raise (location / "expect").error(error) from error
 
 
 def _settings(*levels: Mapping[str, Any]) -> Settings:

@@ -71,7 +71,7 @@ def test_the_readme_names_a_command(tmp_path, new, command):
     ("name", "words"),
     [
         ("Fuse", "is not in kebab-case"),
-        ("make-stateful", "there is a pass make-stateful"),
+        ("make-stateful", "pass make-stateful exists"),
         ("x", "made exists"),
         ("class", "is a keyword"),
     ],
