@@ -67,7 +67,7 @@ def test_an_unknown_name_gets_a_suggestion(capfd):
     done = in_process(capfd, "why", export("llama", "onnx"), "past_key_values.1.valeu")
     assert done.code == 2
     assert done.out == ""
-    assert done.err.startswith("error: GP217: no cache has the name 'past_key_values.1.valeu'\n")
+    assert done.err.startswith("error: GP217: there is no cache called 'past_key_values.1.valeu'\n")
     assert "did you mean past_key_values.1.value" in done.err
 
 
@@ -75,7 +75,7 @@ def test_an_unknown_name_gets_a_suggestion(capfd):
     ("variant", "name", "words"),
     [
         ("onnx", "zzz", "graphpass inspect --all lists the caches"),
-        ("onnx", "", "no cache has the name ''"),
+        ("onnx", "", "there is no cache called ''"),
         ("onnx", "past_key_values", "4 caches have names that begin with 'past_key_values'"),
         ("onnx", "present.1", "\nhint: they are past_key_values.1.key, past_key_values.1.value\n"),
         ("onnx-nocache", "past_key_values.0.key", "the model has no caches"),

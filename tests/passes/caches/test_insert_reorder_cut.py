@@ -110,7 +110,7 @@ class TestBeginOne:
         made = PassManager([step]).run(openvino_model("llama")).model
         report = check_model(made, "gpu", confirm=False)
         assert report.holds
-        assert all("by 2026.4.1 alone" in finding.reason for finding in report.findings)
+        assert all("only in 2026.4.1" in finding.reason for finding in report.findings)
 
     @pytest.mark.parametrize("step", PASSES, ids=lambda step: step.form)
     def test_the_length_has_the_form_of_the_plugin(self, step):
