@@ -90,7 +90,7 @@ def test_onnx_must_be_converted_for_the_target_first(capfd):
 
 
 def test_a_target_without_rules_converts_with_a_note(capfd, tmp_path, monkeypatch, target):
-    marked = "contract: OpenVINO IR; graphpass check knows its rules\n"
+    marked = "contract: OpenVINO IR; graphpass check has its rules\n"
     assert marked in in_process(capfd, "targets").out.partition("\nsample\n")[2]
     monkeypatch.delattr(target, "predict")
     done = in_process(capfd, "check", LLAMA, "--target", "sample")
