@@ -23,7 +23,7 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 _NAME = "tree_mask"
 
-#: Operators that take a mask, and at which port.
+#: Port of the mask by operator.
 _MASK_PORTS = {"ScaledDotProductAttention": 3, "Attention": 3}
 
 
@@ -33,12 +33,14 @@ class AddTreeMask(Pass[Model]):
 
     The input ``tree_mask`` f32 ``[1 or batch, m, m]`` is added to the scores of the last ``m`` queries over the last
     ``m`` keys, in every attention over a growing cache: 0 if the query attends to the key, a large negative number
-    otherwise. Parents come before children, and tokens attend to themselves. ``position_ids``, which the model must
-    have, is the depth of each token. ``m`` is at most the number of new tokens; a mask of shape ``[1, 0, 0]`` has no
-    effect. The old mask still applies.
+    otherwise. ``m`` is at most the number of new tokens; a mask of shape ``[1, 0, 0]`` has no effect. The original
+    mask still applies.
 
-    The CPU plugin still fuses attention. Linear caches cannot store a tree: each state depends on that of the token
-    before it.
+    Parents come before their children, and each token attends to itself. The model requires the input
+    ``position_ids``: the depth of each token.
+
+    The CPU plugin still fuses attention. Linear caches cannot store a tree: each state depends on the state after the
+    preceding token.
 
     Shapes:
         tree_mask f32 ``[1 or batch, m, m]``; masks of attention ``[batch, heads, length, sequence]``
@@ -53,8 +55,8 @@ class AddTreeMask(Pass[Model]):
     Raises:
         PreconditionError: GP302 the model has no caches; GP360 it has an input tree_mask already; GP361 it has no input
             position_ids.
-        UnsupportedError: GP340 an opset before 13; GP362 a cache that cannot hold a tree; GP363 attention that a mask
-            cannot be added to, or that measures distances in the cache.
+        UnsupportedError: GP340 an opset before 13; GP362 a cache that cannot hold a tree; GP363 attention without a
+            mask operand, or that measures distances in slots of the cache.
     """
 
     name = "add-tree-mask"
@@ -64,22 +66,22 @@ class AddTreeMask(Pass[Model]):
         inventory = analyze_caches(model)
         _check_inputs(model)
         _check_caches(inventory)
-        places = _places(model, inventory)
+        sites = _sites(model, inventory)
         rewriter = model.rewriter()
         tree = _Tree(rewriter, StepBuilder(model, rewriter))
-        for place in places:
-            tree.add_to(place)
+        for site in sites:
+            tree.add_to(site)
         rewriter.finish()
-        return Done({"attention with a tree mask": len(places)})
+        return Done({"attention with a tree mask": len(sites)})
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Site:
     """An attention to add the tree to.
 
     Attributes:
         attention: The attention.
-        scores: Input of its Softmax, ``[batch, heads, length, sequence]``; ``None`` if it takes a mask.
+        scores: Input of its Softmax, ``[batch, heads, length, sequence]``; ``None`` if the operator has a mask operand.
     """
 
     attention: Attention
@@ -91,9 +93,9 @@ def _check_inputs(model: Model) -> None:
     if _NAME in names:
         raise PreconditionError("GP360", f"the model already has an input {_NAME}")
     if "position_ids" not in names:
-        hint = "run expose-position-ids before it"
+        hint = "run expose-position-ids before add-tree-mask"
         if model.dialect == "onnx":
-            hint = "run to-openvino and expose-position-ids before it"
+            hint = "run to-openvino and expose-position-ids before add-tree-mask"
         raise PreconditionError("GP361", "add-tree-mask requires input position_ids, the depth of tokens", hint)
 
 
@@ -106,25 +108,25 @@ def _check_caches(inventory: Inventory) -> None:
 
 def _why_no_tree(cache: Cache) -> str | None:
     if cache.kind == "linear":
-        return "each token's state follows that of the token before it"
+        return "the state after each token depends on the state before it"
     if cache.kind == "unknown":
-        return "it is not known what it is"
+        return "its kind is unknown"
     if cache.kind == "kv" and cache.capacity is not None:
         return "its capacity is fixed, so its last positions are not the new tokens"
     return None
 
 
-def _places(model: Model, inventory: Inventory) -> list[_Place]:
+def _sites(model: Model, inventory: Inventory) -> list[_Site]:
     growing = {cache.name for cache in inventory.of_kind("kv")}
     own = {attention.node.name: attention for attention in model.analysis(find_attention)}
     masks = {mask.node.name: mask for mask in model.analysis(find_masks)}
     blocks = [block for block in inventory.attention if growing & {block.key, block.value}]
     if unread := growing - {name for block in blocks for name in (block.key, block.value)}:
         raise UnsupportedError("GP363", f"no attention is found that reads cache {min(unread)}")
-    return [_place(model.graph, block, own.get(block.node), masks.get(block.node)) for block in blocks]
+    return [_site(model.graph, block, own.get(block.node), masks.get(block.node)) for block in blocks]
 
 
-def _place(graph: Graph, block: AttentionBlock, attention: Attention | None, mask: AttentionMask | None) -> _Place:
+def _site(graph: Graph, block: AttentionBlock, attention: Attention | None, mask: AttentionMask | None) -> _Site:
     obstacle = _position_obstacle(block, mask)
     if attention is None:
         obstacle = "it is in the body of a loop or branch"
@@ -132,36 +134,36 @@ def _place(graph: Graph, block: AttentionBlock, attention: Attention | None, mas
         obstacle = _operator_obstacle(attention)
     try:
         if obstacle is None and attention is not None:
-            return _Place(attention, None if attention.is_fused else _scores(graph, attention))
+            return _Site(attention, None if attention.is_fused else _scores(graph, attention))
     except MissError as error:
         obstacle = str(error.miss)
-    hint = "run window-from-positions before it, on OpenVINO IR" if block.window is not None else None
+    hint = "run window-from-positions before add-tree-mask, on OpenVINO IR" if block.window is not None else None
     raise UnsupportedError("GP363", f"attention {block.node} cannot take a tree: {obstacle}", hint)
 
 
 def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str | None:
-    """Report a user of places in the cache, in which branches follow one another."""
+    """Return why the mask or bias depends on slots, where siblings follow one another."""
     if block.mask is None:
-        return "it is not known what its mask is made of"
+        return "its mask is not recognized"
     if block.is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):
-        return "its window counts places in the cache, where branches lie one after the other"
+        return "its window counts slots of the cache, in which the branches of a tree follow one another"
     biases = [called for part, called in (("alibi", "ALiBi"), ("bias", "a bias")) if part in block.mask]
-    return f"{biases[0]} on its scores counts positions of the cache" if biases else None
+    return f"{biases[0]} on its scores counts slots of the cache" if biases else None
 
 
 def _operator_obstacle(attention: Attention) -> str | None:
     node = attention.node
     if node.op == "ScaledDotProductAttention" and node.attributes.get("causal"):
-        return "it makes its causal mask itself"
+        return "it applies a causal mask by attribute"
     if node.op == "Attention" and len(node.inputs) > 6 and node.inputs[6] is not None:
-        return "its keys lie in a buffer that is longer than the sequence"
+        return "its keys are in a buffer longer than the sequence"
     if attention.is_fused and node.op not in _MASK_PORTS:
         return f"{node.op} does not accept a mask"
     return None
 
 
 def _scores(graph: Graph, attention: Attention) -> Value:
-    """Return the input of a Softmax, before heads merge into the batch, without sink."""
+    """Return the scores ``[batch, heads, length, sequence]`` upstream of a Softmax, without sink."""
     node = attention.node
     value = node.inputs[0]
     assert value is not None
@@ -197,10 +199,10 @@ class _Tree:
         self._padded = {"f32": padded}
         self._joined: dict[tuple[int, int], Handle] = {}
 
-    def add_to(self, place: _Place) -> None:
-        rewriter, node = self._rewriter, place.attention.node
-        if place.scores is not None:
-            rewriter.redirect_uses(place.scores, self._sum(place.scores))
+    def add_to(self, site: _Site) -> None:
+        rewriter, node = self._rewriter, site.attention.node
+        if site.scores is not None:
+            rewriter.redirect_uses(site.scores, self._sum(site.scores))
             return
         port = _MASK_PORTS[node.op]
         mask = node.inputs[port] if port < len(node.inputs) else None

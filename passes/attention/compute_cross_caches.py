@@ -20,9 +20,9 @@ from graphpass.passes.convert.to_openvino import ToOpenVINO
 class ComputeCrossCaches(Pass[OpenVINOModel]):
     """Compute keys and values of cross attention inside a decoder, from encoder states.
 
-    Exporters split a decoder in two: one for the first step, which computes these caches and returns them, and one for
-    all others, which takes them as inputs. The nodes that compute them in the first are copied into the second. Its
-    weights stay in their files. With an empty past the second one computes the first step, too.
+    Exporters split a decoder in two: the decoder of the first step computes these caches and returns them, the decoder
+    of later steps reads them as inputs. The pass copies the nodes that compute the caches into the second decoder,
+    which then also executes the first step, with an empty past. Weights stay in their files.
 
     Before:
         past_key_values.0.encoder.key (Parameter) -> attention
@@ -30,10 +30,11 @@ class ComputeCrossCaches(Pass[OpenVINOModel]):
         encoder_hidden_states (Parameter) -> MatMul -> Reshape -> Transpose -> attention
 
     Attributes:
-        source: The file of the decoder for the first step, or of both as branches of an If.
+        source: File of the decoder for the first step, or of a merged decoder, whose If has both as branches.
 
     Raises:
-        PreconditionError: GP345, the source does not return a cache, or computes it from an input that is missing here.
+        PreconditionError: GP345, the source does not return a cache, or computes it from an input that the model does
+            not have.
         ReadError: The source cannot be read.
     """
 
@@ -81,7 +82,7 @@ def _in_openvino(path: Path) -> OpenVINOModel:
 
 
 def _computed(source: OpenVINOModel, cache: Cache) -> Value:
-    """Return the first value of ``cache``."""
+    """Return the value that ``source`` computes for ``cache``."""
     wanted = cache.filled_by
     writer = source.graph.writes.get(wanted)
     if writer is None:

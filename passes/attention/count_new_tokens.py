@@ -18,16 +18,18 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 @dataclass(frozen=True)
 class CountNewTokens(Pass[OnnxModel]):
-    """Give GroupQueryAttention the number of new tokens of each row.
+    """Set the number of new tokens of each row in GroupQueryAttention.
 
-    Without these numbers it takes several new tokens after a past for one row alone: second prompts, chunks of prompts
-    and drafts go token by token in batches. Models of other exporters with the operator get it, too.
+    Without this input the operator accepts several new tokens after a past only with batch size 1: in larger batches,
+    sessions feed second prompts, chunks of prompts and drafts token by token. Models of exporters that write the
+    operator are handled as well.
 
-    Where the operator counts a row's tokens by ``attention_mask``, those in the mask's last columns are new, so that
-    each row may have padding after its new tokens. Else all are.
+    If the operator counts the tokens of a row by ``attention_mask``, new tokens are those that the last ``length``
+    columns of the mask count, and a row may have padding after them. Otherwise all ``length`` tokens are new.
 
-    ONNX Runtime has the input from version 1.32 on, older ones refuse the model. It is for causal attention: operators
-    that take their whole mask as a bias (ALiBi) stay, with a note. DirectML and WebGPU have no kernel for it.
+    ONNX Runtime supports the input from version 1.32 on; older versions refuse the model. The input requires causal
+    attention: operators that read their whole mask as a bias (ALiBi) are unchanged, with a note. DirectML and WebGPU
+    have no kernel for it.
 
     Shapes:
         number of new tokens, i32 ``[batch]``
@@ -39,7 +41,7 @@ class CountNewTokens(Pass[OnnxModel]):
         last columns of attention_mask)
 
     Raises:
-        UnsupportedError: GP363, no input holds the new tokens.
+        UnsupportedError: GP363, the model has no input with the new tokens.
 
     Source: ``query_seqlens`` in docs/ContribOperators.md of ONNX Runtime 1.32.
     """
@@ -59,7 +61,7 @@ class CountNewTokens(Pass[OnnxModel]):
         for node in nodes:
             count = counts.of(node)
             if isinstance(count, Miss):
-                notes.append(f"attention at {node.name} takes several tokens after a past for one row alone: {count}")
+                notes.append(f"{node.name} accepts several tokens after a past only in batches of 1: {count}")
                 continue
             rewriter.set_input(node, NEW_TOKENS, count)
             counted += 1
@@ -68,7 +70,7 @@ class CountNewTokens(Pass[OnnxModel]):
 
 
 class _Counts:
-    """Writes numbers of new tokens, once for all layers of a mask."""
+    """Writes the number of new tokens of each row, once for each mask."""
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter) -> None:
         self._graph = rewriter.graph
@@ -79,11 +81,11 @@ class _Counts:
     def of(self, node: Node) -> Handle | Miss:
         """Return the number of new tokens of each row, i32 ``[batch]``."""
         if not node.attributes.get("causal", 1):
-            return Miss(node, "the kernel refuses their numbers beside a mask as a bias")
+            return Miss(node, "the kernel does not support query_seqlens with a mask as a bias")
         lengths, total = node.input(LENGTHS), node.input(TOTAL)
         mask = summed_mask(self._graph, lengths)
         if mask is None and (lengths is None or total is None or not rows_are_full(self._graph, lengths, total)):
-            return Miss(node, f"{lengths.name if lengths else 'nothing'} counts its positions, and no attention mask")
+            return Miss(node, f"its lengths are {lengths.name if lengths else 'missing'}, not a sum of attention_mask")
         if mask not in self._made:
             self._made[mask] = self._write.op("Convert", self._counted(mask), to="i32", label="count")
         return self._made[mask]

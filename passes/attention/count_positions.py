@@ -12,10 +12,10 @@ from graphpass.ir.model import Model
 
 @dataclass(frozen=True)
 class CountPositions(Pass[Model]):
-    """Count positions of a model without caches by attention_mask, in place of the input position_ids.
+    """Compute positions from attention_mask, for models without caches, instead of reading position_ids.
 
-    openvino.genai's TextEmbeddingPipeline (2026.4.1) feeds no positions: an embedder that has the input, such as
-    Qwen3-Embedding, computes something else for each text of more than one token.
+    openvino.genai's TextEmbeddingPipeline (2026.4.1) does not feed ``position_ids``: an embedder that has the input,
+    such as Qwen3-Embedding, returns wrong embeddings for texts of more than one token.
 
     Shapes:
         attention_mask and position_ids ``[batch, length]``; padding has the position of the token before it, or 0
@@ -34,7 +34,7 @@ class CountPositions(Pass[Model]):
         if positions is None or mask is None or positions.rank != 2 or mask.rank != 2:
             return Skipped("the model has no inputs position_ids and attention_mask [batch, length]")
         if analyze_caches(model).caches:
-            return Skipped("the model keeps caches: the mask covers the past as well")
+            return Skipped("the model has caches: its mask covers the past as well")
         rewriter = model.rewriter()
         write, kind = rewriter.under("positions"), positions.element_type
         tokens = write.op("CumSum", write.convert(mask, kind), axis=1, label="tokens")

@@ -19,14 +19,14 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 @dataclass(frozen=True)
 class ExposeAlibi(Pass[OpenVINOModel]):
-    """Write ALiBi in the one form that paged attention finds beside a mask.
+    """Write ALiBi in the form that paged attention recognizes beside a mask.
 
     Paged attention (openvino.genai's default backend) drops the mask. It keeps slopes that are multiplied with
-    positions in the branch of a Select; in a sum it loses them without a word (alibi_slopes_extractor in
+    positions in a branch of a Select, and silently drops slopes in a sum (alibi_slopes_extractor in
     state_management_pattern.cpp of openvino; observed with 2026.4.1).
 
-    Positions become those that ``attention_mask`` implies: a Softmax does not depend on their start, and NPUW leaves
-    places in the cache empty. Numbers that are alike for all keys of a head go.
+    Positions are counted by ``attention_mask``, because NPUW leaves slots of the cache empty. Terms that are equal for
+    all keys of a head are removed: a Softmax does not depend on them.
 
     Shapes:
         mask f32 ``[batch, heads, queries, keys]``; slopes ``[heads]``; attention_mask i64 ``[batch, keys]``
@@ -73,14 +73,14 @@ class ExposeAlibi(Pass[OpenVINOModel]):
 
 
 def _obstacle(mask: AttentionMask) -> str | None:
-    """Return what besides the causal condition and padding hides keys."""
+    """Return why the mask is not the causal condition with padding."""
     if not mask.is_causal or mask.window is not None or mask.chunk is not None or mask.residue or mask.has_lengths:
-        return "its mask hides other keys than later ones and padding"
-    return None if mask.is_padded else "its mask does not hide padding"
+        return "its mask excludes keys other than later keys and padding"
+    return None if mask.is_padded else "its mask does not exclude padding"
 
 
 def _write(write: Writer, slopes: tuple[float, ...], kind: str, positions: Handle, hidden: Handle) -> Handle:
-    """Make the mask in the matcher's form: slopes come first."""
+    """Write the mask in the form of OpenVINO's matcher, with slopes as the first operand."""
     constant = write.constant(numpy.array(slopes, "f4").reshape(1, -1, 1), "slopes", kind)
     product = write.op("Multiply", constant, write.convert(positions, kind, "positions"), label="product")
     rows = write.op("Reshape", product, [-1, 1, 0], label="rows")

@@ -33,29 +33,30 @@ _TOWARDS_ANGLES = (
 _TOWARDS_FACTORS = POSITIONWISE | MOVES
 
 
-#: Takes each number of a row of a table by itself, as GPT-J does.
-_NUMBERS = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadcast(var("row"), ...))
+#: Gathers a row of a table element by element, as GPT-J does.
+_BY_ELEMENT = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadcast(var("row"), ...))
 
-#: Takes rows of a table by indices of one number, as CodeGen does.
+#: Gathers rows of a table by index tuples of size 1, as CodeGen does.
 _ROWS = op.GatherND(var("table"), var("row"))
 
-#: Takes rows of a table by flattened indices, as XGLM does.
+#: Gathers rows of a table by flattened indices, as XGLM does.
 _FLATTENED = op.Reshape(op.Gather(var("table"), op.Reshape(var("row"), ...), ..., axis=0), ...)
 
 
 @dataclass(frozen=True)
 class ExposePositionIds(Pass[Model]):
-    """Read positions from an input instead of the cache's length or the mask.
+    """Read positions from an input instead of computing them from past or mask.
 
-    Paged attention (openvino.genai's default backend) has no cache of which the length could be read, and edits of a
-    cache renumber positions: both need the input ``position_ids``. Rotary or learned embeddings and
-    factors that depend on positions read it; masks still compare slots.
+    Two uses require the input ``position_ids``: paged attention (openvino.genai's default backend), whose caches have
+    no length to read, and edits of a cache, which change positions. Rotary and learned embeddings, and factors that
+    depend on positions, read the input; masks still compare slots.
 
     An unused input of that name, as in optimum-intel's exports of qwen3_5_text, is treated as missing.
 
     Options:
-        always: Add the input, unused, also to a model that needs no positions: with ALiBi, or a hybrid. NPUW feeds it
-            to all models, and fails with ``unordered_map::at`` if it is missing (``llm_infer_request.cpp``).
+        always: Add the input, unused, also to models that use no positions, such as models with ALiBi and hybrid
+            models. NPUW feeds it to all models, and fails with ``unordered_map::at`` if it is missing
+            (``llm_infer_request.cpp``).
 
     Shapes:
         position_ids i64 ``[batch, length]``
@@ -113,8 +114,8 @@ class ExposePositionIds(Pass[Model]):
             if not self.always or known is not None:
                 return Done()
             if any(node.op == "Range" for node in positions_of_angles(graph)):
-                return Skipped("the model counts positions itself, and an input that nothing reads would hide that")
-        # Plugins lose an input that was read by nothing when the model was made (2026.4.1).
+                return Skipped("the model computes its positions in a form that is not recognized")
+        # Plugins drop an input that had no users when the model was created (2026.4.1).
         rewriter.drop_input(_POSITIONS)
         sources = _Sources(rewriter)
         for embedding in uses:
@@ -128,19 +129,19 @@ class ExposePositionIds(Pass[Model]):
 
 
 def _gather_rows(model: Model) -> None:
-    """Replace GatherElements, GatherND and flattened Gathers that take whole rows of a table by Gather."""
+    """Replace GatherElements, GatherND and flattened Gathers of whole table rows by Gather."""
     rewriter = model.rewriter()
     keeps_layout = partial(_keeps_layout, model.analysis(infer_sizes))
     rules = (
-        RewriteRule("rows", _NUMBERS, _gather, _takes_numbers),
-        RewriteRule("rows", _ROWS, _gather, _takes_rows),
+        RewriteRule("rows", _BY_ELEMENT, _gather, _gathers_elements),
+        RewriteRule("rows", _ROWS, _gather, _gathers_rows),
         RewriteRule("rows", _FLATTENED, _gather_unflattened, keeps_layout),
     )
     rewrite(rewriter, rules)
     rewriter.finish()
 
 
-def _takes_numbers(graph: Graph, match: Match) -> bool:
+def _gathers_elements(graph: Graph, match: Match) -> bool:
     table, row, index = match["table"], match["row"], match.node.inputs[1]
     return (
         graph.producer(table).op == "Constant"
@@ -150,7 +151,7 @@ def _takes_numbers(graph: Graph, match: Match) -> bool:
     )
 
 
-def _takes_rows(graph: Graph, match: Match) -> bool:
+def _gathers_rows(graph: Graph, match: Match) -> bool:
     row, batched = match["row"], match.node.attributes.get("batch_dims", 0)
     return _is_table(graph, match["table"]) and not batched and (row.shape or (0,))[-1] == 1
 
@@ -162,7 +163,7 @@ def _gather(write: Writer, match: Match) -> Handle:
 
 
 def _keeps_layout(sizes: Sizes, graph: Graph, match: Match) -> bool:
-    """Return whether each index is replaced by a row of the table."""
+    """Return whether the result is a Gather of table rows in the indices' shape."""
     indices, table = sizes.shape(match["row"]), sizes.shape(match["table"])
     if indices is None or table is None or not _is_table(graph, match["table"]):
         return False
@@ -174,7 +175,7 @@ def _gather_unflattened(write: Writer, match: Match) -> Handle:
 
 
 def _counted_rows(model: Model) -> list[Value]:
-    """Return positions ``[1, length]`` by the cache, or ``[batch, length]`` by the mask."""
+    """Return positions ``[1, length]`` counted by the cache, or ``[batch, length]`` counted by the mask."""
     graph = model.graph
     rows = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     sizes = model.analysis(infer_sizes)
@@ -187,7 +188,7 @@ def _counted_rows(model: Model) -> list[Value]:
 
 
 def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:
-    """Return the cache's length, and the mask's without the new tokens, as sizes."""
+    """Return symbolic past lengths: the cache's, and the mask's less the new tokens."""
     graph = model.graph
     lengths = set()
     for cache in analyze_caches(model).of_kind("kv"):
@@ -201,7 +202,7 @@ def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:
 
 
 def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Expr, pasts: set[Expr]) -> list[Value]:
-    """Return rows of `_makes_row` that count on from the past."""
+    """Return rows, see `_makes_row`, of consecutive positions that start at the past length."""
     rows: list[Value] = []
     pending = [(counted, start)]
     while pending:
@@ -221,7 +222,7 @@ def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Expr, pasts: 
 
 
 def _last_columns(graph: Graph, counted: Node) -> list[Value]:
-    """Return new tokens' columns in the mask's running sum, less 1."""
+    """Return the last columns, for the new tokens, of the mask's running sum less 1."""
     source = graph.look_through(counted.source(), CASTS)
     if graph.producer(source).op != "Parameter" or source.rank != 2:
         return []
@@ -232,7 +233,7 @@ def _last_columns(graph: Graph, counted: Node) -> list[Value]:
         for use in graph.uses(value):
             node = use.node
             number = fold_scalar(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
-            # A product with the mask changes positions of padding alone, which no token sees.
+            # A product with the mask changes only positions of padding, to which no token attends.
             by_mask = node.op == "Multiply" and source in {
                 graph.look_through(side, CASTS) for side in node.inputs if side is not None
             }
@@ -256,7 +257,7 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
     while pending:
         value, laid_out = pending.pop()
         for use in graph.uses(value):
-            # Results of these may feed a mask, too, which goes on comparing physical positions.
+            # These nodes may also feed a mask, which still compares slots.
             if use.node.op == "Convert":
                 pending.append((use.node.outputs[0], laid_out))
             elif use.node.op == "Unsqueeze" and use.port == 0:
@@ -268,9 +269,11 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
 
 @dataclass(frozen=True, slots=True)
 class _EmbeddingUse:
-    """A use by an embedding, after Unsqueezes.
+    """A use of positions by an embedding, through Unsqueezes.
 
     Attributes:
+        use: The use by the embedding.
+        laid_out: Unsqueezes between the positions and the use, in order.
         leading: Number of axes before the batch.
         trailing: Number of axes after the length.
     """
@@ -282,7 +285,7 @@ class _EmbeddingUse:
 
 
 class _Sources:
-    """Make each layout and type of the input once."""
+    """Writes the input in each layout and element type once."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self._write = rewriter, rewriter.under(_POSITIONS)
@@ -307,7 +310,7 @@ class _Sources:
 
 
 def _makes_row(node: Node) -> bool:
-    """Return whether ``node`` makes ``[1, length]``, ``[1, 1, length]`` or ``[1, length, 1]`` of a vector."""
+    """Return whether ``node`` reshapes a vector to ``[1, length]``, ``[1, 1, length]`` or ``[1, length, 1]``."""
     shape = node.outputs[0].shape if node.outputs else None
     if node.op not in {"Unsqueeze", "Reshape"} or shape is None or len(shape) not in {2, 3}:
         return False
@@ -315,7 +318,7 @@ def _makes_row(node: Node) -> bool:
 
 
 def _axes_around(positions: Value) -> tuple[int, int]:
-    """Return the numbers of axes before the batch and after the length, see `_makes_row`."""
+    """Return the number of axes before the batch and after the length, see `_makes_row`."""
     shape = positions.shape or ()
     trailing = int(len(shape) > 2 and shape[-1] == 1 and shape[1] != 1)
     return max(len(shape) - 2 - trailing, 0), trailing
@@ -330,7 +333,7 @@ def _leads_to_embedding(graph: Graph, use: Use) -> bool:
 
 
 def _leads_to_factor(graph: Graph, use: Use) -> bool:
-    """Return whether ``use`` leads to products with activations, and to no comparison of positions."""
+    """Return whether ``use`` reaches products with activations, but no comparison."""
 
     def outputs(use: Use) -> tuple[Value, ...]:
         passes = use.node.op in _TOWARDS_FACTORS and not _scales_activations(graph, use)
@@ -342,7 +345,7 @@ def _leads_to_factor(graph: Graph, use: Use) -> bool:
 
 
 def _scales_activations(graph: Graph, use: Use) -> bool:
-    """Return whether a vector for each token is scaled by a number."""
+    """Return whether the node scales each token's vector by one element."""
     node = use.node
     if node.op not in {"Multiply", "Divide"} or (node.op == "Divide" and use.port == 0):
         return False
@@ -353,7 +356,7 @@ def _scales_activations(graph: Graph, use: Use) -> bool:
 
 
 def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node, list[int]]]:
-    """Yield Reshapes of positions, angles and cosines that name one row, and a shape without."""
+    """Yield Reshapes of positions to batch size 1, with a target for any batch."""
 
     def outputs(use: Use) -> tuple[Value, ...]:
         return tuple(value for value in use.node.outputs if value.shape and value.shape[0] == 1)
@@ -373,7 +376,7 @@ def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node
 
 
 def _computed_by(model: Model, uses: list[_EmbeddingUse]) -> list[Value]:
-    """Return what is computed of positions alone: they have several rows from now on."""
+    """Return values computed from positions alone, whose batch size is no longer 1."""
     graph, activations = model.graph, model.analysis(find_activations)
 
     def outputs(use: Use) -> tuple[Value, ...]:
@@ -384,11 +387,11 @@ def _computed_by(model: Model, uses: list[_EmbeddingUse]) -> list[Value]:
 
 
 def _onward(graph: Graph, use: Use) -> Iterator[Use]:
-    """Yield ``use`` and those after it, up to the angles."""
+    """Yield ``use`` and the downstream uses, up to the angles."""
 
     def outputs(use: Use) -> tuple[Value, ...]:
         node = use.node
-        # A Tile by the batch reads one row, and an input has one for each of the batch.
+        # A Tile by the batch repeats one row; the input already has one row for each of the batch.
         repeats = fold_elements(graph, node.input(1)) if node.op == "Tile" and use.port == 0 else None
         is_open = repeats is not None and len(repeats) > 1 and repeats[0] == 1
         return node.outputs if node.op in _TOWARDS_ANGLES or is_open else ()
@@ -398,6 +401,6 @@ def _onward(graph: Graph, use: Use) -> Iterator[Use]:
 
 
 def _is_table(graph: Graph, value: Value | None) -> bool:
-    """Return whether ``value`` is a matrix of constants, perhaps converted."""
+    """Return whether ``value`` is a constant matrix, possibly converted."""
     table = graph.look_through(value, CASTS | {"Squeeze"}) if value is not None else None
     return value is not None and value.rank == 2 and table is not None and graph.producer(table).op == "Constant"

@@ -28,11 +28,12 @@ from graphpass.passes.attention.first_decoders import first_decoder, is_states
 class FillCrossCaches(Pass[OnnxModel]):
     """Compute keys and values of cross attention at the end of an encoder.
 
-    Exporters compute these caches in a decoder for the first step, from encoder states. The nodes that do so are found
-    by dataflow, outputs that depend on encoder states only, and move to the encoder, which returns them under the
-    same names. Shapes that count rows of tokens count rows of encoder states. Weights stay in the file of a merged
-    decoder, which both parts read; those of a decoder for the first step alone go to a data file of their own, since
-    data files are copied whole.
+    Exporters compute these caches from encoder states in a decoder for the first step. The pass finds the decoder's
+    outputs that depend on encoder states only, and moves their nodes to the encoder, which returns the caches under
+    the same names. Shapes that use the batch size of the tokens use that of the encoder states.
+
+    Encoder and decoder share the weight file of a merged decoder. Weights of a separate decoder for the first step are
+    written to a new data file, because data files are copied whole.
 
     Shapes:
         encoder states ``[batch, positions, hidden]``; caches ``[batch, heads, positions, head_dim]``
@@ -44,10 +45,10 @@ class FillCrossCaches(Pass[OnnxModel]):
         encoder: last_hidden_state -> MatMul -> Reshape -> Transpose -> present.0.encoder.key
 
     Attributes:
-        source: The file of the decoder for the first step, or of both as branches of an If, beside the encoder.
+        source: File, beside the encoder, of the decoder for the first step or of a merged decoder.
 
     Raises:
-        PreconditionError: GP345, the source computes no caches from encoder states, or goes with another encoder.
+        PreconditionError: GP345, the source computes no caches from encoder states, or belongs to another encoder.
         ReadError: The source cannot be read.
     """
 
@@ -60,7 +61,7 @@ class FillCrossCaches(Pass[OnnxModel]):
         graph = model.graph
         states = [result.source() for result in graph.of_op("Result") if _is_real(result.source(), 3)]
         if len(states) != 1:
-            raise _refusal(f"the encoder has {len(states)} outputs [batch, positions, hidden], and not one")
+            raise _refusal(f"expected 1 output [batch, positions, hidden] of the encoder, got {len(states)}")
         if filled_caches(model):
             return Done()
         if not self.source:
@@ -92,7 +93,7 @@ class FillCrossCaches(Pass[OnnxModel]):
         return Done({"cross caches": len(caches), "operators": sum(node.op not in _NO_WORK for node in moved)})
 
 
-#: Goes before names of what moves, and before that of the data file.
+#: Prefix of the names of moved nodes and of the data file.
 _NAME = "cross_caches"
 
 _NO_WORK = {"Parameter", "Constant"}
@@ -118,9 +119,9 @@ def _write(weights: NewWeights, rewriter: OnnxRewriter, donor: OnnxRewriter, nod
 
 
 def _counting_rows(loaded: Model) -> OnnxModel:
-    """Return the first decoder; let Reshapes of encoder states copy their rows.
+    """Return the first decoder, with Reshapes of encoder states that keep the batch size.
 
-    Exporters count the rows of tokens there, which are as many.
+    Exporters write the batch size of the tokens there, which is equal.
     """
     model = first_decoder(loaded)
     assert isinstance(model, OnnxModel)
@@ -141,7 +142,7 @@ def _check_pair(encoder: OnnxModel, source: OnnxModel) -> None:
     if versions[0] != versions[1]:
         raise _refusal(f"{encoder.path.name} has opset {versions[0]}, but {source.path.name} has {versions[1]}")
     if encoder.path.parent.resolve() != source.path.parent.resolve():
-        raise _refusal(f"{source.path} does not lie beside {encoder.path}, where its weights are looked for")
+        raise _refusal(f"{source.path} is not in the folder of {encoder.path}, to which paths of weights are relative")
 
 
 def _caches(graph: Graph) -> list[tuple[str, Value]]:

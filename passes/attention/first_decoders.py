@@ -14,12 +14,12 @@ from graphpass.passes.convert.select_branch import SelectBranch
 
 
 def first_decoder(model: Model, further: tuple[Pass[Any], ...] = ()) -> Model:
-    """Return the decoder for the first step, taken out of its branch, after ``further`` passes."""
+    """Return the decoder for the first step, extracted from a merged decoder, after ``further`` passes."""
     passes = (SelectBranch(BRANCH, value=False), *further) if is_merged(model.graph) else further
     return PassManager(passes).run(model).model if passes else model
 
 
 def is_states(parameter: Node) -> bool:
-    """Return whether an input is encoder states ``[batch, positions, hidden]``."""
+    """Return whether an input has the type of encoder states, real ``[batch, positions, hidden]``."""
     value = parameter.outputs[0]
     return value.rank == 3 and value.element_type in REALS

@@ -23,16 +23,21 @@ from graphpass.passes.attention.mask_sums import MaskSums, write_product
 class FuseAttention(Pass[OpenVINOModel]):
     """Replace decomposed attention by ``ScaledDotProductAttention``, in the form that plugins fuse with the cache.
 
-    Matches ``softmax(scale * query @ key^T + mask) @ value`` with the scale on either operand, on both or on the
-    scores, constant or computed; masks by Add, Subtract or Select, several of them, before the scale or after it;
-    the key transposed by a Transpose or by the MatMul; grouped heads expanded by Unsqueeze, Broadcast and Reshape;
-    conversions around the Softmax; the guard ``Select(IsNaN(p), 0, p)`` after it; the maximum of each row subtracted
-    before it; an attention sink: one more column of scores, one number a head, that is dropped after the Softmax.
-    Attention that ScaledDotProductAttention cannot express (soft caps, probabilities that are used elsewhere) stays
-    and is reported. Operands that were widened for the products, as in f16 exports, are read before that.
+    Matches ``softmax(scale * query @ key^T + mask) @ value`` in these forms:
 
-    Rows that are masked whole belong to padding. With the guard they gave 0, after this pass they give some mean of the
-    values; no other row sees them, because their keys are masked there.
+    - a scale on the query, the key, both or the scores, constant or computed
+    - any number of masks by Add, Subtract or Select, before or after the scale
+    - a key transposed by a Transpose or by the MatMul
+    - grouped heads expanded by Unsqueeze, Broadcast and Reshape
+    - conversions around the Softmax, and the guard ``Select(IsNaN(p), 0, p)`` after it
+    - the maximum of each row subtracted before the Softmax
+    - an attention sink: an additional column of scores, one logit a head, that is dropped after the Softmax
+
+    Attention that ScaledDotProductAttention cannot express (soft caps, probabilities with other users) is unchanged
+    and reported. Operands that are widened for the products, as in f16 exports, are read before the conversion.
+
+    Queries of padding may be masked for all keys. With the guard their result was 0; after this pass it is a mean of
+    values. It does not affect tokens, which do not attend to padding.
 
     Shapes:
         query ``[batch, heads, length, head_dim]``, key ``[batch, heads, sequence, head_dim]``, value ``[batch, heads,
@@ -48,8 +53,8 @@ class FuseAttention(Pass[OpenVINOModel]):
     After:
         ScaledDotProductAttention(query, key, value, mask, s, sink)
 
-    The form is the one that StatefulSDPAFusion of OpenVINO's CPU plugin matches (stateful_sdpa_fusion.cpp): key and
-    value straight from the cache's Concat or its grouped-head expansion, without Transpose or scale in between.
+    StatefulSDPAFusion of OpenVINO's CPU plugin matches the result (stateful_sdpa_fusion.cpp): key and value come
+    directly from the cache's Concat or its grouped-head expansion, without Transpose or scale.
     """
 
     name = "fuse-attention"
@@ -75,7 +80,7 @@ class FuseAttention(Pass[OpenVINOModel]):
 
 
 def _inside(model: OpenVINOModel) -> list[str]:
-    """Return the attention in bodies, whose operands may come from outside."""
+    """Return names of decomposed attention in bodies, whose operands may come from outside."""
     whole = inlined(model)
     if whole is model:
         return []
@@ -92,12 +97,12 @@ def _obstacle(block: Attention) -> Miss | None:
     if not types <= REALS:
         return Miss(block.node, f"its operands are of type {types.pop()}")
     if block.sink is not None and _heads(block) is None:
-        return Miss(block.node, f"an attention sink, {block.sink.name}, for a number of heads that is not known")
+        return Miss(block.node, f"the number of heads of its attention sink {block.sink.name} is unknown")
     return None
 
 
 def _heads(block: Attention) -> int | None:
-    """Return the number of heads if known; one head may stand for all."""
+    """Return the number of heads if known; operands with one head broadcast."""
     sizes = [fixed_size(operand, -3) or 0 for operand in (block.query, block.sink, block.key, block.value)]
     return next((size for size in sizes if size > 1), 1 if fixed_size(block.query, 1) == 1 else None)
 
@@ -108,29 +113,29 @@ def _fused(rewriter: Rewriter, block: Attention, masks: MaskSums) -> Handle:
     assert key is not None
     assert value is not None
     write, kind = rewriter.under(block.node.name), value.element_type
-    # Exports in f16 that compute rotary positions in f32 have f16 in the cache, and the plugins fuse that.
+    # Exports in f16 may compute rotary embeddings in f32; their caches are f16, the type that plugins fuse.
     operands = [
         write.convert(query, kind, "query"),
         _transposed(rewriter.graph, write, key) if block.key_is_transposed else key,
         value,
-        # If masks merge the heads with the batch, the heads are known, and more than one follows from an operand.
+        # If masks merge heads and batch, an operand has the number of heads; 1 is not used otherwise.
         masks.of(block.masks, kind, _heads(block) or 1, f"{block.node.name}/mask"),
         write_product(rewriter.graph, write, block.scales, kind),
     ]
     if block.sink is not None:
         heads = _heads(block)
         assert heads is not None
-        # Paged attention drops a sink, without a word, unless it can see that query and sink have the same heads.
+        # Paged attention silently drops a sink unless the query's static number of heads equals the sink's.
         if fixed_size(query, 1) != heads:
             operands[0] = write.op("Reshape", operands[0], [0, heads, -1, 0], label="query_by_head")
         sink = write.convert(block.sink, kind, "sink_converted")
         if block.sink_is_negative:
             sink = write.op("Negative", sink, label="sink_positive")
         if fixed_size(block.sink, -2) == heads:
-            # The sink of a gate aligns with [batch, heads, queries].
+            # A sink computed by a gate has the axes [batch, heads, queries].
             sink = write.op("Reshape", sink, [1, heads, 1, 1], label="sink")
         elif block.sink.shape != (1, heads, 1, 1):
-            # Shapes align at their ends, so that this adds the missing axes too.
+            # Broadcast aligns trailing axes, and so adds missing leading axes.
             sink = write.op("Broadcast", sink, [1, heads, 1, 1], label="sink")
         operands.append(sink)
     fused = write.op("ScaledDotProductAttention", *operands, label="fused")
@@ -148,18 +153,18 @@ def _transposed(graph: Graph, write: Writer, key: Value) -> Handle:
         source = node.source()
     else:
         order = (0, 1, 2, 3)
-    return write.op("Transpose", source, order=[order[place] for place in (0, 1, 3, 2)], label="key")
+    return write.op("Transpose", source, order=[order[axis] for axis in (0, 1, 3, 2)], label="key")
 
 
 def _read_shapes_at_source(rewriter: Rewriter, source: Value | None, forms: tuple[Value, ...]) -> None:
-    """Read the shape of ``source`` instead of those of ``forms`` made of it.
+    """Redirect readers of the shapes of ``forms``, derived from ``source``, to the shape of ``source``.
 
-    Masks are cut to the length of the key as the old product read it. That keeps a second reader of the cache, with
-    which the CPU plugin does not fuse the cache and the operator.
+    Exports slice masks to the length of the key that the replaced product read. That ShapeOf is a second user of the
+    cache, and the CPU plugin fuses a cache with one user only.
     """
     assert source is not None
     graph = rewriter.graph
-    # Axes of the source whose product is each axis of a form: a Reshape merges batch and heads, or splits them.
+    # Axes of the source that each axis of a form combines: a Reshape merges batch and heads, or splits them.
     axes: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (3,))
     for form in forms:
         node = graph.producer(form)
@@ -174,16 +179,16 @@ def _read_shapes_at_source(rewriter: Rewriter, source: Value | None, forms: tupl
 
 
 def _read_at_source(rewriter: Rewriter, shape: Node, source: Value, axes: tuple[tuple[int, ...], ...]) -> None:
-    """Redirect users that pick dimensions of a ShapeOf to the shape of ``source``.
+    """Redirect Gathers from a ShapeOf to the shape of ``source``.
 
-    Only picked ones: with arithmetic in between, the plugin's fusion makes a loop of the graph.
+    Other users are unchanged: with arithmetic in between, the plugin's fusion creates a cycle in the graph.
     """
     graph = rewriter.graph
     for use in graph.uses(shape.outputs[0]):
         picked = graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
-        if picked is None or any(len(axes[int(place)]) > 1 for place in picked.reshape(-1)):
+        if picked is None or any(len(axes[int(axis)]) > 1 for axis in picked.reshape(-1)):
             continue
         write, old = rewriter.under(use.node.name), use.node.outputs[0]
-        places = numpy.array([axes[int(place)][0] for place in picked.reshape(-1)]).reshape(picked.shape)
+        indices = numpy.array([axes[int(axis)][0] for axis in picked.reshape(-1)]).reshape(picked.shape)
         whole = write.op("ShapeOf", source, output_type=old.element_type, label="shape")
-        rewriter.replace(old, write.op("Gather", whole, write.constant(places, "places"), axis=0))
+        rewriter.replace(old, write.op("Gather", whole, write.constant(indices, "places"), axis=0))

@@ -20,7 +20,7 @@ from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_l
 #: Axes of a state: batch, heads, keys, values.
 _STATE_RANK = 4
 
-#: Share by which the scale of queries may differ from the one that the operator has: f32 rounds it.
+#: Relative tolerance of the scale of queries: f32 rounds it.
 _ROUNDING = 1e-6
 
 
@@ -28,14 +28,14 @@ _ROUNDING = 1e-6
 class FuseGatedDeltaNet(Pass[OpenVINOModel]):
     """Write loops and chunks that compute gated delta nets in the form that OpenVINO fuses.
 
-    OpenVINO's plugins run GatedDeltaNet in place of a Loop that has the operators, in the order and of the versions,
-    which optimum-intel writes; SDPAToPagedAttention finds states of such Loops alone. Other loops over tokens, as of
-    ONNX's Scan, stay loops: a prompt takes many times as long.
+    OpenVINO's plugins replace a Loop by GatedDeltaNet if it has the operators that optimum-intel writes, in the same
+    order and versions; SDPAToPagedAttention finds only the states of such Loops. Other loops over tokens, such as
+    those of ONNX's Scan, are executed as loops, and a prompt takes many times as long.
 
-    Loops and chunks are found as by `fuse-linear-attention`, by their operators and their numbers. Written are the
-    delta rule, with decay or without, for a head; others stay, and `rechunk-linear-attention` takes their chunks.
-    Chunks whose states decay row by row (Kimi Linear) become a Loop that OpenVINO does not replace, for any number of
-    tokens.
+    Loops and chunks are found as in `fuse-linear-attention`, by operators and by sampled results. The pass rewrites
+    the delta rule with one decay a head or none. Other rules are unchanged; `rechunk-linear-attention` rewrites their
+    chunks. Chunks whose states decay row by row (Kimi Linear) become a Loop that OpenVINO does not replace, and that
+    accepts any number of tokens.
 
     Source: ``fuse_gated_delta_net.cpp`` and ``paged_gated_delta_net_fusion.cpp`` of openvino.
 
@@ -63,7 +63,7 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
 
 
 def _is_found(loop: Node) -> bool:
-    """Return whether OpenVINO finds the recurrence of ``loop``."""
+    """Return whether ``loop`` is already in a form that OpenVINO replaces."""
     ranks = {port: value.rank for port, value in enumerate(loop.inputs) if value is not None}
     return any(len(loop.inputs) == inputs and ranks[state] == _STATE_RANK for inputs, state in RECURRENCES)
 
@@ -77,9 +77,9 @@ def _why_not(recurrence: LinearAttention) -> str | None:
     if not recurrence.corrects:
         return f"its update rule is {recurrence.rule}, and GatedDeltaNet requires a delta rule"
     if recurrence.groups > 1:
-        return f"{recurrence.groups} queries read each state, and GatedDeltaNet takes one"
+        return f"{recurrence.groups} query heads read each state, and GatedDeltaNet supports 1"
     if recurrence.chunk is None and recurrence.decay is not None and recurrence.decay.width > 1:
-        return "rows of a state decay differently, and GatedDeltaNet takes one decay a head"
+        return "rows of a state decay differently, and GatedDeltaNet supports one decay a head"
     return None
 
 
@@ -103,7 +103,7 @@ def _write(operands: LinearOperands) -> None:
     query = laid_out(operands.query(), key_dim)
     if recurrence.scale == 1.0 and scaled is None:
         query = write.op("Multiply", query, write.number(math.sqrt(key_dim), "f32"))
-    # The matcher reads the root off these operators.
+    # The matcher requires the scale in these operators.
     size = write.op("Convert", write.op("Gather", write.op("ShapeOf", query), write.number(3, "i64"), axis=0), to="f32")
     net = GatedDeltaNet(
         query=write.op("Divide", query, write.op("Power", size, write.number(0.5, "f32"))),
@@ -119,7 +119,7 @@ def _write(operands: LinearOperands) -> None:
 
 
 def _scaled(graph: Graph, query: Value, key_dim: int) -> Node | None:
-    """Return the operator that divides ``query`` by the root of its size, if any."""
+    """Return the operator that divides ``query`` by ``sqrt(key_dim)``, if any."""
     value = query
     while len(graph.uses(value)) == 1:
         node = graph.producer(value)

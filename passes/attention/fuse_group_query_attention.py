@@ -36,29 +36,31 @@ Padding = Literal["any", "right"]
 class FuseGroupQueryAttention(Pass[OnnxModel]):
     """Replace decomposed attention and its cache by GroupQueryAttention of ONNX Runtime.
 
-    The operator appends to the cache inside, in place if past and present are one buffer; it copies no heads and keeps
-    no scores of a whole prompt. Grouped and plain heads, scales, soft caps, attention sinks, causal masks and sliding
-    windows become its attributes and inputs, a rotary embedding a table of cosines and sines up to ``context``.
+    The operator appends to the cache itself, in place if past and present share a buffer. It does not expand grouped
+    heads, and does not materialize the scores of a whole prompt. Grouped and plain heads, scales, soft caps, attention
+    sinks, causal masks and sliding windows become attributes and inputs; a rotary embedding becomes a rotary table of
+    ``context`` positions.
 
     A mask becomes attributes only if the structural match and the numerical check agree: it consists only of
     comparisons of positions and of ``attention_mask``, and for chosen lengths it masks the same keys as the attributes.
     Any other mask, such as ALiBi, stays in the graph and is added as a bias. Attention that the operator cannot express
     is unchanged and reported.
 
-    It refuses several new tokens after a past in a batch of more than one: sessions feed these one by one, unless
-    `count-new-tokens` adds their number.
+    The operator refuses several new tokens after a past in batches larger than 1: sessions feed these tokens one by
+    one, unless `count-new-tokens` adds their number.
 
     Options:
-        padding: With ``any`` the padding mask is added as a bias, so that padding may stand on either side or between
-            tokens, and positions are those of ``position_ids``. With ``right`` the operator counts a row's tokens
-            instead, as in models of onnxruntime-genai's builder: padding follows the tokens, later tokens overwrite it,
-            positions and windows count tokens alone, and input ``position_ids`` goes. Padding in front is misread then.
-            A prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it 1.01 times.
-        context: Number of positions in tables. Without it rotary embeddings stay unchanged.
-        lacks: Features that the provider's kernel does not have: attention that needs one stays; query and key are
-            rotated before the operator.
-        pad_values: Pad values with zeros to the size of keys, where they are smaller, as in multi-head latent attention
-            (DeepSeek): the cache of values holds the zeros, too.
+        padding: With ``any`` the padding mask is added as a bias: padding may be left, right or between tokens, and
+            positions are read from ``position_ids``. With ``right`` the operator counts the tokens of each row, as in
+            models of onnxruntime-genai's builder: padding follows the tokens, later tokens overwrite it, positions and
+            windows count tokens, and the input ``position_ids`` is removed. Left padding is then computed incorrectly.
+            Compared with ``right``, a prompt of 8192 tokens takes 1.09 times as long with ``any``, a step after it
+            1.01 times.
+        context: Number of positions in rotary tables. Without it rotary embeddings are unchanged.
+        lacks: Features that the provider's kernel does not have. Attention that requires one of them is unchanged;
+            without ``rotation``, query and key are rotated before the operator.
+        pad_values: Pad values with zeros to the size of keys if they are smaller, as in multi-head latent attention
+            (DeepSeek). The cache of values contains the zeros.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``; past and present ``[batch, kv_heads, sequence,
@@ -73,8 +75,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         total, bias of attention_mask)
 
     Raises:
-        UnsupportedError: GP363, no input holds the new tokens.
-        UsageError: GP266, a context of no positions or too many.
+        UnsupportedError: GP363, the model has no input with the new tokens.
+        UsageError: GP266, ``context`` is out of range.
     """
 
     name = "fuse-group-query-attention"
@@ -87,7 +89,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
     pad_values: bool = False
 
     def __post_init__(self) -> None:
-        """Check that the context is a number of positions."""
+        """Check the range of ``context``."""
         if self.context is not None:
             check_positions("context", self.context)
 
@@ -120,9 +122,9 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
             return group
         mask = group.mask
         if self.padding == "any" and isinstance(mask, AttentionMask) and mask.window_of_tokens is not None:
-            # The operator's own window counts slots, which padding between tokens takes, too.
-            words = f"its window of {mask.window_of_tokens} counts tokens, not slots of the cache"
-            group = replace(group, mask=Miss(group.attention.node, words))
+            # The operator's window counts slots, and padding between tokens occupies slots.
+            reason = f"its window of {mask.window_of_tokens} counts tokens, not slots of the cache"
+            group = replace(group, mask=Miss(group.attention.node, reason))
         if (reason := why_left(group, self.lacks, any_padding=self.padding == "any")) is not None:
             return reason
         if not self.pad_values and (reason := group.wants_padding) is not None:
@@ -131,7 +133,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
 
 class _Fusion:
-    """Writes the operators, and what layers share once."""
+    """Writes one operator a layer, and each tensor that layers share once."""
 
     def __init__(
         self, model: OnnxModel, rewriter: Rewriter, padding: Padding, context: int | None, rotates: bool
@@ -147,12 +149,12 @@ class _Fusion:
     def read_lengths_of_inputs(self, group: GroupedQuery) -> None:
         """Redirect readers of the shapes of keys and values to lengths of the inputs.
 
-        The past may be a buffer of more room, and the copies of its heads go.
+        The past may be a buffer longer than the sequence, and the expanded heads are removed.
         """
         sizes, graph = self._model.analysis(infer_sizes), self._rewriter.graph
         forms = (*group.attention.key_forms, *group.attention.value_forms)
         read = [value for cache in (group.key, group.value) for value in (cache.past, cache.whole, *cache.copies)]
-        # In one order: names of new nodes follow it.
+        # A dict, because names of new nodes depend on the order.
         values = dict.fromkeys([*read, *forms])
         for use in graph.forward(reversed(values), lambda use: use.node.outputs if use.node.op in MOVES else ()):
             content = sizes.content(use.node.outputs[0]) if use.node.op == "ShapeOf" else None
@@ -173,7 +175,7 @@ class _Fusion:
                 bias = self._padding_bias(kind)
         else:
             bias, attributes["causal"] = self._bias(group, kind), 0
-            self.notes.append(f"attention at {group.attention.node.name} takes its mask as a bias: {group.mask}")
+            self.notes.append(f"attention at {group.attention.node.name} reads its mask as a bias: {group.mask}")
         query, key, tables = self._rotated(group, write, counts_tokens)
         if tables:
             attributes["do_rotary"] = 1
@@ -221,12 +223,12 @@ class _Fusion:
         return self._made[key]
 
     def _total(self) -> Handle:
-        """Return the number of positions, i32 scalar."""
+        """Return the total sequence length, i32 scalar."""
         write, lengths = self._shared, self._lengths
         return self._once("total", lambda: write.op("Convert", lengths.scalar("total"), to="i32", label="total"))
 
     def _lasts(self) -> Handle:
-        """Return the last slot of each row if rows are equally long, i32 ``[batch]``."""
+        """Return the index of the last slot for each row, i32 ``[batch]``."""
         write = self._shared
 
         def make() -> Handle:
@@ -236,7 +238,7 @@ class _Fusion:
         return self._once("lasts", make)
 
     def _counts(self) -> Handle:
-        """Return the last slot of each row by its tokens, i32 ``[batch]``."""
+        """Return the number of tokens of each row less 1, i32 ``[batch]``."""
         write, mask = self._shared, self._lengths.mask
         if mask is None:
             return self._lasts()
@@ -248,12 +250,12 @@ class _Fusion:
         return self._once("counts", make)
 
     def _padding_bias(self, kind: str) -> Handle:
-        """Return what hides padding, ``[batch, 1, length, total]``; the operator adds causality."""
+        """Return the bias that masks padding, ``[batch, 1, length, total]``, without the causal mask."""
         write, mask = self._shared, self._lengths.mask
 
         def make() -> Handle:
             seen = write.op("Convert", mask, to="boolean", label="seen")
-            # Rows that are masked whole give NaN with infinity, in f16 or beside a soft cap (1.31).
+            # With infinity, queries masked for all keys result in NaN, in f16 or with a soft cap (1.31).
             numbers = (write.number(number, kind) for number in (0.0, MASKED))
             rows = write.op("Unsqueeze", write.op("Select", seen, *numbers, label="padding"), axes=[1, 2])
             return write.op("Broadcast", rows, self._square(), label="padding_bias")
@@ -283,7 +285,7 @@ class _Fusion:
     def _rotated(
         self, group: GroupedQuery, write: Writer, counts_tokens: bool
     ) -> tuple[Handle, Handle, tuple[Handle, Handle] | None]:
-        """Return query and key ``[batch, length, heads * head_dim]``, and the tables that rotate them inside."""
+        """Return query and key ``[batch, length, heads * head_dim]``, and rotary tables for the operator."""
         tables = self._tables(group.rotations[0]) if group.rotations is not None else None
         if group.rotations is None or tables is None:
             key = self._flat(write, group.key.new, group.key_heads, group.head_dim)
@@ -296,13 +298,13 @@ class _Fusion:
         if self._rotates and group.rotates_inside and (counts_tokens or counts_slots):
             return flat[0], flat[1], tables
         positions = self._positions(counts_slots, counts_tokens)
-        turned = [
-            self._turned(write, part, rotation, tables, positions, f"rotated_{label}")
+        rotated = [
+            self._rotation(write, part, rotation, tables, positions, f"rotated_{label}")
             for part, rotation, label in zip(flat, group.rotations, ("query", "key"), strict=True)
         ]
-        return turned[0], turned[1], None
+        return rotated[0], rotated[1], None
 
-    def _turned(
+    def _rotation(
         self,
         write: Writer,
         value: Handle,
@@ -318,7 +320,7 @@ class _Fusion:
         return write.outputs("RotaryEmbedding", *operands, count=1, label=label, domain=_DOMAIN, **attributes)[0]
 
     def _positions(self, counts_slots: bool, counts_tokens: bool) -> Operand:
-        """Return positions ``[batch, length]``: the input's, places in the cache, or tokens counted there."""
+        """Return positions ``[batch, length]``: the input, slots of the cache, or counted tokens."""
         if not counts_slots:
             return self._rewriter.graph.parameters[POSITIONS]
         write, lengths = self._shared, self._lengths
@@ -358,7 +360,7 @@ class _Fusion:
         return made
 
     def _flat(self, write: Writer, value: Value, heads: int, size: int, *, heads_last: bool = False) -> Handle:
-        """Return ``[batch, length, heads * size]`` of ``[batch, heads, length, size]``."""
+        """Reshape ``[batch, heads, length, size]`` to ``[batch, length, heads * size]``."""
         rows: Handle = value if heads_last else self._rows(write, value)
         split = self._rewriter.graph.producer(rows) if isinstance(rows, Value) else None
         source = split.input(0) if split is not None and split.op == "Reshape" else None
@@ -367,18 +369,18 @@ class _Fusion:
         return write.op("Reshape", rows, [0, 0, heads * size])
 
     def _rows(self, write: Writer, value: Value) -> Handle:
-        """Return ``[batch, length, heads, size]`` of ``[batch, heads, length, size]``."""
+        """Transpose ``[batch, heads, length, size]`` to ``[batch, length, heads, size]``."""
         graph = self._rewriter.graph
         node = graph.producer(value)
         if _splits_heads(node):
             return node.source()
-        # A norm of heads gives the same before heads and positions change places (gemma3).
+        # A norm over the last axis commutes with the transposition of heads and positions (gemma3).
         if node.op in NORMS and _splits_heads(graph.producer(node.source())):
             return write.clone(node, graph.producer(node.source()).source(), *node.inputs[1:])
         return write.op("Transpose", value, order=[0, 2, 1, 3])
 
     def _replace_result(self, write: Writer, group: GroupedQuery, result: Handle) -> None:
-        """Let ``[batch, length, heads * head_dim]`` stand for the attention's result, merged heads if possible."""
+        """Replace the attention's output by ``result``, ``[batch, length, heads * head_dim]``."""
         output = group.attention.output
         merged = merged_heads(self._model, group.attention.output, group.heads * group.value_dim)
         if output.element_type != group.key.past.element_type:
@@ -400,7 +402,7 @@ class _Fusion:
 
 
 def _mask_of_keys(model: OnnxModel, group: GroupedQuery) -> Miss | None:
-    """Return why a bias of the masks would make a cycle."""
+    """Return why a bias computed from the masks would close a cycle."""
     if isinstance(group.mask, AttentionMask):
         return None
     graph, sizes, lengths = model.graph, model.analysis(infer_sizes), model.analysis(find_step_lengths)
@@ -408,9 +410,9 @@ def _mask_of_keys(model: OnnxModel, group: GroupedQuery) -> Miss | None:
 
     def further(node: Node) -> Iterable[Value | None]:
         content = sizes.content(node.outputs[0]) if node.op == "ShapeOf" else None
-        is_told = content is not None and all(term in lengths for size in content for term, _ in dimensions(size))
-        # Nodes come in execution order: what is before the keys does not read them.
-        return () if is_told or node.index < min(made) else node.inputs
+        is_length = content is not None and all(term in lengths for size in content for term, _ in dimensions(size))
+        # Nodes are in execution order: nodes before the keys do not depend on them.
+        return () if is_length or node.index < min(made) else node.inputs
 
     for node in graph.backward((mask.value for mask in group.attention.masks), further):
         if node.index in made:

@@ -21,16 +21,16 @@ from graphpass.passes.attention.merged_heads import merged_heads
 
 _DOMAIN = "com.microsoft"
 
-#: Axes of ``[batch, positions, heads, size]`` in an operand, and in a key that is transposed for the product.
-_ROWS, _TURNED = (0, 2, 1, 3), (0, 3, 1, 2)
+#: Axes of ``[batch, positions, heads, size]`` in an operand, and in a transposed key.
+_ROWS, _TRANSPOSED = (0, 2, 1, 3), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
 class FuseMultiHeadAttention(Pass[OnnxModel]):
     """Replace decomposed attention of models without caches by ONNX Runtime's MultiHeadAttention.
 
-    Encoders, embedders and rerankers attend to all tokens of a text. Copies of heads of grouped queries stay before the
-    operator, which has none of its own; attention with a soft cap or a sink stays.
+    Encoders, embedders and rerankers attend to all tokens of a text. The operator does not support grouped heads: they
+    are still expanded before it. Attention with a soft cap or a sink is unchanged.
 
     Shapes:
         query, key and value ``[batch, heads, length, head_dim]``; masks are added, ``[batch or 1, 1, length, length]``
@@ -64,13 +64,13 @@ def _obstacle(model: OnnxModel, block: Attention) -> Miss | None:
     if block.miss is not None:
         return block.miss
     if block.sink is not None or block.cap_scales is not None:
-        return Miss(block.node, "MultiHeadAttention has no sink and no soft cap")
+        return Miss(block.node, "MultiHeadAttention supports neither sinks nor soft caps")
     if _heads(model, block) is None or any(
         part is None or part.rank != 4 for part in (block.query, block.key, block.value)
     ):
-        return Miss(block.node, "the number of its heads is not known")
+        return Miss(block.node, "its number of heads is unknown")
     if any(scale.factor(model.graph) is None for scale in block.scales):
-        return Miss(block.node, "its scale is computed")
+        return Miss(block.node, "its scale is not a constant")
     return None
 
 
@@ -81,13 +81,13 @@ def _heads(model: OnnxModel, block: Attention) -> int | None:
 
 
 def _last(value: Value) -> int | None:
-    """Return the size of the last two axes of ``value`` together."""
+    """Return the product of the last two dimensions of ``value``."""
     heads, size = fixed_size(value, -2), fixed_size(value, -1)
     return None if heads is None or size is None else heads * size
 
 
 class _Fusion:
-    """Writes the operators, and each mask once."""
+    """Writes one operator an attention, and each shared mask once."""
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter, tokens: Value) -> None:
         self._model, self._rewriter, self._tokens = model, rewriter, tokens
@@ -100,7 +100,7 @@ class _Fusion:
         assert block.key is not None
         assert block.value is not None
         kind = block.value.element_type
-        axes = _TURNED if block.key_is_transposed else _ROWS
+        axes = _TRANSPOSED if block.key_is_transposed else _ROWS
         operands = [
             self._flat(write, block.query, _ROWS, kind),
             self._flat(write, block.key, axes, kind),

@@ -15,10 +15,10 @@ _KEY, _VALUE = 1, 2
 
 @dataclass(frozen=True)
 class KeepCrossCaches(Pass[OpenVINOModel]):
-    """Keep keys and values of cross attention in variables, computed once.
+    """Store keys and values of cross attention in variables, so that they are computed once.
 
-    The initializer of a variable computes them from the encoder's states in the first step after a reset. They stay
-    unchanged until the next reset.
+    The initializer of a variable computes its value from the encoder's states in the first step after a reset. The
+    variable is unchanged until the next reset.
 
     Before:
         encoder_hidden_states (Parameter) -> MatMul -> Reshape -> Transpose -> ScaledDotProductAttention
@@ -27,7 +27,7 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
         ReadValue -> Assign
 
     Raises:
-        PreconditionError: GP302, the model is not stateful: it would run without a reset between two sequences.
+        PreconditionError: GP302, the model is not stateful, so that runtimes do not reset it between two sequences.
     """
 
     name = "keep-cross-caches"
@@ -54,6 +54,6 @@ class KeepCrossCaches(Pass[OpenVINOModel]):
 
 
 def _comes_from_the_encoder(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` depends on an encoder's hidden states, otherwise on sizes alone."""
+    """Return whether ``value`` depends on an encoder's hidden states, and otherwise only on sizes."""
     upstream = graph.backward([value], lambda node: () if node.op == "ShapeOf" else node.inputs)
     return [node.name for node in upstream if node.op in SOURCES] == ["encoder_hidden_states"]

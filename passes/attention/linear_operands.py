@@ -1,4 +1,4 @@
-"""Lay out the operands of linear attention that a loop computes."""
+"""Write the operands of linear attention operators from the tensors of a loop or chunk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 
-#: Swaps keys and values of a state.
+#: Transposes the key and value axes of a state.
 _SWAP = [0, 1, 3, 2]
 
 
@@ -27,13 +27,13 @@ def rewrite_layers(
     """Rewrite loops and chunks that compute linear attention.
 
     Args:
-        model: Their model.
+        model: The model.
         recurrences: Loops and chunks by name.
-        write: Replaces the results of one.
-        why_not: Returns why one stays, if it does.
+        write: Function that replaces the results of a loop or chunk.
+        why_not: Function that returns why a recurrence is not rewritten, or ``None``.
 
     Returns:
-        The number of rewritten ones, and a note on each of the others.
+        The number of rewritten loops and chunks, and a note on each of the others.
     """
     reasons = {name: str(each) if isinstance(each, Miss) else why_not(each) for name, each in recurrences.items()}
     layers = {
@@ -49,13 +49,13 @@ def rewrite_layers(
 
 
 class LinearOperands:
-    """Writes operands of one loop with batch and tokens first.
+    """Writes the operands of one loop, with batch and tokens as leading axes.
 
-    Values of the analysis are those of the graph of bodies; their names are those of the model's own.
+    Values of the analysis belong to the graph with inlined bodies, and are mapped to the model's values by name.
     """
 
     def __init__(self, rewriter: Rewriter, values: dict[str, Value], name: str, recurrence: LinearAttention) -> None:
-        """Take the values of the model by name, and the name of the loop."""
+        """Bind the operands of a loop ``name`` to the model's values by name."""
         self.recurrence, self.loop, self.write = recurrence, name, rewriter.under(name)
         self._rewriter, self._values = rewriter, values
 
@@ -65,28 +65,28 @@ class LinearOperands:
         return self._rewriter.graph
 
     def source(self, role: Role) -> Value:
-        """Return the model's own tensor of a role."""
+        """Return the model's value for a role."""
         return self._values[role.source.name]
 
     def bypass(self, node: Node) -> None:
-        """Let users of ``node``, and this loop, read its source."""
+        """Redirect users of ``node``, and this loop, to its input."""
         self._values = self._values | {node.outputs[0].name: node.source()}
         self._rewriter.redirect_uses(node.outputs[0], self._rewriter.handle(node.source()))
 
     def query(self) -> Handle:
-        """Return ``[batch, tokens, heads * groups * key_dim]``."""
+        """Return the query, ``[batch, tokens, heads * groups * key_dim]``."""
         return self._packed(self.recurrence.query)
 
     def key(self) -> Handle:
-        """Return ``[batch, tokens, heads * key_dim]``."""
+        """Return the key, ``[batch, tokens, heads * key_dim]``."""
         return self._packed(self.recurrence.key)
 
     def past(self) -> Handle:
-        """Return the first state, ``[batch, heads, key_dim, value_dim]``."""
+        """Return the past state, ``[batch, heads, key_dim, value_dim]``."""
         return self._swapped(self._rewriter.handle(self._values[self.recurrence.past.name]))
 
     def value(self) -> Handle:
-        """Return ``[batch, tokens, heads * value_dim]``."""
+        """Return the value, ``[batch, tokens, heads * value_dim]``."""
         write, recurrence, value = self.write, self.recurrence, self._packed(self.recurrence.value)
         for scale in recurrence.scales:
             if scale.numbers:
@@ -100,7 +100,7 @@ class LinearOperands:
         return value
 
     def log_decay(self, decay: Role, key: Handle) -> Handle:
-        """Return ``[batch, tokens, heads]``, or ``heads * key_dim`` numbers a token.
+        """Return the logarithm of the decay, ``[batch, tokens, heads]`` or ``[batch, tokens, heads * key_dim]``.
 
         Args:
             decay: The factor of the state.
@@ -115,7 +115,7 @@ class LinearOperands:
         return log if decay.width else self.for_heads(log)
 
     def beta(self, key: Handle) -> Handle:
-        """Return ``[batch, tokens, heads]``, or one number a token; ``key`` is a tensor of all tokens."""
+        """Return beta, ``[batch, tokens, heads or 1]``; ``key`` is a tensor of all tokens."""
         betas = self.recurrence.betas
         factors = [self._packed(beta) for beta in betas if not beta.numbers]
         numbers = numpy.ones(1)
@@ -131,14 +131,14 @@ class LinearOperands:
         return product
 
     def constant(self, numbers: Any, key: Handle) -> Handle:
-        """Return ``numbers``, one or one a head, for each batch and token of ``key``."""
+        """Broadcast ``numbers``, ``[1]`` or ``[heads]``, to ``[batch, tokens, heads]`` of ``key``."""
         write, heads = self.write, self.recurrence.heads
         array = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
         shape = write.op("Concat", write.size(key, 0), write.size(key, 1), [heads], axis=0)
         return write.op("Broadcast", write.constant(numpy.ascontiguousarray(array)), shape)
 
     def for_heads(self, number: Handle) -> Handle:
-        """Repeat one number a token for all heads."""
+        """Broadcast ``[batch, tokens, 1]`` to all heads."""
         return self.write.op("Broadcast", number, [1, 1, self.recurrence.heads], mode="bidirectional")
 
     def replace(self, output: Handle, present: Handle) -> None:

@@ -15,11 +15,16 @@ _QUERY, _KEY, _VALUE, _MASK = range(4)
 
 @dataclass(frozen=True)
 class LowerAttention(Pass[OnnxModel]):
-    """Write ONNX's Attention as products and Softmax.
+    """Lower ONNX's Attention to MatMul and Softmax.
 
-    ONNX Runtime's WebGPU provider has no kernel of it (onnxruntime-ep-webgpu 0.4.0), so that the CPU computes it, and
-    keys and values of all positions are copied there at each step. Attention stays if it appends to a past inside (run
-    `separate-past` before), masks causally by an attribute, or joins heads in the last axis.
+    ONNX Runtime's WebGPU provider has no kernel for Attention (onnxruntime-ep-webgpu 0.4.0): the CPU executes it, and
+    keys and values of all positions are copied to the CPU at each step.
+
+    Attention is unchanged, with a note, if
+
+    - it appends to a past itself; run `separate-past` first
+    - it masks causally by an attribute
+    - it joins heads in the last axis
 
     Shapes:
         query ``[batch, heads, length, head_dim]``; key, value ``[batch, kv_heads, sequence, head_dim]``; mask that
@@ -38,7 +43,7 @@ class LowerAttention(Pass[OnnxModel]):
         rewriter, notes, count = model.rewriter(), [], 0
         for node in model.graph.of_op("Attention"):
             if (reason := _why_not(node)) is not None:
-                notes.append(f"{node.called} stays: {reason}")
+                notes.append(f"{node.called} stays unchanged: {reason}")
                 continue
             rewriter.replace(node.outputs[0], _lowered(rewriter, node))
             count += 1
@@ -52,9 +57,9 @@ def _why_not(node: Node) -> str | None:
     if node.attributes.get("is_causal"):
         return "it masks causally by an attribute"
     if any(value is None or value.rank != 4 for value in node.inputs[:_MASK]):
-        return "its heads are not an axis"
+        return "its operands have no axis of heads"
     sizes = [fixed_size(node.source(port), axis) for port, axis in ((_QUERY, 1), (_KEY, 1), (_QUERY, 3))]
-    return None if all(sizes) else "the number or size of its heads is not known"
+    return None if all(sizes) else "the number or size of its heads is unknown"
 
 
 def _lowered(rewriter: Rewriter, node: Node) -> Operand:
@@ -63,9 +68,9 @@ def _lowered(rewriter: Rewriter, node: Node) -> Operand:
     groups = heads // (fixed_size(node.source(_KEY), 1) or heads)
     keys, values = (_for_each_head(write, node.source(port), groups, heads) for port in (_KEY, _VALUE))
     scale = node.attributes.get("scale") or size**-0.5
-    turned = write.op("Transpose", keys, order=[0, 1, 3, 2], label="keys")
+    transposed = write.op("Transpose", keys, order=[0, 1, 3, 2], label="keys")
     scores = write.op(
-        "Multiply", write.op("MatMul", query, turned, label="scores"), write.number(scale, query.element_type)
+        "Multiply", write.op("MatMul", query, transposed, label="scores"), write.number(scale, query.element_type)
     )
     if cap := node.attributes.get("softcap"):
         limit = write.number(cap, query.element_type)

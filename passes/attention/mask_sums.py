@@ -1,4 +1,4 @@
-"""Write the sum of all masks of an attention, and products of its scales."""
+"""Write the sum of all masks of an attention, and the product of its scales."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_product(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind:
 
 
 def _known_product(graph: Graph, factors: tuple[Scale, ...]) -> tuple[float, list[Scale]]:
-    """Multiply the known factors; return the product and the others."""
+    """Return the product of the constant factors, and the computed factors."""
     known, computed = 1.0, []
     for factor in factors:
         value = factor.factor(graph)
@@ -37,7 +37,7 @@ def _times(write: Writer, start: Handle, factors: list[Scale], kind: str) -> Han
 
 
 class MaskSums:
-    """Make each mask once, however many layers share it."""
+    """Writes the sum of masks once for all layers that share them."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         """Write with ``rewriter``."""
@@ -45,7 +45,7 @@ class MaskSums:
         self._made: dict[tuple[object, ...], Handle] = {}
 
     def of(self, masks: tuple[Mask, ...], kind: str, heads: int, prefix: str) -> Handle:
-        """Sum up the masks of one attention, under ``prefix``; a scalar 0 stands for none."""
+        """Return the sum of ``masks``, named under ``prefix``; a scalar 0 without masks."""
         key = (masks, kind, heads)
         if key not in self._made:
             self._made[key] = self._sum(self._rewriter.under(prefix), masks, kind, heads)
@@ -55,7 +55,7 @@ class MaskSums:
         terms = [self._term(write, mask, kind, heads) for mask in masks]
         total = terms[0] if terms else write.number(0.0, kind)
         for term in terms[1:]:
-            # Two masks that hide the same position add up to what is infinite in f16.
+            # The sum of two masks that exclude the same position overflows in f16.
             total = _clamped(write, write.op("Add", total, term, label="sum"), kind)
         ranks = {4 if mask.merges_heads else mask.value.rank for mask in masks}
         return write.op("Unsqueeze", total, axes=[0], label="matrix") if 1 in ranks and ranks <= {0, 1} else total
@@ -79,7 +79,7 @@ class MaskSums:
         return term
 
     def _finite(self, write: Writer, mask: Value, kind: str) -> Handle:
-        """Clamp ``mask`` at `MASKED`; a choice between constants is replaced."""
+        """Clamp ``mask`` at `MASKED`; for a Select of constants, clamp these."""
         node = self._graph.producer(mask)
         if node.op == "Select":
             branches = [self._graph.constant(node.inputs[port], limit=NO_STOP) for port in (1, 2)]

@@ -8,7 +8,7 @@ from graphpass.ir.graph import Value
 
 
 def merged_heads(model: OnnxModel, value: Value, width: int) -> Value | None:
-    """Return the result of ``Reshape(Transpose(value))`` if each is the only use of its input.
+    """Return the result of ``Reshape(Transpose(value))`` if neither input has other users.
 
     Args:
         model: The model.

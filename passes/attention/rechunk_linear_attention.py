@@ -12,30 +12,32 @@ from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Writer
 from graphpass.passes.attention.linear_operands import LinearOperands, rewrite_layers
 
-#: Tokens of a chunk: products of tokens by tokens cost as much as those of states by tokens.
+#: Tokens of a chunk, at which token-by-token products cost as much as state-by-token products.
 _CHUNK = 64
 
-#: Exponentials of this are 0, in f16, too.
+#: Logarithm whose exponential is 0, in f16 as well.
 _NEVER = -1e4
 
 #: Axis of tokens in ``[batch, heads * chunks, tokens, ..]``, and of chunks in ``[batch, heads, chunks, ..]``. Tensors
-#: have four axes at most: OpenVINO's GPU plugin (2026.4.1) multiplies products of five axes by wrong elements.
+#: have at most four axes: OpenVINO's GPU plugin (2026.4.1) multiplies MatMul results of five axes by wrong elements.
 _INNER = 2
 
 
 @dataclass(frozen=True)
 class RechunkLinearAttention(Pass[OpenVINOModel]):
-    """Write linear attention over one chunk of tokens as chunks of any number.
+    """Rewrite linear attention over one chunk of tokens for any number of chunks.
 
-    PyTorch computes Mamba-2 by products of matrices, for a chunk of tokens at once, and an export holds as many chunks
-    as its example has: one. More tokens end with an error of the runtime, or are wrong, and a step is padded to a whole
-    chunk. OpenVINO fuses no Loop of this rule, so it is written with products for all chunks, of up to 64 tokens and of
-    no more than there are, and one more product that carries states from chunk to chunk. On the CPU plugin (2026.4.1,
-    2 cores), two layers of 24 heads with states of 256 x 64 and chunks of 256 tokens, a step takes 7 ms instead of 90,
-    and a prompt of 250 tokens 54 instead of 127.
+    PyTorch computes Mamba-2 by matrix products over chunks of tokens. An export contains the number of chunks of its
+    example input: one. With more tokens the runtime fails or computes incorrectly, and each step is padded to a whole
+    chunk.
 
-    Chunks are found as by `fuse-linear-attention`, by their numbers. Written are states that decay by one number a
-    head, or do not, without a correction; others stay.
+    OpenVINO does not fuse a Loop of this rule. The pass writes matrix products over all chunks, of ``min(64, length)``
+    tokens each, and one product that carries states from chunk to chunk. With two layers of 24 heads, states of 256 x
+    64 and chunks of 256 tokens, a step takes 7 ms instead of 90, a prompt of 250 tokens 54 ms instead of 127 (CPU
+    plugin 2026.4.1, 2 cores).
+
+    Chunks are found as in `fuse-linear-attention`, by sampled results. The pass supports one decay a head, or none,
+    and no delta rule; other chunks are unchanged.
 
     Source: "Transformers are SSMs", section 6, https://arxiv.org/abs/2405.21060.
 
@@ -64,9 +66,9 @@ class RechunkLinearAttention(Pass[OpenVINOModel]):
 
 def _why_not(recurrence: LinearAttention) -> str | None:
     if recurrence.corrects:
-        return f"its rule is {recurrence.rule}, whose tokens of a chunk depend on one another"
+        return f"its rule is {recurrence.rule}, which makes tokens of a chunk depend on one another"
     if recurrence.groups > 1:
-        return f"{recurrence.groups} queries read each state"
+        return f"{recurrence.groups} query heads read each state"
     if recurrence.decay is not None and recurrence.decay.width > 1:
         return "rows of a state decay differently"
     return None
@@ -91,10 +93,10 @@ def _write(operands: LinearOperands) -> None:
 
 
 class _Chunks:
-    """Lays out tensors of all tokens in chunks: ``[batch, heads * chunks, tokens, elements]``."""
+    """Reshapes tensors of all tokens to chunks, ``[batch, heads * chunks, tokens, elements]``."""
 
     def __init__(self, write: Writer, tensor: Handle, heads: int) -> None:
-        """Count the tokens of ``tensor``, ``[batch, tokens, ..]``."""
+        """Compute the sizes of chunks and padding from ``tensor``, ``[batch, tokens, ..]``."""
         self._write, self._heads = write, heads
         self._length = write.size(tensor, 1, label="length")
         self._size = write.op("Minimum", self._length, [_CHUNK], label="chunk")
@@ -103,7 +105,7 @@ class _Chunks:
         self._added = write.op("Subtract", whole, self._length, label="added")
 
     def split(self, tensor: Handle, width: int | None) -> Handle:
-        """Lay out ``[batch, tokens, heads * width]``; ``width`` is ``None`` for one number a head."""
+        """Reshape ``[batch, tokens, heads * width]``, or ``[batch, tokens, heads]`` if ``width`` is ``None``."""
         write, elements = self._write, [] if width is None else [width]
         split = write.op("Reshape", tensor, [0, 0, self._heads, *elements])
         lined = write.op("Transpose", split, order=[0, 2, 1, *([3] if elements else [])])
@@ -113,7 +115,7 @@ class _Chunks:
         return write.op("Reshape", padded, write.op("Concat", [0, -1], self._size, elements, axis=0))
 
     def joined(self, tensor: Handle, width: int) -> Handle:
-        """Return ``[batch, heads, tokens, width]``."""
+        """Reshape chunks to ``[batch, heads, tokens, width]``, without padding."""
         whole = self._write.op("Reshape", tensor, [0, self._heads, -1, width])
         return self._write.slice(whole, 0, self._length, axis=2, label="tokens")
 
@@ -121,7 +123,8 @@ class _Chunks:
 class _Layer:
     """Products over the chunks of one layer.
 
-    Decays between two places are sums of their own: differences of sums from the start lose digits, all of them in f16.
+    The decay between two tokens is summed separately for each pair: differences of running sums lose precision, all of
+    it in f16.
     """
 
     def __init__(self, write: Writer, log: Handle, sizes: tuple[int, int, int]) -> None:
@@ -137,7 +140,7 @@ class _Layer:
         self._whole = write.op("ReduceSum", log, axes=[_INNER], keep=True, label="of_chunk")
 
     def write(self, query: Handle, key: Handle, value: Handle, past: Handle) -> tuple[Handle, Handle]:
-        """Return the results, in chunks, and the last state."""
+        """Return the results in chunks, and the last state."""
         write = self._write
         until = write.op("CumSum", self._log, axis=_INNER, label="until_token")
         rest = write.op("CumSum", self._log, axis=_INNER, exclusive=True, reverse=True, label="after_token")
@@ -146,8 +149,8 @@ class _Layer:
         before = self._states_before(new, past)
         scores = write.op("MatMul", query, key, transpose_b=True, label="scores")
         scores = write.op("Multiply", scores, self._between(self._log, is_strict=False))
-        held = write.op("Multiply", query, self._exponential(until))
-        result = write.op("Add", write.op("MatMul", scores, value), write.op("MatMul", held, before), label="result")
+        decayed = write.op("Multiply", query, self._exponential(until))
+        result = write.op("Add", write.op("MatMul", scores, value), write.op("MatMul", decayed, before), label="result")
         after = write.op("Add", write.op("Multiply", before, self._exponential(self._whole)), new)
         last = write.slice(self._lined(after), -1, None, axis=_INNER, label="last")
         return result, write.op("Reshape", last, [0, 0, self._key_dim, self._value_dim], label="present")
@@ -157,7 +160,7 @@ class _Layer:
         return self._write.op("Reshape", states, [0, self._heads, -1, self._key_dim * self._value_dim])
 
     def _states_before(self, new: Handle, past: Handle) -> Handle:
-        """Return the state before each chunk: the first one, and what chunks before have added."""
+        """Return the state before each chunk: the decayed past and additions of earlier chunks."""
         write = self._write
         of_chunks = write.op("Reshape", self._whole, [0, self._heads, -1])
         added = write.op("MatMul", self._between(of_chunks, is_strict=True), self._lined(new), label="carried")
@@ -167,16 +170,16 @@ class _Layer:
         return write.op("Reshape", states, [0, -1, self._key_dim, self._value_dim])
 
     def _between(self, log: Handle, *, is_strict: bool) -> Handle:
-        """Return decays from each place to later ones, of rows, else 0.
+        """Return the decay from each column to each row, 0 if the row is earlier.
 
         Args:
-            log: Logarithms of decays, by places along the last axis.
-            is_strict: Whether a place is not later than itself, and its own decay does not count.
+            log: Logarithms of decays, along the last axis.
+            is_strict: Whether the diagonal is 0, and the row's own decay is excluded.
         """
         write = self._write
         count = write.op("Squeeze", write.size(log, _INNER), axes=[0])
-        places = write.op("Range", 0, count, 1)
-        rows, columns = (write.op("Unsqueeze", places, axes=[end]) for end in (1, 0))
+        indices = write.op("Range", 0, count, 1)
+        rows, columns = (write.op("Unsqueeze", indices, axes=[end]) for end in (1, 0))
         is_after = write.op("Less", columns, rows)
         repeated = write.op("Unsqueeze", log, axes=[_INNER + 1])
         counted = write.op("Select", is_after, repeated, write.number(0.0, "f32"))

@@ -18,10 +18,10 @@ _QUERY, _KEY, _VALUE, _MASK, _PAST_KEY, _PAST_VALUE, _LENGTHS = range(7)
 
 @dataclass(frozen=True)
 class SeparatePast(Pass[OnnxModel]):
-    """Append new keys and values outside of ONNX's Attention.
+    """Append new keys and values by Concat instead of inside ONNX's Attention.
 
-    `fuse-group-query-attention` reads a past that a Concat appends to. ONNX Runtime's Attention (1.32) copies its past
-    at each step, where GroupQueryAttention extends a buffer.
+    `fuse-group-query-attention` requires a past to which a Concat appends. ONNX Runtime's Attention (1.32) copies its
+    past at each step; GroupQueryAttention appends in place.
 
     Shapes:
         query ``[batch, length, heads * head_dim]`` or with heads as an axis; past ``[batch, heads, past, head_dim]``
@@ -48,7 +48,7 @@ class SeparatePast(Pass[OnnxModel]):
 
 
 def with_past(graph: Graph) -> Iterator[Node]:
-    """Yield ONNX's Attention with pasts as its inputs, and nothing that is not rewritten."""
+    """Yield nodes of ONNX's Attention with past inputs that this pass can rewrite."""
     for node in graph.of_op("Attention"):
         has_past = node.input(_PAST_KEY) is not None and node.input(_PAST_VALUE) is not None
         is_plain = node.input(_LENGTHS) is None and len(node.outputs) == 3
@@ -57,7 +57,7 @@ def with_past(graph: Graph) -> Iterator[Node]:
 
 
 def _heads(node: Node, port: int) -> int | None:
-    """Return how many heads the last axis joins; 0 if they are an axis."""
+    """Return the number of heads in the last axis; 0 if heads are an axis."""
     rank = node.source(port).rank
     if rank == 4:
         return 0

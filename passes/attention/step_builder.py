@@ -18,24 +18,24 @@ from graphpass.ir.rewriter import Handle, Rewriter
 
 
 class StepBuilder:
-    """Writes each tensor once, computed of the shapes of tokens and padding mask.
+    """Writes lengths, positions and masks, each once, from the shapes of tokens and padding mask.
 
-    The padding mask is as long as past and new tokens together; the past's own shape is not a length where runtimes
-    keep caches in buffers of more room.
+    The padding mask has the length of past and new tokens together. The shape of a past is not used if the mask has
+    it: runtimes may store caches in buffers longer than the sequence.
 
     Attributes:
         mask: The padding mask, ``[batch, past + length]``; ``None`` without one.
     """
 
     def __init__(self, model: Model, rewriter: Rewriter, tokens: Value | None = None, *, adds_input: bool = False):
-        """Write nothing yet.
+        """Prepare the builder; tensors are written when they are first used.
 
         Args:
             model: The model.
             rewriter: Its rewriter.
-            tokens: The new tokens, ``[batch, length, ..]``; the input that holds them by default.
-            adds_input: Whether a model whose inputs do not imply the past's length gets an input for it; else the
-                first KV cache has it.
+            tokens: The new tokens, ``[batch, length, ..]``; by default, the model's input of tokens.
+            adds_input: Whether to add an input for the past's length if the other inputs do not imply it; otherwise
+                the length is read from the first KV cache.
         """
         self._model, self._rewriter, self._write = model, rewriter, rewriter.under("lengths")
         mask = rewriter.graph.parameters.get(MASK)
@@ -50,10 +50,10 @@ class StepBuilder:
         """Return the new tokens, ``[batch, length, ..]``.
 
         Raises:
-            UnsupportedError: GP363, no input holds them.
+            UnsupportedError: GP363, the model has no input with the new tokens.
         """
         if self._tokens is None:
-            reason = f"no input is called {' or '.join(TOKEN_INPUTS)}: the new tokens are not known"
+            reason = f"the model has no input {' or '.join(TOKEN_INPUTS)} with the new tokens"
             raise UnsupportedError("GP363", reason)
         return self._tokens
 
@@ -62,27 +62,27 @@ class StepBuilder:
         return self._once(length, lambda: self._length(length))
 
     def scalar(self, length: Length) -> Handle:
-        """Return a length, i64 without dimensions."""
+        """Return a length, i64 scalar."""
         return self._once(f"{length}_scalar", lambda: self._scalar(length))
 
     @property
     def keys(self) -> Handle:
-        """Return the places of keys, i64 ``[1, 1, 1, total]``."""
-        return self._once("keys", lambda: self._places([0, 1, 2], 0))
+        """Return the slots of keys, i64 ``[1, 1, 1, total]``."""
+        return self._once("keys", lambda: self._range([0, 1, 2], 0))
 
     @property
     def queries(self) -> Handle:
-        """Return the places of queries, i64 ``[1, 1, length, 1]``."""
-        return self._once("queries", lambda: self._places([0, 1, 3], self.scalar("past")))
+        """Return the slots of queries, i64 ``[1, 1, length, 1]``."""
+        return self._once("queries", lambda: self._range([0, 1, 3], self.scalar("past")))
 
     @property
     def causal(self) -> Handle:
-        """Return whether a key stands at the query or before it, boolean ``[1, 1, length, total]``."""
+        """Return the causal mask, boolean ``[1, 1, length, total]``."""
         return self._once("causal", lambda: self._write.op("LessEqual", self.keys, self.queries, label="causal"))
 
     @property
     def visible(self) -> Handle:
-        """Return the same for keys that the padding mask counts, boolean ``[batch, 1, length, total]``."""
+        """Return the causal mask without padding, boolean ``[batch, 1, length, total]``."""
         write = self._write
 
         def make() -> Handle:
@@ -93,7 +93,7 @@ class StepBuilder:
 
     @property
     def new_columns(self) -> Handle:
-        """Return the columns of the padding mask that stand for new tokens, ``[batch, length]``."""
+        """Return the columns of the padding mask for the new tokens, ``[batch, length]``."""
         write = self._write
 
         def make() -> Handle:
@@ -103,11 +103,11 @@ class StepBuilder:
         return self._once("new columns", make)
 
     def knows(self, sizes: Iterable[Expr]) -> bool:
-        """Return whether ``sizes`` are lengths of the step, or numbers."""
+        """Return whether ``sizes`` are linear in lengths of the step."""
         return all(dimension in self._dimensions for size in sizes for dimension, _ in dimensions(size))
 
     def vector(self, sizes: tuple[Expr, ...]) -> Handle:
-        """Return ``sizes``, i64; see `knows`."""
+        """Return a vector of ``sizes``, i64; see `knows`."""
         if sizes not in self._vectors:
             parts = [self._size(size) for size in sizes]
             self._vectors[sizes] = parts[0] if len(parts) == 1 else self._write.op("Concat", *parts, axis=0)
@@ -124,8 +124,8 @@ class StepBuilder:
 
     def _length(self, length: Length) -> Handle:
         write = self._write
-        if (place := self._place(length)) is not None:
-            value, axis = place
+        if (source := self._source(length)) is not None:
+            value, axis = source
             return write.size(value, axis, label=length, shape=self._shape(value))
         if length != "past":
             return write.op("Add", self.of("past"), self.of("length"), label=length)
@@ -135,13 +135,13 @@ class StepBuilder:
 
     def _scalar(self, length: Length) -> Handle:
         write = self._write
-        if (place := self._place(length)) is None:
+        if (source := self._source(length)) is None:
             return write.op("Squeeze", self.of(length), axes=[0])
-        value, axis = place
+        value, axis = source
         return write.op("Gather", self._shape(value), write.number(axis, "i64"), axis=0, label=f"{length}_scalar")
 
-    def _place(self, length: Length) -> tuple[Value, int] | None:
-        """Return the value and axis that have this length, if one has it."""
+    def _source(self, length: Length) -> tuple[Value, int] | None:
+        """Return a value and an axis of it with this length, if known."""
         if length in {"batch", "length"}:
             return self.tokens, 0 if length == "batch" else 1
         if self.mask is not None:
@@ -156,9 +156,9 @@ class StepBuilder:
             self._shapes[value] = self._write.op("ShapeOf", value)
         return self._shapes[value]
 
-    def _places(self, axes: list[int], start: int | Handle) -> Handle:
-        places = self._write.op("Range", start, self.scalar("total"), 1)
-        return self._write.op("Unsqueeze", places, axes=axes, label="queries" if start else "keys")
+    def _range(self, axes: list[int], start: int | Handle) -> Handle:
+        slots = self._write.op("Range", start, self.scalar("total"), 1)
+        return self._write.op("Unsqueeze", slots, axes=axes, label="queries" if start else "keys")
 
     def _size(self, size: Expr) -> Handle:
         counts: dict[Length, int] = {}

@@ -27,13 +27,14 @@ from graphpass.ir.rewriter import Handle, Rewriter
 
 @dataclass(frozen=True)
 class TabulateAngles(Pass[Model]):
-    """Read cosines, sines and other numbers of positions from tables.
+    """Read cosines, sines and other functions of positions from tables.
 
-    Qualcomm's HTP computes in f16: an angle of position 1000 is rounded by up to 0.25 there, one of position 4000 by up
-    to 1. A table in f16 is wrong by 2.4e-4 at any position. NPUW does the same for OpenVINO IR
+    Qualcomm's HTP computes in f16, which rounds an angle at position 1000 by up to 0.25, at position 4000 by up to 1.
+    The error of an f16 table is 2.4e-4 at any position. NPUW does the same for OpenVINO IR
     (``npuw/partitioning/patterns/pre_compute.cpp``).
 
-    Numbers that depend on other positions, too, as those of LongRoPE on the longest one, stay computed, with a note.
+    Values that also depend on other positions are still computed, with a note: in LongRoPE they depend on the largest
+    position.
 
     Options:
         positions: Number of positions in tables.
@@ -56,15 +57,15 @@ class TabulateAngles(Pass[Model]):
         if positions is None or positions.rank != 2:
             return Skipped("the model has no input position_ids [batch, length]: run expose-position-ids")
         elements, rewriter, notes = model.analysis(find_elements), model.rewriter(), []
-        places = numpy.arange(self.positions)[None]
-        evaluation = evaluation_at(model, SampledStep(1, 0, self.positions), {positions: places})
+        sampled = numpy.arange(self.positions)[None]
+        evaluation = evaluation_at(model, SampledStep(1, 0, self.positions), {positions: sampled})
         tables = _Tables(rewriter, positions)
         for value in computed_by_positions(model):
             try:
                 axes = _axes(elements, value)
                 numbers = evaluation.of(value)
             except (MissError, UnknownError) as error:
-                notes.append(f"{value.name} stays computed: {error}")
+                notes.append(f"{value.name} is still computed: {error}")
                 continue
             rewriter.replace(value, tables.rows(axes, numbers, value.element_type))
         rewriter.finish()
@@ -73,13 +74,13 @@ class TabulateAngles(Pass[Model]):
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Places of the axes of a value with numbers of positions.
+    """Axes of a value that is a function of positions.
 
     Attributes:
-        batch: Place of the rows.
-        length: Place of the new positions.
-        channels: Places of the other axes of more than one element.
-        ones: Places of axes of one element.
+        batch: Axis of rows.
+        length: Axis of new positions.
+        channels: Other axes of size larger than 1.
+        ones: Axes of size 1.
     """
 
     batch: int
@@ -89,23 +90,23 @@ class _Axes:
 
 
 def _axes(elements: Elements, value: Value) -> _Axes:
-    """Return the axes of a value whose numbers follow from the position of each token.
+    """Return the axes of a value with elements that depend only on their position.
 
     Raises:
-        UnknownError: They depend on other positions or on lengths, or are not known.
+        UnknownError: An element depends on other positions or on lengths, or has no symbolic form.
     """
     sizes = elements.shape(value)
     if BATCH not in sizes or LENGTH not in sizes:
-        raise UnknownError("it has no axes of rows and new positions")
+        raise UnknownError("it has no axes of batch and length")
     batch, length = sizes.index(BATCH), sizes.index(LENGTH)
     ones = tuple(axis for axis, size in enumerate(sizes) if size is ONE)
     channels = tuple(axis for axis in range(len(sizes)) if axis not in {batch, length, *ones})
     if not all(isinstance(sizes[axis].as_number, int) for axis in channels):
-        raise UnknownError("its sizes are open")
-    places = {axis: ex.index(f"channel {axis}", sizes[axis]) for axis in channels} | {batch: ROW, length: QUERY}
-    element = elements.of(value, tuple(places.get(axis, ZERO) for axis in range(len(sizes))))
+        raise UnknownError("a dimension besides batch and length is not constant")
+    indices = {axis: ex.index(f"channel {axis}", sizes[axis]) for axis in channels} | {batch: ROW, length: QUERY}
+    element = elements.of(value, tuple(indices.get(axis, ZERO) for axis in range(len(sizes))))
     if restarts(element):
-        raise UnknownError("it counts from the first token of each step")
+        raise UnknownError("it counts positions from the first token of each step")
     for part in ex.walk(at_position(element)):
         if part in elements.misses:
             raise UnknownError(str(elements.misses[part]))
@@ -127,11 +128,11 @@ class _Tables:
         self._made: dict[Hashable, Handle] = {}
 
     def rows(self, axes: _Axes, numbers: Array, element_type: str) -> Handle:
-        """Return the rows of a table at ``position_ids``, laid out as ``axes`` says.
+        """Return the rows of a table at ``position_ids``, in the layout ``axes``.
 
         Args:
             axes: The axes of ``numbers``, and of the result.
-            numbers: The numbers of one row, of positions 0, 1 and on.
+            numbers: The value for a batch of 1 with positions 0, 1, 2 and so on.
             element_type: Element type of the result.
         """
         order = (axes.length, *axes.channels, axes.batch, *axes.ones)
@@ -151,15 +152,15 @@ class _Tables:
         return self._made[content]
 
     def _laid_out(self, axes: _Axes, rows: Handle, doubling: _Doubling) -> Handle:
-        write, given = self._write, (axes.batch, axes.length, *axes.channels)
+        write, layout = self._write, (axes.batch, axes.length, *axes.channels)
         if doubling == "halves":
-            rows = write.op("Concat", rows, rows, axis=len(given) - 1, label="doubled")
+            rows = write.op("Concat", rows, rows, axis=len(layout) - 1, label="doubled")
         if doubling == "pairs":
-            single = write.op("Unsqueeze", rows, axes=[len(given)], label="single")
-            pairs = write.op("Concat", single, single, axis=len(given), label="pairs")
-            rows = write.op("Reshape", pairs, [0] * (len(given) - 1) + [-1], label="doubled")
-        if list(given) != sorted(given):
-            rows = write.op("Transpose", rows, order=[given.index(axis) for axis in sorted(given)], label="ordered")
+            single = write.op("Unsqueeze", rows, axes=[len(layout)], label="single")
+            pairs = write.op("Concat", single, single, axis=len(layout), label="pairs")
+            rows = write.op("Reshape", pairs, [0] * (len(layout) - 1) + [-1], label="doubled")
+        if list(layout) != sorted(layout):
+            rows = write.op("Transpose", rows, order=[layout.index(axis) for axis in sorted(layout)], label="ordered")
         return write.op("Unsqueeze", rows, axes=list(axes.ones)) if axes.ones else rows
 
 
@@ -167,7 +168,7 @@ _Doubling: TypeAlias = Literal["", "halves", "pairs"]
 
 
 def _halved(table: Array) -> tuple[Array, _Doubling]:
-    """Return half of a table whose rows hold each number twice, and where."""
+    """Return half of a table with duplicated elements, and the layout of the copies."""
     width = table.shape[-1]
     if table.ndim > 1 and width % 2 == 0:
         if numpy.array_equal(table[..., : width // 2], table[..., width // 2 :]):

@@ -197,7 +197,7 @@ class TestRefuses:
         [
             ("lfm2", "ov-stateful", "GP361.*position_ids"),
             ("bloom", "onnx", "GP361.*position_ids"),
-            ("gemma3_text", "ov-stateful", "GP363.*window counts places"),
+            ("gemma3_text", "ov-stateful", "GP363.*window counts slots"),
             ("gpt_neo", "onnx", "GP363.*window"),
         ],
     )

@@ -54,7 +54,7 @@ def test_decoders_compute_the_same(name, padding):
     done = result.records[-1].result
     layers = sum(1 for block in graphpass.analyze_caches(exported(f"{name}/onnx")).attention)
     assert done.statistics == {"attention fused": layers, "attention left": 0}
-    assert any("takes its mask as a bias" in note for note in done.notes) == (name in BIASED)
+    assert any("reads its mask as a bias" in note for note in done.notes) == (name in BIASED)
     found = count_operators(result.model)
     assert (found["GroupQueryAttention"], found["Softmax"]) == (
         layers,

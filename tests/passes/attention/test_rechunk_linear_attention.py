@@ -55,7 +55,7 @@ def test_other_rules_stay():
     source, result = ran("qwen3_5_text")
     assert result.records[-1].result.statistics == {}
     (note,) = result.records[-1].result.notes
-    assert "its rule is gated_delta, whose tokens of a chunk depend on one another" in note
+    assert "its rule is gated_delta, which makes tokens of a chunk depend on one another" in note
     converted = graphpass.PassManager(graphpass.parse("to-openvino")).run(source).model
     assert result.model.digest() == converted.digest()
 

@@ -76,7 +76,7 @@ def test_numbers_of_the_longest_position_stay():
     )
     result = graphpass.PassManager(graphpass.parse(PIPELINE)).run(model).records[-1].result
     assert not result.changed
-    assert [note.partition(": ")[0] for note in result.notes] == ["cosines stays computed"]
+    assert [note.partition(": ")[0] for note in result.notes] == ["cosines is still computed"]
 
 
 def test_a_model_counting_positions_in_the_graph():
