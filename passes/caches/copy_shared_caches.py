@@ -13,17 +13,17 @@ from graphpass.ir.cache import Cache
 from graphpass.ir.graph import Graph, Node
 from graphpass.ir.rewriter import Handle, Rewriter
 
-#: Operators that copy the heads of grouped queries or move axes.
+#: Operators that expand grouped heads, move axes or convert types.
 _LAYOUT = frozenset({"Broadcast", "Convert", "Reshape", "Transpose", "Unsqueeze"})
 
 
 @dataclass(frozen=True)
 class CopySharedCaches(Pass[OpenVINOModel]):
-    """Give each attention a cache of its own if several read one.
+    """Add a copy of a shared cache for each further attention that reads it.
 
-    The last layers of Gemma 3n and Gemma 4 read keys and values of earlier layers. The CPU plugin (2026.4.1) keeps a
-    cache inside of the one attention that reads it, and leaves all readers of a shared one decomposed. Copies hold the
-    same numbers, and take as much memory as caches of layers that share nothing.
+    The last layers of Gemma 3n and Gemma 4 read keys and values of earlier layers. The CPU plugin (2026.4.1) fuses a
+    cache only with a single attention, and decomposes all attention that reads a shared cache. A copy has the same
+    contents as its cache, and takes as much memory as a cache that is not shared.
 
     Shapes:
         a copy has the shape and type of its cache
@@ -64,7 +64,7 @@ class CopySharedCaches(Pass[OpenVINOModel]):
 
 
 def _chain(graph: Graph, attention: Node, port: int, concat: Node) -> list[Node] | None:
-    """Return nodes from ``concat`` to an operand, in order; ``None`` if others lie between."""
+    """Return the layout operators from ``concat`` to an operand; ``None`` if there are others."""
     value = attention.inputs[port]
     if value is None or graph.producer(graph.look_through(value, _LAYOUT)) != concat:
         return None
@@ -72,7 +72,7 @@ def _chain(graph: Graph, attention: Node, port: int, concat: Node) -> list[Node]
 
 
 def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, number: int) -> Handle:
-    """Add another cache of the same new positions; return it with them."""
+    """Add a cache with the same new positions; return the result of its Concat."""
     graph, end = model.graph, f".copy{number}"
     read, write = graph.reads[cache.read], graph.writes[str(cache.write)]
     sizes = [None] * (read.outputs[0].rank or 0)
@@ -83,7 +83,7 @@ def _copy(model: OpenVINOModel, rewriter: Rewriter, cache: Cache, concat: Node, 
         add_names(model, {names[0]: (past, present)}, cache.name)
     initial = rewriter.native(read.source()) if read.op == "ReadValue" and read.inputs else None
     made = rewriter.add_past(read, names[0], sizes, initial)
-    # The Gather by beams, and Converts.
+    # The beam Gather, and Converts.
     between = graph.between(concat.source(), read)
     made = _cloned(rewriter, [*reversed(between), concat], made, number)
     rewriter.add_present(write, names[1], sizes, made)

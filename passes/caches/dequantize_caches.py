@@ -12,12 +12,12 @@ from graphpass.engine.passes import Done, Pass
 
 @dataclass(frozen=True)
 class DequantizeCaches(Pass[OnnxModel]):
-    """Keep quantized keys and values of GroupQueryAttention in the type of its query.
+    """Store quantized caches of GroupQueryAttention in the type of its query.
 
     The inverse of `quantize-caches`, also for models of onnxruntime-genai's builder (``kv_cache_quant_scheme``).
-    OpenVINO has no operator with such a cache: its plugins quantize caches themselves, by the property
-    ``KV_CACHE_PRECISION``. The result does not round; `verify` compares it with the model as if that did not either,
-    and reports so.
+    OpenVINO has no operator with a quantized cache; its plugins quantize caches themselves, by the property
+    ``KV_CACHE_PRECISION``. The result does not round keys and values. `verify` compares it with the source model
+    without rounding, and reports so.
 
     Shapes:
         past and present ``[batch, kv_heads, sequence, head_dim]``

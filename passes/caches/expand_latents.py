@@ -20,18 +20,18 @@ from graphpass.ir.operators import SHAPE_READERS
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.caches.new_positions import NewPositions
 
-#: Axes of equal size in a latent and the keys made of it.
+#: Axes of equal size in a latent and the keys computed from it: batch and sequence.
 _SHARED = {0, 2}
 
 
 @dataclass(frozen=True)
 class ExpandLatents(Pass[Model]):
-    """Keep keys and values instead of the latents that they are made of.
+    """Cache keys and values instead of the latents from which they are computed.
 
-    Latent attention (MLA, DeepSeek-V2) makes the keys and values of all positions in each step, of one small vector a
-    position, which exports of transformers 5 keep. No kernel of the CPU plugin, of paged attention or of
-    GroupQueryAttention reads such a cache: they append to keys and values. These are made of the new positions alone
-    here, and take more memory, which the result states.
+    Latent attention (MLA, DeepSeek-V2) computes the keys and values of all positions in each step, from one small
+    vector a position; exports of transformers 5 cache these vectors. The CPU plugin, paged attention and
+    GroupQueryAttention require caches of keys and values. After this pass each step computes keys and values of the new
+    positions only. The caches take more memory; the pass reports the bytes a position before and after.
 
     Shapes:
         latent, and rotated part of keys ``[batch, 1, sequence, size]``; key and value
@@ -80,16 +80,16 @@ def _keys_and_values(latents: Latents) -> tuple[Value, Value]:
 
 
 def _joined(graph: Graph, pairs: dict[str, Pair], cache: Cache) -> tuple[Value, Value]:
-    """Return the past with new positions, and the new ones alone."""
+    """Return the past joined with the new positions, and the new positions."""
     pair = pairs[cache.read]
     concat = appended(graph, pair)
     if pair.read.op != "Parameter" or concat is None or cache.axes != BHSD or len(concat.inputs) != 2:
-        raise MissError(pair.read, f"cache {cache.name} is not an input that a Concat appends to")
+        raise MissError(pair.read, f"cache {cache.name} is not an input to which a Concat appends")
     return concat.outputs[0], concat.source(1)
 
 
 def _shape_reads(graph: Graph, pair: Pair) -> Iterator[Use]:
-    """Yield the ShapeOf of a cache before and after the step."""
+    """Yield uses of the past and the present by ShapeOf."""
     values = [pair.past, *([pair.present] if pair.present is not None else [])]
     for value in values:
         for use in graph.uses(value):
@@ -101,13 +101,13 @@ def _shape_reads(graph: Graph, pair: Pair) -> Iterator[Use]:
 
 
 def _asked_axes(graph: Graph, shape: Node) -> set[int]:
-    given = {*range(4)[shape.attributes.get("start", 0) : shape.attributes.get("end")]}
+    selected = {*range(4)[shape.attributes.get("start", 0) : shape.attributes.get("end")]}
     read = set[int]().union(*(asked_axes(graph, use) for use in graph.uses(shape.outputs[0])))
-    return read if len(given) == 4 else given
+    return read if len(selected) == 4 else selected
 
 
 def _fixed(model: Model, value: Value) -> tuple[int, int]:
-    """Return the number of heads, and the size of one."""
+    """Return the number of heads, and ``head_dim``."""
     graph, sizes = model.graph, model.analysis(infer_sizes).shape(value)
     fixed = [sizes[axis].as_number for axis in (1, 3)] if sizes is not None else []
     if not fixed or not all(isinstance(size, int) for size in fixed):
@@ -124,7 +124,7 @@ def _append(
     part: Handle,
     shapes: list[Use],
 ) -> None:
-    """Carry keys or values in place of a cache."""
+    """Replace a latent cache by a cache of keys or values."""
     read, write = graph.reads[cache.read], graph.writes[str(cache.write)]
     sizes = [None, fixed[0], None, fixed[1]]
     past = rewriter.add_past(read, f"{cache.read}.expanded", sizes, None)

@@ -20,15 +20,16 @@ _PAST, _NEW, _START = range(3)
 
 @dataclass(frozen=True)
 class GrowCaches(Pass[OnnxModel]):
-    """Let caches of a fixed number of positions grow: the inverse of `static-cache`.
+    """Replace caches of fixed capacity by growing caches: the inverse of `static-cache`.
 
-    Models for one buffer as past and present (mobius with a static cache) write it by TensorScatter, and ONNX's
-    Attention counts the positions in use. Runtimes that keep caches themselves require one that grows.
+    Models with a shared buffer as past and present (mobius with a static cache) write new positions by TensorScatter;
+    ONNX's Attention reads the number of positions in use. Runtimes that manage caches themselves require growing
+    caches.
 
     Shapes:
         cache ``[batch, capacity, heads * head_dim]`` or ``[batch, heads, capacity, head_dim]``; afterwards
-        ``[batch, heads, past, head_dim]``. attention_mask i64 ``[batch, total]`` is a new input: rows of several
-        lengths had numbers of their own.
+        ``[batch, heads, past, head_dim]``. attention_mask i64 ``[batch, total]`` is a new input, which replaces the
+        number of positions of each row.
 
     Before:
         TensorScatter(past, key, start) = present -> Attention(query, ., value, number of positions), causal
@@ -42,17 +43,17 @@ class GrowCaches(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done | Skipped:
         nodes = written_in_place(model)
         if not nodes:
-            return Skipped("no caches are written by TensorScatter for causal attention alone")
+            return Skipped("the model has no caches that only TensorScatter and causal attention use")
         graph, rewriter = model.graph, model.rewriter()
         counters = {str(graph.producer(value).name) for node in nodes for value in _counters(graph, node)}
         tokens = token_input(graph)
         if tokens is None:
-            return Skipped("no input takes tokens")
+            return Skipped("the model has no input of tokens")
         batch = tokens.shape[0] if tokens.shape else None
         write = rewriter.under("attention_mask")
         mask = rewriter.input("attention_mask", "i64", [batch, "total_length"])
         keys = write.op("Unsqueeze", write.convert(mask, "boolean"), axes=[1, 2])
-        # ONNX Runtime (1.32) requires a row for each query.
+        # ONNX Runtime (1.32) does not broadcast the mask along queries.
         seen = write.op(
             "Broadcast", keys, write.op("Concat", [1, 1], write.size(tokens, 1), [1], axis=0), mode="bidirectional"
         )
@@ -67,7 +68,7 @@ class GrowCaches(Pass[OnnxModel]):
 
 
 def written_in_place(model: Model) -> list[Node]:
-    """Return causal attention over buffers of fixed size, if no cache is of another kind."""
+    """Return causal attention over caches of fixed capacity; empty if the model has other caches."""
     graph = model.graph
     nodes = [node for node in graph.of_op("Attention") if _fits(graph, node)]
     caches = {cache.write for cache in analyze_caches(model).caches}
@@ -101,7 +102,7 @@ def _scatter(graph: Graph, node: Node, port: int) -> Node:
 
 
 def _counters(graph: Graph, node: Node) -> list[Value]:
-    """Return numbers of positions in use, and places of the new ones."""
+    """Return the number of positions in use, and the slots of the new positions."""
     scatters = [_scatter(graph, node, port) for port in (_KEY, _VALUE)]
     counters = [node.input(_LENGTHS), *(scatter.input(_START) for scatter in scatters if scatter.op == "TensorScatter")]
     return [value for value in counters if value is not None]

@@ -23,33 +23,34 @@ from graphpass.passes.caches.slots import Trim, conversions, growing_caches, pas
 class InsertReorder(Pass[Model]):
     """Move and drop positions of KV caches inside the graph, before a step.
 
-    Slot ``dst_idx[i]`` is set to the old value of slot ``src_idx[i]``; then the cache is cut to the length of
+    Slot ``dst_idx[i]`` is set to the previous value of slot ``src_idx[i]``; then the cache is cut to the length of
     ``attention_mask`` less that of ``input_ids``. A model without these inputs gets an input ``past_len`` i64 ``[1]``;
-    a length beyond the end keeps all slots. Names and types are those of the ONNX Runtime OpenVINO provider
-    (ov_stateful_patch_utils.cc): ``src_idx`` i32 ``[n]``, ``dst_idx`` i32; ``n = 0`` moves nothing. Destinations are
-    distinct. Linear and cross caches are unchanged.
+    a length beyond the end keeps all slots. Linear and cross caches are unchanged.
+
+    The inputs have the names and types of the ONNX Runtime OpenVINO provider (ov_stateful_patch_utils.cc): ``src_idx``
+    i32 ``[n]``, ``dst_idx`` i32. With ``n = 0`` no slot is moved. Destinations must be distinct.
 
     ``gpu`` is the form that OpenVINO's GPU plugin matches (kv_cache_fusion.cpp): ScatterElementsUpdate directly on
-    the ReadValue with ``dst_idx`` a Parameter ``[batch, heads, n, head_dim]``, whose elements are destination slots,
-    followed by a Slice. Caches of other head counts, sizes or order of axes than the first get a
-    ``dst_idx_<heads>x<head_dim>`` of their own (followed by ``_2``, ``_3`` .. if only the order differs). The
-    beam Gather of the same cache is removed; ``beam_idx`` stays if linear caches read it. The CPU plugin computes the
-    form correctly, but no longer fuses attention (steps take 3 to 6 times as long).
+    the ReadValue, followed by a Slice. ``dst_idx`` is a Parameter ``[batch, heads, n, head_dim]``, whose elements are
+    destination slots. If caches differ from the first in heads, sizes or order of axes, they read an additional input
+    ``dst_idx_<heads>x<head_dim>`` (followed by ``_2``, ``_3`` .. if only the order differs). The beam Gather of a
+    reordered cache is removed; ``beam_idx`` is kept if linear caches read it. The CPU plugin computes the form
+    correctly, but no longer fuses attention (steps take 3 to 6 times as long).
 
-    ``compact`` is for runtimes that match no such form: ``dst_idx`` is ``[n]``, the source of each slot is computed
-    once for all caches, and one Gather moves and cuts each cache, after the Gather of ``beam_idx``. ``onnx`` is the
-    same on the past inputs of an ONNX model.
+    ``compact`` is for other runtimes: ``dst_idx`` is ``[n]``, the source of each slot is computed once for all caches,
+    and one Gather moves and cuts each cache, after the beam Gather. ``onnx`` is the same on the past inputs of an ONNX
+    model.
 
-    ``cut``, for both dialects, only drops the last positions: a caller feeds a shorter mask. The cut follows the beam
-    Gather, which stays. GPU plugins that match the form crop the cache in place; the CPU plugin no longer fuses
+    ``cut``, for both dialects, only drops the last positions, if the caller feeds a shorter mask. The cut follows the
+    beam Gather, which is kept. GPU plugins that match the form crop the cache in place; the CPU plugin no longer fuses
     attention with the cache.
 
     Options:
         form: The form to write.
-        trim: ``begin-one``, of forms ``gpu`` and ``cut`` in IR, is a StridedSlice that begins at 1. By a bug of its
-            matcher, the GPU plugin of 2026.4.1 fuses this form and runs it as if it began at 0. All other devices and
-            versions drop the first position, so rt_info ``graphpass/trim`` marks the model, and graphpass refuses to
-            run it elsewhere.
+        trim: Operator that cuts. ``begin-one``, for forms ``gpu`` and ``cut`` in OpenVINO IR, is a StridedSlice that
+            begins at 1. Because of a bug in its matcher, the GPU plugin of 2026.4.1 fuses this form and executes it as
+            if it began at 0. All other devices and versions drop the first position: rt_info ``graphpass/trim`` marks
+            the model, and graphpass refuses to run it elsewhere.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order of axes.
@@ -73,7 +74,7 @@ class InsertReorder(Pass[Model]):
 
     Raises:
         PreconditionError: GP302 the model is not stateful, or for ``onnx`` not stateless; GP301 the form or
-            ``begin-one`` is for the other dialect; GP319 the model already cuts its caches, or already has such inputs.
+            ``begin-one`` is for the other dialect; GP319 the model already cuts its caches, or has inputs of this pass.
         UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
     """
 
@@ -83,9 +84,9 @@ class InsertReorder(Pass[Model]):
     trim: Trim = "slice"
 
     def __post_init__(self) -> None:
-        """Check that the options fit."""
+        """Check that ``trim`` is supported by ``form``."""
         if self.trim != "slice" and self.form not in {"gpu", "cut"}:
-            raise ValueError(f"trim={self.trim} is of forms gpu and cut, not of {self.form}")
+            raise ValueError(f"trim={self.trim} requires form gpu or cut, got {self.form}")
 
     def run(self, model: Model) -> Done | Skipped:
         self._check(model)
@@ -109,7 +110,7 @@ class InsertReorder(Pass[Model]):
 
 def _require(model: Model, condition: Condition) -> None:
     if missing := condition.missing(model):
-        raise PreconditionError("GP302", f"needs {condition.name!r}, but {missing}", condition.hint)
+        raise PreconditionError("GP302", f"requires {condition.name!r}, but {missing}", condition.hint)
 
 
 def _cut(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Done:
@@ -151,7 +152,7 @@ def _reorder_for_gpus(model: Model, caches: tuple[Cache, ...], trim: Trim) -> Do
     cleaner = model.rewriter()
     if cleaner.drop_input("beam_idx"):
         cleaner.finish()
-        notes.append("beam_idx is gone: a cache is reordered by beam_idx or by src_idx and dst_idx, never by both")
+        notes.append("input beam_idx is removed: src_idx and dst_idx reorder the caches instead")
     return Done({"caches reordered": len(caches), "dst_idx inputs": destinations.count}, tuple(notes))
 
 
@@ -177,10 +178,10 @@ def _reorder_compactly(model: Model, caches: tuple[Cache, ...]) -> Done:
 
 
 def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
-    """Return a cache's positions as the model reads them, and all users.
+    """Return the value to reorder, and all uses of the cache.
 
-    The plugin takes one Convert, directly after the ReadValue, and no beam Gather; all other users read the reordered
-    and cut cache, also its shape.
+    The plugin matches one Convert directly after the ReadValue, and no beam Gather. All uses, of the shape as well,
+    are redirected to the reordered and cut cache.
     """
     graph = rewriter.graph
     read = graph.reads[cache.read].outputs[0]
@@ -198,7 +199,7 @@ def _state(rewriter: Rewriter, cache: Cache) -> tuple[Operand, list[Use]]:
 
 
 class _Destinations:
-    """Make one ``dst_idx`` input for each layout of caches."""
+    """Adds one ``dst_idx`` input for each layout of caches."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter

@@ -16,30 +16,34 @@ from graphpass.ir.rewriter import Handle
 
 _INPUT = "steps_back"
 
-#: Follows the name of a linear cache in that of the variable that holds its earlier states.
+#: Suffix of the variable that stores earlier states of a linear cache.
 _HISTORY = ".history"
 
 
 @dataclass(frozen=True)
 class InsertSnapshot(Pass[OpenVINOModel]):
-    """Keep the last states of linear caches, so that a step can undo others.
+    """Store the last states of linear caches, so that a step can undo earlier steps.
 
-    A linear cache (a convolution's window, a recurrent state) cannot be cut: what all tokens left is one tensor. With
-    this pass each has a second variable, ``<variable>.history``, that holds the states with which the last ``slots``
-    steps started, the newest first. The input ``steps_back`` i32 ``[1]`` is the number of steps to take back before
-    this one: 0 goes on from the end of the last step and changes nothing, 1 undoes the last step, up to ``slots``.
-    States that were taken back are forgotten, those before them stay: after ``n`` steps taken back, ``slots - n`` more
-    can be until further steps are made. No more can be taken back than were made since the reset; beyond that, and
-    beyond ``slots``, the result is of no use. Resetting the request resets both variables.
+    A linear cache (a convolution's window, a recurrent state) cannot be cut, because one tensor summarizes all tokens.
+    The pass adds a second variable for each linear cache, ``<variable>.history``: the states before the last ``slots``
+    steps, the newest first. The input ``steps_back`` i32 ``[1]`` is the number of steps to undo before this step: 0
+    continues from the last state, 1 undoes the last step.
 
-    All tokens that are fed together are one step, a prompt of any length, too. KV caches are not touched: in a hybrid
-    the caller goes back in those by ``attention_mask`` and ``position_ids`` as before (or by `insert-reorder`), by as
-    many positions as the steps had tokens. Beams reorder the history along with the state.
+    - ``steps_back`` is at most ``slots``, and at most the number of steps since the reset. With larger values the
+      result is undefined.
+    - Undone states are dropped, earlier states are kept: after ``n`` undone steps, ``slots - n`` more can be undone
+      until further steps are executed.
+    - All tokens of one execution are one step, for example a prompt of any length.
+    - Resetting the request resets both variables.
+    - ``beam_idx`` reorders the history together with the state.
 
-    A step copies ``slots`` states of each cache. The inventory calls a history ``other``.
+    KV caches are unchanged: in a hybrid model the caller rewinds them by ``attention_mask`` and ``position_ids`` (or by
+    `insert-reorder`), by the number of tokens of the undone steps.
+
+    A step copies ``slots`` states of each cache. In the inventory, a history has kind ``other``.
 
     Options:
-        slots: Number of steps that can be taken back.
+        slots: Number of steps that can be undone.
 
     Shapes:
         linear ``[batch, ...]``; its history ``[slots, batch, ...]``
@@ -51,7 +55,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         -> update -> Assign; Gather(all, steps_back + [0 .. slots - 1]) -> Gather(., beam_idx) -> Assign(history)
 
     Raises:
-        PreconditionError: GP302 the model is not stateful; GP368 it has an input steps_back already.
+        PreconditionError: GP302 the model is not stateful; GP368 it already has an input steps_back.
         UnsupportedError: GP368 a linear cache without an initial value, or of unknown rank.
     """
 
@@ -64,7 +68,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
     def __post_init__(self) -> None:
         """Check the number of slots."""
         if self.slots < 1:
-            raise ValueError(f"slots is at least 1, not {self.slots}")
+            raise ValueError(f"slots must be at least 1, got {self.slots}")
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
         inventory, graph = analyze_caches(model), model.graph
@@ -91,15 +95,15 @@ class InsertSnapshot(Pass[OpenVINOModel]):
 def _check(cache: Cache, read: Node) -> None:
     reason = None
     if not read.inputs:
-        reason = "it has no initial value, from which that of its history could be made"
+        reason = "it has no initial value, from which the history is initialized"
     elif read.outputs[0].rank is None or cache.axes.batch is None:
-        reason = "its axes are not known"
+        reason = "its axes are unknown"
     if reason is not None:
         raise UnsupportedError("GP368", f"cache {cache.name} cannot have a history: {reason}")
 
 
 def _keep(rewriter: OpenVINORewriter, cache: Cache, read: Node, start: Handle, kept: Handle, slots: int) -> None:
-    """Start a cache from one of its last states; keep those that ``kept`` names."""
+    """Read the state ``start`` steps back instead of the last state; write the states ``kept``."""
     write, state = rewriter.under(f"{read.name}/history"), read.outputs[0]
     shape = write.op("Concat", [slots], write.op("ShapeOf", read.source(), label="shape"), axis=0, label="sizes")
     initial = write.op("Broadcast", read.source(), shape, label="initial")

@@ -23,16 +23,17 @@ from graphpass.passes.caches.slots import conversions
 
 @dataclass(frozen=True)
 class MakeStateful(Pass[OpenVINOModel]):
-    """Turn caches from inputs and outputs into variables, which stay on the device.
+    """Replace inputs and outputs of caches by variables, which stay on the device.
 
-    Each pair of past input and present output becomes a variable whose id is the past name and the present name
-    concatenated, as OpenVINO's MakeStateful has it and every consumer parses it (StatefulToStateless, NPUW, optimum). A
-    variable starts as zeros for the runtime's batch and of length 0 along the sequence axis: without an initializer the
-    CPU plugin does not compile and openvino.genai sees no cache. Cross-attention caches that are only read stay inputs.
+    Each pair of past input and present output becomes a variable. Its id is the concatenation of the past name and the
+    present name, as in OpenVINO's MakeStateful; StatefulToStateless, NPUW and optimum parse it. The initial value is
+    zeros, with the runtime's batch size and length 0 along the sequence axis: without an initializer the CPU plugin
+    does not compile the model, and openvino.genai does not find the cache. Cross-attention caches, which are only read,
+    are still inputs.
 
     Options:
-        beam_index: Add the input ``beam_idx`` (i32 [batch]) and reorder every cache by it along its batch axis:
-            openvino.genai sets it, and the CPU plugin's fusion needs the Gather.
+        beam_index: Add the input ``beam_idx`` (i32 [batch]), and gather the rows of every cache by it. openvino.genai
+            sets the input, and the CPU plugin's fusion requires the Gather.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order; linear ``[batch, ...]``.
@@ -43,11 +44,11 @@ class MakeStateful(Pass[OpenVINOModel]):
         ReadValue(Broadcast(0, [batch, heads, 0, head_dim])) -> Gather(., beam_idx, 0) -> Concat(., new) -> Assign
 
     Raises:
-        PreconditionError: GP302 no caches, or stateful already; GP314 a past without a present or the reverse; GP318 an
-            input is called beam_idx already.
-        UnsupportedError: GP313 the names of two caches concatenate to one id; GP315 a cache of unknown kind; GP316 a
-            dimension that the initializer needs is not known; GP317 no input has the batch size;
-            GP326 a cache of a fixed number of positions.
+        PreconditionError: GP302 no caches, or already stateful; GP314 a past without a present, or a present without a
+            past; GP318 the model already has an input beam_idx.
+        UnsupportedError: GP313 the names of two caches concatenate to the same id; GP315 a cache of unknown kind; GP316
+            an unknown dimension of an initial value; GP317 no input has a batch dimension; GP326 a cache of fixed
+            capacity.
     """
 
     name = "make-stateful"
@@ -79,7 +80,9 @@ class MakeStateful(Pass[OpenVINOModel]):
             rewriter.drop([past, write])
         remember_names(model, {_id(cache): (cache.read, str(cache.write)) for cache in carried})
         ids = {cache.name: _id(cache) for cache in carried}
-        model.declare(replace(said, name=ids.get(said.name, said.name)) for said in model.declarations)
+        model.declare(
+            replace(declaration, name=ids.get(declaration.name, declaration.name)) for declaration in model.declarations
+        )
         rewriter.finish()
         return Done(
             {"variables": len(carried), "kv": len(inventory.of_kind("kv")), "linear": len(inventory.of_kind("linear"))}
@@ -94,10 +97,8 @@ def _check(inventory: Inventory) -> None:
     lonely = [f"input {name} has no present" for name in inventory.unpaired_inputs]
     lonely += [f"output {name} has no past" for name in inventory.unpaired_outputs]
     if lonely:
-        hint = (
-            "a model that only fills the cache (a decoder without past) cannot be made stateful; take the one with past"
-        )
-        raise PreconditionError("GP314", f"the caches do not pair up: {'; '.join(lonely[:6])}", hint)
+        hint = "a decoder without past, which only fills the caches, cannot be made stateful; use the decoder with past"
+        raise PreconditionError("GP314", f"inputs and outputs of caches do not pair up: {'; '.join(lonely[:6])}", hint)
     for cache in inventory.caches:
         if cache.kind == "unknown":
             raise UnsupportedError(
@@ -112,12 +113,12 @@ def _check_ids(carried: tuple[Cache, ...]) -> None:
     for cache in carried:
         other = owners.setdefault(_id(cache), cache)
         if other is not cache:
-            message = f"caches {other.name} and {cache.name} would be variables of one id, {_id(cache)}"
+            message = f"caches {other.name} and {cache.name} would become variables with the same id, {_id(cache)}"
             raise UnsupportedError("GP313", message, "rename one of the inputs or outputs")
 
 
 def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
-    """Check that caches can start empty: no number of positions is fixed."""
+    """Check that caches grow, so that they can start empty."""
     pairs = {pair.past.name: pair for pair in find_pairs(model)}
     for cache in caches:
         axis, graph = cache.axes.sequence or 0, model.graph
@@ -126,7 +127,7 @@ def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
         updates = find_updates(model.graph, pairs[cache.read]) if cache.read in pairs else ()
         in_place = bool(updates) and not any(update.appends for update in updates)
         if in_place or (isinstance(past, int) and past == present):
-            size = f"{past} positions" if isinstance(past, int) else "the positions it is given"
+            size = f"{past} positions" if isinstance(past, int) else "the positions of its input"
             raise UnsupportedError(
                 "GP326",
                 f"cache {cache.name} always holds {size}: written in place, or a window",
@@ -137,7 +138,7 @@ def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
 def _read_variable(
     rewriter: OpenVINORewriter, cache: Cache, past: Value, initial: _InitialValues, beam_index: Handle | None
 ) -> None:
-    """Let users of a past read a variable, reordered by beams."""
+    """Redirect users of a past to a variable, gathered by ``beam_idx``."""
     shape = rewriter.native(past).get_partial_shape()
     if cache.axes.sequence is not None:
         shape[cache.axes.sequence] = -1
@@ -155,10 +156,10 @@ def _read_variable(
 
 
 def _read_batch_of_input(rewriter: OpenVINORewriter, cache: Cache, past: Value, initial: _InitialValues) -> None:
-    """Read the batch of the variable's input instead of a past's, as torch.onnx does.
+    """Read the batch size from an input instead of the past, as torch.onnx does.
 
-    Paged attention takes the variables away, and expects only its own matchers' length to depend on one
-    (``prev_sequence_length_pattern.cpp`` of openvino).
+    Paged attention removes the variables, and supports no use of their shape except the past's length, in the form
+    that ``prev_sequence_length_pattern.cpp`` of openvino matches.
     """
     graph = rewriter.graph
     shapes = [use.node.outputs[0] for use in graph.uses(past) if use.node.op == "ShapeOf"]
@@ -174,10 +175,10 @@ def _read_batch_of_input(rewriter: OpenVINORewriter, cache: Cache, past: Value, 
 
 
 def _picked(graph: Graph, node: Node, rank: int) -> int | None:
-    """Return the one dimension of a shape of ``rank`` that ``node`` picks."""
+    """Return the axis of the single dimension that ``node`` selects from a shape of ``rank``."""
     if node.op == "Gather":
-        place = fold_scalar(graph, node.inputs[1])
-        return None if place is None else int(place) % rank
+        index = fold_scalar(graph, node.inputs[1])
+        return None if index is None else int(index) % rank
     cuts = fold_cuts(graph, node)
     if len(cuts) != 1 or cuts[0].start is None or cuts[0].stop is None or cuts[0].stop - cuts[0].start != 1:
         return None
@@ -196,7 +197,7 @@ class _InitialValues:
     def __init__(self, model: OpenVINOModel, rewriter: OpenVINORewriter, carried: tuple[Cache, ...]) -> None:
         self._rewriter = rewriter
         pasts = {cache.read for cache in carried}
-        #: Inputs whose first dimension is the batch; something else if it is fixed: position_ids [3, batch, length].
+        #: Inputs with a symbolic first dimension, the batch; it is fixed in position_ids [3, batch, length].
         self._sources = [
             model.graph.parameters[port.name]
             for port in model.inputs
@@ -205,7 +206,7 @@ class _InitialValues:
 
     @cached_property
     def batch(self) -> Handle:
-        """Return the runtime's batch size, i64 [1]; of token ids or embeddings by preference."""
+        """Return the runtime's batch size, i64 [1], preferably from token ids or embeddings."""
         known = self._rewriter.graph.parameters
         preferred = [known.get(name) for name in ("input_ids", "inputs_embeds", "decoder_input_ids")]
         if not self._sources:
@@ -225,7 +226,7 @@ class _InitialValues:
             else:
                 raise UnsupportedError(
                     "GP316",
-                    f"dimension {axis} of cache {cache.name} is not known, so its initial state cannot be built",
+                    f"dimension {axis} of cache {cache.name} is unknown, so its initial value cannot be written",
                     "give the input a fixed size along this axis",
                 )
         shape = write.op("Concat", *parts, axis=0, label="initial_shape")

@@ -18,10 +18,10 @@ from graphpass.passes.caches.slots import conversions
 
 @dataclass(frozen=True)
 class MakeStateless(Pass[OpenVINOModel]):
-    """Turn variables into past inputs and present outputs: the inverse of make-stateful.
+    """Replace variables by past inputs and present outputs: the inverse of make-stateful.
 
-    Names come back from the variable's id. The reorder by ``beam_idx`` goes, and with it the input, since the holder of
-    the caches reorders them. New inputs and outputs follow the others, by layer, key before value.
+    Names are parsed from the variable's id. The beam Gather and the input ``beam_idx`` are removed: the caller, who
+    stores the caches, reorders them. New inputs and outputs follow the others, ordered by layer, key before value.
 
     Before:
         ReadValue(initial) -> Gather(., beam_idx, 0) -> Concat(., new) -> Assign
@@ -30,7 +30,7 @@ class MakeStateless(Pass[OpenVINOModel]):
 
     Raises:
         PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP315 a variable is not a cache that is carried: it is computed once and only read.
+        UnsupportedError: GP315 a variable is not carried from step to step: it is computed once and only read.
     """
 
     name = "make-stateless"
@@ -43,7 +43,8 @@ class MakeStateless(Pass[OpenVINOModel]):
         for cache in caches:
             if cache.kind not in {"kv", "linear", "other"} or cache.role == "adapter":
                 raise UnsupportedError(
-                    "GP315", f"variable {cache.name} is not a cache that is carried: {'; '.join(cache.evidence)}"
+                    "GP315",
+                    f"variable {cache.name} is not a cache carried from step to step: {'; '.join(cache.evidence)}",
                 )
         rewriter = model.rewriter()
         names = {cache.name: split_id(model, cache.name) for cache in caches}

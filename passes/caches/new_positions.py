@@ -1,4 +1,4 @@
-"""Compute values for the new positions of a step alone; see the pass `expand-latents`."""
+"""Compute values for only the new positions of a step; see the pass `expand-latents`."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import fixed_size, is_activation, multiplies_matrices
 from graphpass.passes.attention.step_builder import StepBuilder
 
-#: Compute each position of a result from the same position of their operands.
+#: Operators whose result at a position depends only on the same position of their operands.
 _BY_POSITION = CASTS | ELEMENTWISE | GATHERS | LAYOUT | NORMS | REDUCTIONS | SLICES | SPLITS
 _BY_POSITION |= {"Concat", "ConstantOfShape", "ScatterNDUpdate"}
 
-#: Operand of an operator that is the shape of its result.
+#: Port of the operand that is the shape of the result, by operator.
 _SHAPES = {"Broadcast": 1, "ConstantOfShape": 0, "Reshape": 1}
 
-#: Lengths of a step that count past positions.
+#: Lengths of a step that include past positions.
 _COUNT_PAST: frozenset[Length] = frozenset({"past", "total"})
 
 
 class NewPositions:
-    """Clones the computation of all positions, for new positions alone."""
+    """Clones the computation of all positions for the new positions only."""
 
     def __init__(self, model: Model, rewriter: Rewriter, joined: Mapping[Value, Value]) -> None:
-        """Begin at caches.
+        """Set the values at which cloning starts.
 
         Args:
             model: The model.
             rewriter: Its rewriter.
-            joined: New positions by the value that joins past and new ones.
+            joined: The value of the new positions by the value that joins them to the past.
         """
         self._graph, self._rewriter, self._joined = model.graph, rewriter, joined
         self._sizes, lengths = model.analysis(infer_sizes), model.analysis(find_step_lengths)
@@ -52,19 +52,19 @@ class NewPositions:
         def outputs(use: Use) -> tuple[Value, ...]:
             return use.node.outputs
 
-        given = [node.outputs[0] for node in model.graph.of_op(*SOURCES)]
-        self._downstream, self._given = (
-            {use.node.index for use in model.graph.forward(starts, outputs)} for starts in (joined, given)
+        sources = [node.outputs[0] for node in model.graph.of_op(*SOURCES)]
+        self._downstream, self._from_sources = (
+            {use.node.index for use in model.graph.forward(starts, outputs)} for starts in (joined, sources)
         )
         self._made: dict[Value, Handle] = {}
-        #: Values that depend on no position.
+        #: Values that do not depend on positions.
         self._free: set[Value] = set()
 
     def of(self, value: Value) -> Handle:
         """Return ``value`` for the new positions.
 
         Raises:
-            MissError: An operator computes a position from others, or a size is unknown.
+            MissError: An operator computes a position from other positions, or a size is unknown.
         """
         pending = [value]
         while pending:
@@ -91,15 +91,15 @@ class NewPositions:
         return self._made[value]
 
     def _kept(self, value: Value) -> Handle | None:
-        """Return a value that is not to be cloned."""
+        """Return the replacement of a value whose producer is not cloned, if any."""
         if value in self._joined:
             return self._rewriter.native(self._joined[value])
         content = self._content(value)
         if value.node not in self._downstream and not any(map(self._counts_past, content or self._shape(value))):
             node = self._graph.producer(value)
             if node.op in SOURCES:
-                raise MissError(node, "keys or values depend on it")
-            if content is None and value.node in self._given:
+                raise MissError(node, "keys or values depend on this input")
+            if content is None and value.node in self._from_sources:
                 return None
             self._free.add(value)
             return self._rewriter.native(value)
@@ -110,7 +110,7 @@ class NewPositions:
             self._free.add(value)
         sizes = tuple(substitute(size, self._replaced) for size in content)
         if not self._builder.knows(sizes):
-            raise MissError(self._graph.producer(value), "it counts something else than positions")
+            raise MissError(self._graph.producer(value), "it computes a length other than those of the step")
         made = self._builder.vector(sizes)
         return made if value.rank else self._rewriter.op("Squeeze", made, axes=[0], name=f"{value.name}/new")
 
@@ -118,11 +118,11 @@ class NewPositions:
         return any(dimension in self._replaced for dimension, _ in dimensions(size))
 
     def _require_sizes(self, node: Node) -> None:
-        """Refuse lengths of the step that are elements, not sizes, of a result."""
+        """Reject lengths of the step as operands of a computation, other than as shapes."""
         for port, source in enumerate(node.inputs):
             content = self._content(source) if source is not None else None
             if port != _SHAPES.get(node.op) and any(map(dimensions, content or ())):
-                raise MissError(node, f"{node.op} reads a length of the step")
+                raise MissError(node, f"{node.op} computes with a length of the step")
 
     def _content(self, value: Value) -> Vector | None:
         is_size = value.rank in {0, 1} and value.element_type in {"i32", "i64"}
@@ -132,7 +132,7 @@ class NewPositions:
         return self._sizes.shape(value) or ()
 
     def _require(self, value: Value) -> None:
-        """Refuse an operator whose result for a position may depend on others."""
+        """Reject an operator whose result at a position may depend on other positions."""
         node = self._graph.producer(value)
         is_weighted = multiplies_matrices(node) and not is_activation(self._graph, node.input(1))
         keeps_positions = any(map(self._counts_past, self._shape(value)))
@@ -148,6 +148,6 @@ class NewPositions:
         axis = node.attributes.get("axis", 0)
         sizes = [fixed_size(output, axis) for output in node.outputs]
         if node.op not in SPLITS or None in sizes:
-            raise MissError(node, "the sizes of its parts are not fixed")
+            raise MissError(node, "the sizes of its outputs are not constant")
         parts = self._rewriter.split(inputs[0], axis, [int(size or 0) for size in sizes], name)
         self._made |= dict(zip(node.outputs, parts, strict=True))

@@ -24,19 +24,21 @@ UNFUSED = "OpenVINO's plugins do not fuse attention with packed caches: steps ta
 
 @dataclass(frozen=True)
 class Pack(Pass[Model]):
-    """Carry key and value of a layer in one tensor; its linear states likewise.
+    """Pack key and value of a layer in one cache, linear states in another.
 
-    Key and value lie side by side along the content. New ones are concatenated before they are appended, and the whole
-    is split for attention: ``past.0.key`` and ``past.0.value`` become ``past.0.key_value``.
+    Key and value are concatenated along the last axis of the content, ``head_dim``. New keys and values are
+    concatenated before they are appended, and the packed cache is split for attention: ``past.0.key`` and
+    ``past.0.value`` become ``past.0.key_value``.
 
-    Linear states, a window and a recurrent state, lie flat after a sequence of 1, as in vLLM's description of caches:
-    ``past.conv.0`` and ``past.ssm.0`` become ``past.conv+ssm.0``. A layer with one state keeps it unchanged.
+    Linear states, a window and a recurrent state, are flattened after a sequence axis of size 1, as in vLLM's
+    description of caches: ``past.conv.0`` and ``past.ssm.0`` become ``past.conv+ssm.0``. The state of a layer with one
+    state is unchanged.
 
-    A step copies packed caches once more, and plugins fuse none of them with attention: this is for runtimes that keep
-    one block of memory a layer, as vLLM does.
+    The pass is for runtimes with one block of memory a layer, such as vLLM. A step copies packed caches once more, and
+    OpenVINO's plugins do not fuse attention with packed caches.
 
     Options:
-        only: ``kv`` or ``linear`` to pack caches of that kind alone.
+        only: ``kv`` or ``linear`` to pack only caches of this kind.
 
     Shapes:
         kv ``[batch, heads, sequence, key_dim]`` and ``[batch, heads, sequence, value_dim]`` to ``[batch, heads,
@@ -52,9 +54,9 @@ class Pack(Pass[Model]):
         conv+recurrent -> VariadicSplit -> Reshape -> convolution, Reshape -> update
 
     Raises:
-        UnsupportedError: GP386, a cache is not appended to as it must be, or has no partner that is as it is; GP387, a
-            state's size is not fixed, its batch is not its first axis, its earlier states are kept, or the states of a
-            layer are of different types or reordered separately.
+        UnsupportedError: GP386, a cache is not appended to by one Concat, or key and value differ in type, axes or
+            form; GP387, the size of a state is not fixed, its batch is not its first axis, it has a history, or the
+            states of a layer are of different types or reordered separately.
     """
 
     name = "pack"
@@ -78,7 +80,7 @@ class Pack(Pass[Model]):
 
 
 def _layers_of_states(inventory: Inventory) -> list[list[Cache]]:
-    """Return the linear caches of each layer that has several."""
+    """Return the linear caches of each layer with several of them."""
     layers: dict[int, list[Cache]] = {}
     for cache in inventory.of_kind("linear"):
         if cache.layer is not None:
@@ -87,11 +89,11 @@ def _layers_of_states(inventory: Inventory) -> list[list[Cache]]:
 
 
 def _pack_states(model: Model, rewriter: Rewriter, layers: list[list[Cache]]) -> None:
-    """Carry the states of each layer in one flat tensor.
+    """Store the states of each layer in one flat cache.
 
     Raises:
-        UnsupportedError: GP387, a state's size is not fixed, its batch is not its first axis, its earlier states are
-            kept, or the states of a layer are of different types or reordered separately.
+        UnsupportedError: GP387, the size of a state is not fixed, its batch is not its first axis, it has a history,
+            or the states of a layer are of different types or reordered separately.
     """
     graph = model.graph
     kept = {node.name for pair in model.analysis(find_pairs) if (node := history_of(graph, pair)) is not None}
@@ -108,14 +110,14 @@ def _pack_states(model: Model, rewriter: Rewriter, layers: list[list[Cache]]) ->
 
 
 class _State:
-    """One state.
+    """A linear cache to pack.
 
     Attributes:
         name: Name of its cache.
         read: Its Parameter or ReadValue.
         write: Its Result or Assign.
-        gather: The Gather that reorders it by beams.
-        sizes: Its dimensions but the batch.
+        gather: Its beam Gather, if any.
+        sizes: Its dimensions without the batch.
     """
 
     def __init__(self, graph: Graph, cache: Cache, read: Node, write: Node) -> None:
@@ -137,8 +139,8 @@ def _check(states: list[_State], kept: set[str]) -> None:
         if state.read.name in kept:
             raise UnsupportedError(
                 "GP387",
-                f"cache {state.name} cannot be packed: its earlier states are kept, too",
-                "run it before insert-snapshot",
+                f"cache {state.name} cannot be packed: a history stores its earlier states",
+                "run pack before insert-snapshot",
             )
     first = states[0]
     for state in states[1:]:
@@ -150,15 +152,15 @@ def _check(states: list[_State], kept: set[str]) -> None:
 
 
 def _take_apart(rewriter: Rewriter, states: list[_State], past: str) -> dict[Value, Handle]:
-    """Add the flat tensor; return replacements of each past, plain and reordered."""
+    """Add the flat cache; return the replacements of pasts and of their beam Gathers."""
     first, counts = states[0], [state.count for state in states]
     shape = (None, 1, sum(counts))
     whole = rewriter.add_past(first.read, past, shape, _start(rewriter, states, shape, f"{past}/initial"))
     if first.gather is not None:
         whole = rewriter.clone(first.gather, {0: whole}, f"{past}/by_beam")
     made = {}
-    for place, (state, part) in enumerate(zip(states, rewriter.split(whole, 2, counts, f"{past}/parts"), strict=True)):
-        own = rewriter.op("Reshape", part, (0, *state.sizes), name=f"{past}/state_{place}")
+    for index, (state, part) in enumerate(zip(states, rewriter.split(whole, 2, counts, f"{past}/parts"), strict=True)):
+        own = rewriter.op("Reshape", part, (0, *state.sizes), name=f"{past}/state_{index}")
         for value in [node.outputs[0] for node in (state.read, state.gather) if node is not None]:
             made[value] = own
             for use in rewriter.graph.uses(value):
@@ -168,11 +170,11 @@ def _take_apart(rewriter: Rewriter, states: list[_State], past: str) -> dict[Val
 
 
 def _put_together(rewriter: Rewriter, states: list[_State], present: str, made: dict[Value, Handle]) -> None:
-    # A state may be written as another one was.
+    # A state may be written from the past of another state.
     news = [made.get(state.write.source(), state.write.source()) for state in states]
     presents = [
-        rewriter.op("Reshape", new, (0, 1, state.count), name=f"{present}/state_{place}")
-        for place, (new, state) in enumerate(zip(news, states, strict=True))
+        rewriter.op("Reshape", new, (0, 1, state.count), name=f"{present}/state_{index}")
+        for index, (new, state) in enumerate(zip(news, states, strict=True))
     ]
     shape = (None, 1, sum(state.count for state in states))
     whole = rewriter.op("Concat", *presents, axis=2, name=f"{present}/parts")
@@ -184,14 +186,14 @@ def _start(rewriter: Rewriter, states: list[_State], shape: tuple[int | None, ..
     if not all(state.read.inputs for state in states):
         return None
     graph, starts = rewriter.graph, [state.read.source() for state in states]
-    numbers = [graph.constant(source) for start in starts for source in graph.producer(start).inputs[:1]]
-    known = {None if number is None or number.size > 1 else number.item() for number in numbers}
-    if len(numbers) == len(starts) and len(known) == 1 and None not in known:
+    values = [graph.constant(source) for start in starts for source in graph.producer(start).inputs[:1]]
+    known = {None if number is None or number.size > 1 else number.item() for number in values}
+    if len(values) == len(starts) and len(known) == 1 and None not in known:
         made = resized_start(rewriter, starts[0], shape, name)
         if made is not None:
             return made
     flat = [
-        rewriter.op("Reshape", start, (0, 1, state.count), name=f"{name}/state_{place}")
-        for place, (start, state) in enumerate(zip(starts, states, strict=True))
+        rewriter.op("Reshape", start, (0, 1, state.count), name=f"{name}/state_{index}")
+        for index, (start, state) in enumerate(zip(starts, states, strict=True))
     ]
     return rewriter.op("Concat", *flat, axis=2, name=name)

@@ -1,4 +1,4 @@
-"""Carry key and value of a layer in one tensor; see the pass `pack`."""
+"""Store key and value of a layer in one cache; see the pass `pack`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from graphpass.passes.caches.relayout import move_picks
 
 
 def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
-    """Return the caches that attention reads together, key first.
+    """Return the pairs of caches that an attention reads, key first.
 
     Raises:
-        UnsupportedError: GP386, a cache has several partners, or one with other axes.
+        UnsupportedError: GP386, a cache is in several pairs, or a pair has different orders of axes.
     """
     caches = {cache.name: cache for cache in inventory.of_kind("kv")}
     couples = dict.fromkeys((block.key, block.value) for block in inventory.attention)
@@ -30,19 +30,21 @@ def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
     ]
     for cache, count in Counter(cache for pair in pairs for cache in pair).items():
         if count > 1:
-            raise UnsupportedError("GP386", f"cache {cache.name} cannot be packed: it has several partners")
+            raise UnsupportedError(
+                "GP386", f"cache {cache.name} cannot be packed: attention reads it with several other caches"
+            )
     for key, value in pairs:
         if key.axes != value.axes:
             raise UnsupportedError(
                 "GP386",
                 f"caches {key.name} and {value.name} cannot be packed: their axes are in different orders",
-                "run standardize-layout before it",
+                "run standardize-layout before pack",
             )
     return pairs
 
 
 def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tuple[Cache, Cache]]) -> None:
-    """Carry each key and its value in one tensor; raise GP386 if they differ."""
+    """Store each key and its value in one cache; raise GP386 if they differ."""
     graph = model.graph
     for pair in pairs:
         key, value = (_Chain(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in pair)
@@ -58,9 +60,9 @@ class _Chain:
         ops: Operators from the read to the Concat, which is the last: conversions and the beam Gather.
         after: Conversions between the Concat and the write.
         new: The new positions.
-        others: Further uses of the cache before it is appended to, all of its shape.
-        axis: The axis of the content.
-        size: Number of its entries.
+        others: Uses of the shape of the cache, before the Concat.
+        axis: The axis ``head_dim``.
+        size: Its size.
     """
 
     def __init__(self, graph: Graph, cache: Cache, read: Node, write: Node) -> None:
@@ -73,7 +75,7 @@ class _Chain:
             onward = [use for use in uses if use.node.op in {"Convert", "Gather", "Concat"} and use.port == 0]
             self.others += [use for use in uses if use not in onward]
             if len(onward) != 1 or any(use.node.op != "ShapeOf" for use in self.others):
-                raise self._refusal("an operator besides the Concat of new positions reads its past")
+                raise self._refusal("its past has users other than the Concat of new positions")
             self.ops.append(onward[0].node)
             value = onward[0].node.outputs[0]
         concat = self.ops[-1]
@@ -85,22 +87,22 @@ class _Chain:
             if present.source().element_type != present.outputs[0].element_type:
                 self.after.insert(0, present)
                 if len(graph.uses(present.outputs[0])) > 1:
-                    raise self._refusal(f"{present.called} converts it for more than what is written back")
+                    raise self._refusal(f"the result of {present.called} has users other than the present")
             present = graph.producer(present.source())
         if present != concat:
-            raise self._refusal("what is written back is not the cache followed by the new positions")
+            raise self._refusal("its present is not the past followed by the new positions")
         self.new = concat.source(1)
         axis = cache.axes.head_dim
         size = fixed_size(read.outputs[0], axis) if axis is not None else None
         if axis is None or size is None:
-            raise self._refusal("the size of a head is not known")
+            raise self._refusal("its head_dim is unknown")
         self.axis, self.size = axis, size
 
     def _refusal(self, why: str) -> UnsupportedError:
         return UnsupportedError("GP386", f"cache {self.cache.name} cannot be packed: {why}")
 
     def check_like(self, other: _Chain) -> None:
-        """Check that both are appended to alike; raise GP386 if not."""
+        """Check that the same operators append to both; raise GP386 otherwise."""
         forms = [
             (
                 [node.op for node in (*chain.ops, *chain.after)],
@@ -110,7 +112,7 @@ class _Chain:
             for chain in (self, other)
         ]
         if forms[0] != forms[1]:
-            raise self._refusal(f"{other.cache.name} is not appended to as it is")
+            raise self._refusal(f"{other.cache.name} differs from it in type or in the operators that append")
 
 
 def _pack(rewriter: Rewriter, key: _Chain, value: _Chain, names: tuple[str, str]) -> None:
@@ -149,9 +151,9 @@ def _start(rewriter: Rewriter, key: _Chain, value: _Chain, sizes: list[int | Non
 
 
 def _redirect_shape(rewriter: Rewriter, use: Use, whole: Handle, axis: int) -> None:
-    """Read the packed cache's shape, except for users of the size that differs."""
+    """Redirect a ShapeOf to the packed cache; raise GP386 if it reads ``head_dim``."""
     shape = rewriter.whole_shape(use.node)
-    for reader in move_picks(rewriter, use.node, [-1 if place == axis else place for place in shape]):
-        reason = f"{reader.node.called} reads the size of a head from it"
+    for reader in move_picks(rewriter, use.node, [-1 if source == axis else source for source in shape]):
+        reason = f"{reader.node.called} reads head_dim from its shape"
         raise UnsupportedError("GP386", f"a cache cannot be packed: {reason}")
     rewriter.redirect(use.node, 0, whole)

@@ -1,4 +1,4 @@
-"""Name and start packed caches, for the passes `pack` and `unpack`."""
+"""Names and initial values of packed caches, for the passes `pack` and `unpack`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_scalar
 
-#: Words that `joined_name` concatenated.
+#: A name that `joined_name` returned.
 _JOINED = re.compile(r"\w+(?:\+\w+)+")
 
 _BOTH = re.compile(r"(?<![A-Za-z])key_value(?![A-Za-z])")
 
 
 def packed_name(names: Sequence[str]) -> str:
-    """Return the name of a packed key and value: ``past.0.key_value``; see `part_names`.
+    """Return the name of a packed key and value, ``past.0.key_value``; see `part_names`.
 
-    If the names differ in more than these words: their common start and end around both of their middles.
+    If the names differ in more than ``key`` and ``value``, the result is their common prefix, both differing parts, and
+    their common suffix.
     """
     key, value = names
     for match in reversed(list(re.finditer("key", key))):
@@ -34,7 +35,7 @@ def packed_name(names: Sequence[str]) -> str:
 
 
 def part_names(name: str) -> tuple[str, str]:
-    """Return the names of key and value of the tensor called ``name``."""
+    """Return the names of the key and the value of the packed cache ``name``."""
     matches = list(_BOTH.finditer(name))
     if not matches:
         return f"{name}.key", f"{name}.value"
@@ -43,7 +44,7 @@ def part_names(name: str) -> tuple[str, str]:
 
 
 def joined_name(names: Sequence[str]) -> str:
-    """Return the name of a tensor that holds several: ``past.conv+ssm.0`` of ``past.conv.0`` and ``past.ssm.0``."""
+    """Return the name of a packed cache: ``past.conv+ssm.0`` for ``past.conv.0`` and ``past.ssm.0``."""
     words = [re.findall(r"\w+|\W", name) for name in names]
     start = _shared(words)
     end = _shared([parts[start:][::-1] for parts in words])
@@ -54,32 +55,32 @@ def joined_name(names: Sequence[str]) -> str:
 
 def _shared(words: Sequence[Sequence[str]]) -> int:
     columns = enumerate(zip(*words, strict=False))
-    return next((place for place, column in columns if len(set(column)) > 1), min(map(len, words)))
+    return next((index for index, column in columns if len(set(column)) > 1), min(map(len, words)))
 
 
 def split_name(name: str, count: int) -> list[str]:
-    """Return names of parts: the inverse of `joined_name`, or numbered."""
+    """Return the names of the parts: the inverse of `joined_name`, or ``name`` with indices."""
     for match in _JOINED.finditer(name):
         words = match[0].split("+")
         if len(set(words)) == len(words) == count:
             return [name[: match.start()] + word + name[match.end() :] for word in words]
-    return [f"{name}.{place}" for place in range(count)]
+    return [f"{name}.{index}" for index in range(count)]
 
 
 def names_together(model: Model, caches: Sequence[Cache], join: Callable[[Sequence[str]], str]) -> tuple[str, str]:
-    """Return the past and present name of packed ``caches``; a variable has its id twice."""
+    """Return the past and present name of packed ``caches``; for a variable, its id twice."""
     pasts, presents = zip(*(_ports(model, cache) for cache in caches), strict=True)
     return _called(model, caches[0], join(pasts), join(presents))
 
 
 def names_apart(model: Model, cache: Cache, split: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
-    """Return the past and present name of each part; a variable has its id twice."""
+    """Return the past and present name of each part; for a variable, its id twice."""
     pasts, presents = (split(name) for name in _ports(model, cache))
     return [_called(model, cache, *pair) for pair in zip(pasts, presents, strict=True)]
 
 
 def _ports(model: Model, cache: Cache) -> tuple[str, str]:
-    """Return names of past and present, if its id shows them, or it twice."""
+    """Return the names of past and present; a variable's id twice if it lacks them."""
     if not is_stateful(model):
         return cache.read, str(cache.write)
     from graphpass.dialects.openvino.variables import split_id
@@ -100,16 +101,16 @@ def _called(model: Model, like: Cache, past: str, present: str) -> tuple[str, st
 
 
 def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None], name: str) -> Handle | None:
-    """Make an initial value like ``start`` of other sizes.
+    """Write an initial value like ``start`` with other sizes.
 
     Args:
-        rewriter: Edits the model.
+        rewriter: Rewriter of the model.
         start: The initial value of a variable.
         sizes: See `Rewriter.add_past`.
         name: Name of the tensor.
 
     Returns:
-        The tensor; ``None`` if ``start`` is not a Broadcast of a number to a shape of parts.
+        The tensor; ``None`` if ``start`` is not a Broadcast of a scalar to a constant or concatenated shape.
     """
     graph = rewriter.graph
     node = graph.producer(start)
@@ -117,22 +118,22 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
         return None
     shape = node.source(1)
     known, maker = graph.constant(shape), graph.producer(shape)
-    kept = [(place, size) for place, size in enumerate(sizes) if size != -1]
+    kept = [(index, size) for index, size in enumerate(sizes) if size != -1]
     if known is not None:
         made = rewriter.constant(
-            [int(known[place]) if size is None else size for place, size in kept], "i64", f"{name}/shape"
+            [int(known[index]) if size is None else size for index, size in kept], "i64", f"{name}/shape"
         )
         return rewriter.clone(node, {1: made}, name)
     if maker.op != "Concat" or any(value is None or value.shape != (1,) for value in maker.inputs):
         return None
     parts = [
-        maker.source(place) if size is None else rewriter.constant([size], "i64", f"{name}/size_{place}")
-        for place, size in kept
+        maker.source(index) if size is None else rewriter.constant([size], "i64", f"{name}/size_{index}")
+        for index, size in kept
     ]
     return rewriter.clone(node, {1: rewriter.op("Concat", *parts, axis=0, name=f"{name}/shape")}, name)
 
 
 def finish(model: Model, rewriter: Rewriter, made: Mapping[str, Sequence[Declaration]]) -> None:
-    """Finish the edits; ``made`` has the declarations that replace those of old caches."""
+    """Finish the edits; ``made`` has the new declarations by the name of a removed cache."""
     rewriter.finish()
     model.declare(new for declaration in model.declarations for new in made.get(declaration.name, [declaration]))

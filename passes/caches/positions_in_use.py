@@ -12,7 +12,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 from graphpass.passes.attention.step_builder import StepBuilder
 
-#: Inputs whose second axis is that of the new tokens.
+#: Inputs whose second axis is the length of new tokens.
 _TOKENS = (*TOKEN_INPUTS, "decoder_input_ids")
 
 #: Operators that compute shapes from shapes.
@@ -26,22 +26,22 @@ def refusal(cache: Cache, reason: str) -> UnsupportedError:
     """Return the error GP391 of ``cache``."""
     return UnsupportedError(
         "GP391",
-        f"cache {cache.name} cannot get a fixed capacity: it {reason}",
+        f"cache {cache.name} cannot have a fixed capacity: it {reason}",
         "graphpass inspect shows how it is updated and read",
     )
 
 
 class PositionsInUse:
-    """Lengths, paddings and shapes in a graph whose caches get a fixed capacity.
+    """Lengths, padding and shapes in a graph whose caches get a fixed capacity.
 
     Attributes:
         past: Number of positions before the step, i64 [1].
         total: Number of positions after it.
-        buffers: Replacements of values that are written in place now.
+        buffers: Replacements of values that are now written in place.
     """
 
     def __init__(self, model: Model, rewriter: Rewriter, capacity: int) -> None:
-        """Compute both lengths, or add an input for the past's; raise GP391 if impossible."""
+        """Write both lengths, or add an input for the past; raise GP391 without tokens."""
         self._rewriter, self._graph = rewriter, rewriter.graph
         self._write = rewriter.under("static_cache")
         self._capacity = self._write.constant([capacity])
@@ -52,43 +52,43 @@ class PositionsInUse:
         tokens = next((inputs[name] for name in _TOKENS if name in inputs), None)
         if tokens is None:
             raise UnsupportedError(
-                "GP391", f"no input has the length of the new tokens: none is {' or '.join(_TOKENS)}"
+                "GP391", f"the model has no input {' or '.join(_TOKENS)}, which has the length of the new tokens"
             )
         step = StepBuilder(model, rewriter, tokens, adds_input=True)
         self.past, self.total = step.of("past"), step.of("total")
 
     def latest(self, value: Value) -> Operand:
-        """Return ``value``, or the buffer that took its place."""
+        """Return ``value``, or the buffer that replaces it."""
         return self.buffers.get(value, value)
 
     def for_each_row(self, number: Handle, new: Value) -> Handle:
-        """Make ``number``, i64 [1], once for each row of the batch of ``new``."""
+        """Broadcast ``number``, i64 [1], to the batch size of ``new``."""
         if id(number) not in self._rows:
             rows = self._write.size(new, 0)
             self._rows[id(number)] = self._write.op("Broadcast", number, rows, label="for_each_row")
         return self._rows[id(number)]
 
     def padded(self, value: Value) -> Handle:
-        """Pad the last axis of ``value`` beyond positions in use; raise GP391 without rank."""
+        """Pad the last axis of ``value`` to the capacity; raise GP391 without rank."""
         if value not in self._padded:
             if value.rank is None:
-                raise UnsupportedError("GP391", f"the rank of {value.name} is not known, so it cannot be padded")
+                raise UnsupportedError("GP391", f"the rank of {value.name} is unknown, so it cannot be padded")
             free = self._write.op("Subtract", self._capacity, self.total, label="free")
             ends = self._write.op("Concat", [0] * (2 * value.rank - 1), free, axis=0, label="ends")
             self._padded[value] = self._write.op("Pad", value, ends, label="padded", domain="")
         return self._padded[value]
 
     def keep_shape(self, value: Value, axis: int | None, length: Handle, cache: Cache) -> None:
-        """Let users of the shape of a buffer read ``length`` positions.
+        """Redirect users of the shape of a buffer to a shape with ``length`` positions.
 
         Args:
             value: The buffer.
-            axis: The axis that counts slots; ``None`` if that is not known.
-            length: Their number, i64 [1].
+            axis: The axis of slots; ``None`` if unknown.
+            length: Number of positions, i64 [1].
             cache: The cache, for messages.
 
         Raises:
-            UnsupportedError: GP391, the axis is not known, and the shape is used for more than bounds of slices.
+            UnsupportedError: GP391, the axis is unknown, and the shape is not only a stop of slices.
         """
         write = self._write
         for node in [use.node for use in self._graph.uses(value) if use.node.op == "ShapeOf"]:
@@ -102,7 +102,7 @@ class PositionsInUse:
                 self._rewriter.replace(node.outputs[0], write.slice(shape, start, end, 0, label="shape"))
 
     def _replace_picks(self, shape: Node, axis: int, length: Handle) -> bool:
-        """Replace picks of ``axis`` alone by ``length``; return whether no user is left."""
+        """Replace Gathers of dimension ``axis`` by ``length`` if all users are such Gathers; return whether."""
         uses = self._graph.uses(shape.outputs[0])
         picks = [self._graph.constant(use.node.inputs[1], 1) if use.node.op == "Gather" else None for use in uses]
         if any(index is None or index.size != 1 or index.item() != axis for index in picks):
@@ -114,7 +114,7 @@ class PositionsInUse:
         return True
 
     def _check_only_bounds(self, shape: Node, cache: Cache) -> None:
-        """Check that unknown axes only bound slices from above: surplus slots are harmless there."""
+        """Check that a shape is only a stop of slices, which may exceed the length."""
 
         def bounds(use: Use) -> bool:
             return use.node.op == "Slice" and use.port == 2
@@ -122,12 +122,14 @@ class PositionsInUse:
         for use in self._graph.forward(shape.outputs, lambda use: () if bounds(use) else use.node.outputs):
             is_arithmetic = use.node.op in _SHAPE_ARITHMETIC and (use.node.op != "Slice" or use.port == 0)
             if not is_arithmetic and not bounds(use):
-                raise refusal(cache, f"has its length read by {use.node.called} after a Reshape")
+                raise refusal(cache, f"has a length that {use.node.called} reads after a Reshape")
 
     def keep_layout(self, slots: Mapping[Value, int | None], nodes: Iterable[Node]) -> None:
-        """Compute the layout that ``nodes`` give a buffer from all slots.
+        """Recompute the shapes that layout operators ``nodes`` read from the capacity instead of the length.
 
-        ``slots`` are values that hold slots of the cache.
+        Args:
+            slots: Values with an axis of slots, and the axis if known.
+            nodes: Layout operators of these values.
         """
         copies: dict[Value, Handle] = {}
         for node in nodes:
@@ -138,7 +140,7 @@ class PositionsInUse:
                         self._rewriter.redirect(node, port, copies[value])
 
     def _copy_arithmetic(self, value: Value, slots: Mapping[Value, int | None], copies: dict[Value, Handle]) -> None:
-        """Copy the arithmetic from shapes of ``slots`` to ``value``."""
+        """Clone the arithmetic between shapes of ``slots`` and ``value``."""
 
         def is_arithmetic(node: Node) -> bool:
             return node.op in _SHAPE_ARITHMETIC and len(node.outputs) == 1

@@ -38,32 +38,34 @@ _BITS = {"8": 8, "4": 4}
 
 _GROUPED = "GroupQueryAttention"
 
-_CURE = "run fuse-group-query-attention before, or leave the caches unchanged"
+_CURE = "run fuse-group-query-attention before quantize-caches, or omit the pass"
 
 _HINT = "write token ids, separated by spaces or commas, one prompt a line"
 
 
 @dataclass(frozen=True)
 class QuantizeCaches(Pass[OnnxModel]):
-    """Keep keys and values in 8 or 4 bits, inside GroupQueryAttention.
+    """Quantize caches of GroupQueryAttention to 8 or 4 bits.
 
-    The operator rounds new keys and values before attention reads them, and reads integers afterwards: at 8192
-    positions a step reads a quarter or an eighth of the bytes. Prompts take longer, see the table in
-    ``docs/onnxruntime.md``. Each channel of each head has a scale, which the model's own keys and values give: it runs
-    on prompts and greedy steps first, and again when its caches are rounded, and the largest difference of logits is
-    reported.
+    The operator quantizes new keys and values before attention reads them, and stores integers: at 8192 positions a
+    step reads 1/4 (8 bits) or 1/8 (4 bits) of the bytes. Prompts take longer, see the table in
+    ``docs/onnxruntime.md``.
 
-    In 8 bits the largest value of a channel is kept; in 4 bits the scale is the one of the smallest mean square error.
-    Channels of keys that positions rotate into each other get the length of both as their largest value, so that
-    scales hold at positions that no prompt reached.
+    Each channel of each head has a scale, computed from sampled keys and values: the pass runs the model on prompts and
+    greedy steps. It then runs the quantized model on the same tokens, and reports the largest difference of logits.
 
-    Caches stay unchanged, with a note, if something else than attention reads the past, or keeps no more than a
-    window. Recurrent states and windows of convolutions stay.
+    - With 8 bits, the scale covers 1.5 times the largest sampled magnitude of a channel.
+    - With 4 bits, the scale has the smallest mean square error on the samples.
+    - Two channels of keys that a rotary embedding rotates share a magnitude, the length of the pair, which does not
+      depend on the position.
+
+    Caches are unchanged, with a note, if operators other than attention read the past, or if the past holds only a
+    window. Recurrent states and windows of convolutions are unchanged.
 
     Options:
-        bits: Bits of a value; of 4 two share a byte.
+        bits: Bits of an element; with 4, a byte stores two elements.
         tokens: File with prompts, token ids separated by spaces or commas, one prompt a line. By default three prompts
-            of 5, 11 and 96 arbitrary ids. Text that the model is for gives better scales.
+            of 5, 11 and 96 arbitrary ids. Prompts typical of the model's use result in better scales.
 
     Shapes:
         past and present ``[batch, kv_heads, sequence, head_dim]``, in 4 bits ``head_dim / 2``; scales ``[1, kv_heads,
@@ -76,8 +78,8 @@ class QuantizeCaches(Pass[OnnxModel]):
 
     Raises:
         ReadError: GP111, the file of tokens cannot be read.
-        UnsupportedError: GP389, no cache can be kept so; GP320 to GP325, no session can run the model.
-        UsageError: GP250, the file of tokens holds no prompts, or ids that the model does not have.
+        UnsupportedError: GP389, no cache can be quantized; GP320 to GP325, no session can run the model.
+        UsageError: GP250, the file of tokens has no prompts, or ids outside of the model's vocabulary.
     """
 
     name = "quantize-caches"
@@ -93,7 +95,7 @@ class QuantizeCaches(Pass[OnnxModel]):
         done = [node.name for node in model.graph.of_op(_GROUPED) if quantized_bits(node) == bits]
         if not kept and not done:
             reasons = "; ".join(left) or "the model has no attention"
-            raise UnsupportedError("GP389", f"no cache can be kept in {bits} bits: {reasons}", _CURE)
+            raise UnsupportedError("GP389", f"no cache can be quantized to {bits} bits: {reasons}", _CURE)
         notes = [f"caches of {name_and_reason}" for name_and_reason in left]
         if not kept:
             return Done(notes=tuple(notes))
@@ -109,7 +111,7 @@ class QuantizeCaches(Pass[OnnxModel]):
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Attention whose caches can be rounded."""
+    """Attention with caches that can be quantized."""
 
     node: Node
     key: Cache
@@ -130,7 +132,7 @@ class _Kept:
 
 
 def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
-    """Return attention whose caches can be rounded, and names of other attention with the reason."""
+    """Return attention with caches that can be quantized, and reasons for other attention."""
     inventory = analyze_caches(model)
     nodes = {node.name: node for node in model.graph.of_op(_GROUPED)}
     kept, left = [], []
@@ -140,13 +142,13 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
         if node is not None and quantized_bits(node) is not None:
             continue
         if node is None:
-            reason = f"it is {block.form}, and GroupQueryAttention alone keeps integers"
+            reason = f"it is {block.form}, and only GroupQueryAttention stores integers"
         elif len(caches) != 2:
-            reason = "it reads no past of its own"
+            reason = "it does not read a key cache and a value cache"
         elif block.window_in == "state":
-            reason = "it keeps no more than a window"
+            reason = "its past holds only a window"
         else:
-            use = next((words for cache in caches if (words := _other_use(model.graph, node, cache))), None)
+            use = next((found for cache in caches if (found := _other_use(model.graph, node, cache))), None)
             if use is None:
                 by_role = {cache.role: cache for cache in caches}
                 kept.append(_Kept(node, by_role["key"], by_role["value"]))
@@ -157,12 +159,12 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
 
 
 def _other_use(graph: Graph, node: Node, cache: Cache) -> str | None:
-    """Return what else than ``node`` reads the past or present of ``cache``."""
+    """Return the obstacle if ``node`` is not the only reader of ``cache``."""
     past, result = graph.reads[cache.read].outputs[0], graph.writes[str(cache.write)]
-    # Some exporters convert presents to the type that they have.
+    # Some exporters write a Convert of presents to their own type.
     present = graph.look_through(result.source(), is_value_preserving)
     if past not in node.inputs or present not in node.outputs:
-        return f"something stands between it and {cache.name}"
+        return f"it does not read and write {cache.name} directly"
     others: list[Node] = []
     pending = [past, present]
     while pending:
@@ -173,7 +175,7 @@ def _other_use(graph: Graph, node: Node, cache: Cache) -> str | None:
 
 
 def _checked(session: DecodeSession, prompts: list[tuple[int, ...]] | None) -> list[tuple[int, ...]]:
-    """Check the ids of ``prompts``; choose some as verification does without any."""
+    """Return ``prompts`` with checked ids; without prompts, those of verification."""
     if prompts is None:
         return usual_prompts(session)
     vocabulary = Vocabulary.of(session)
@@ -189,37 +191,38 @@ def _prompts_in(file: Path) -> list[tuple[int, ...]]:
     try:
         prompts = [tuple(int(word) for word in line.replace(",", " ").split()) for line in lines if line.strip()]
     except ValueError as error:
-        raise UsageError("GP250", f"{file} does not have token ids only: {error}", _HINT) from error
+        raise UsageError("GP250", f"expected token ids in {file}: {error}", _HINT) from error
     if not prompts:
-        raise UsageError("GP250", f"{file} holds no prompts", _HINT)
+        raise UsageError("GP250", f"{file} has no prompts", _HINT)
     return prompts
 
 
-#: The largest number kept in 8 bits, by the largest in the samples. Scales of 18 decoders from 160 tokens each, on 64
-#: others: with 1 rounding takes up to 4 % of a cache, since values are cut, with 1.25 1.5 %, with 1.5 1.1 %.
+#: Largest value of 8 bits, relative to the largest sampled magnitude. Measured with scales of 18 decoders from 160
+#: tokens each, on 64 other tokens: the error of a cache is up to 4 % with 1 (values are clipped), 1.5 % with 1.25, and
+#: 1.1 % with 1.5.
 _ROOM = 1.5
 
-#: Shares of the largest value that are tried as the largest one kept in 4 bits.
+#: Candidates for the largest value of 4 bits, relative to the largest sampled magnitude.
 _CUTS = tuple(cut / 20 for cut in range(6, 22))
 
-#: A channel's scale is at least this share of its cache's largest: one that was zero in all samples need not stay so.
+#: Least magnitude of a channel, relative to the largest of its cache: channels may be zero only in the samples.
 _LEAST = 1 / 128
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Elements of a head that positions rotate, by twos.
+    """Pairs of channels of a head that a rotary embedding rotates.
 
     Attributes:
         count: Number of pairs.
-        interleaved: Whether they are neighbours; otherwise two halves.
+        interleaved: Whether a pair is adjacent channels; otherwise it has one channel of each half.
     """
 
     count: int
     interleaved: bool
 
     def largest(self, content: NDArray[numpy.float32]) -> NDArray[numpy.float32]:
-        """Return the numbers that elements may reach at any position, of ``content [.., head_dim]``."""
+        """Return the largest magnitude at any position of each element of ``content [.., head_dim]``."""
         first = numpy.arange(self.count) * (2 if self.interleaved else 1)
         second = first + (1 if self.interleaved else self.count)
         magnitudes: NDArray[numpy.float32] = numpy.abs(content)
@@ -247,7 +250,7 @@ def cache_scale_of(content: NDArray[numpy.float32], bits: int, pairs: Pairs | No
     Args:
         content: Keys or values, ``[heads, positions, head_dim]``.
         bits: 8 or 4.
-        pairs: Channels that turn into each other at other positions, so that they share a scale.
+        pairs: Pairs of channels that a rotary embedding rotates, which share a magnitude.
     """
     wide = content.astype(numpy.float32)
     largest = (numpy.abs(wide) if pairs is None else pairs.largest(wide)).max(axis=1, keepdims=True)

@@ -1,8 +1,8 @@
 """Permute caches, and move Transposes downstream to attention.
 
-Operators that work on any order of axes (a Concat, the beam Gather, the copies of grouped heads) get their new axes. A
-Transpose downstream of them takes the new order up, and goes if it permutes nothing any more. Any other user of a
-permuted tensor reads a Transpose of it.
+Operators that support any order of axes (a Concat, the beam Gather, the expansion of grouped heads) get new axes. A
+Transpose downstream of them is composed with the permutation, and removed if the result is the identity. Other users
+of a permuted tensor read a Transpose of the tensor.
 """
 
 from __future__ import annotations
@@ -20,35 +20,41 @@ from graphpass.ir.values import is_scalar
 Order = tuple[int, ...]
 """New axis ``i`` is old axis ``order[i]``."""
 
-#: Effects on axes that work along axes in any order.
+#: Effects on axes of operators along one axis, which support any order.
 _ALONG = frozenset({"join", "cut", "part", "take"})
 
 
 def inverse(order: Order) -> Order:
-    """Return the order that undoes ``order``."""
+    """Return the inverse permutation of ``order``."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def move_axes(rewriter: Rewriter, reads: Mapping[int, Order], writes: Mapping[int, Order]) -> None:
-    """Permute the axes of carried tensors, and of all that depends on them.
+    """Permute the axes of caches, and of values downstream.
 
     Args:
-        rewriter: Edits the model.
+        rewriter: Rewriter of the model.
         reads: New orders of the outputs of Parameters and ReadValues, by node index.
-        writes: The same for inputs of Results and Assigns.
+        writes: New orders of the inputs of Results and Assigns, by node index.
     """
     _Relayout(rewriter).run(reads, writes)
 
 
-def move_picks(rewriter: Rewriter, shape: Node, places: Sequence[int]) -> list[Use]:
-    """Let users that pick dimensions of a shape pick them from other ``places``.
+def move_picks(rewriter: Rewriter, shape: Node, indices: Sequence[int]) -> list[Use]:
+    """Replace constant indices of Gathers from a shape by those in ``indices``.
 
-    A place of -1 drops a dimension. Returns all other users.
+    Args:
+        rewriter: Rewriter of the model.
+        shape: The ShapeOf.
+        indices: New index of each dimension; -1 if there is none.
+
+    Returns:
+        Uses that were not changed: other operators, and Gathers of a dimension with index -1.
     """
     others = []
     for use in rewriter.graph.uses(shape.outputs[0]):
         picked = rewriter.graph.constant(use.node.inputs[1]) if use.node.op == "Gather" and use.port == 0 else None
-        picks = None if picked is None else numpy.array(places)[picked]
+        picks = None if picked is None else numpy.array(indices)[picked]
         if picks is None or (picks == -1).any():
             others.append(use)
         else:
@@ -59,11 +65,11 @@ def move_picks(rewriter: Rewriter, shape: Node, places: Sequence[int]) -> list[U
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A tensor whose axes are in another order.
+    """A tensor with permuted axes.
 
     Attributes:
         order: The order.
-        copies: The old axis along which heads are copied, if there is one.
+        copies: The old axis along which heads are expanded, if any.
     """
 
     order: Order
@@ -100,7 +106,7 @@ class _Relayout:
         self._moved[node.outputs[0]] = _Moved(order)
 
     def _initial(self, value: Value, order: Order) -> Handle:
-        """Return the permuted initial value; a Broadcast of one number stays one."""
+        """Return the permuted initial value; a Broadcast of a scalar gets a permuted shape."""
         node = self._graph.producer(value)
         if node.op != "Broadcast" or not is_scalar(node.source()) or len(self._graph.uses(value)) > 1:
             return self._viewed(value, order)
@@ -129,7 +135,7 @@ class _Relayout:
         self._rewriter.redirect(node, port, self._viewed(value, tuple(range(value.rank))))
 
     def _viewed(self, value: Value, order: Order) -> Handle:
-        """Return ``value`` permuted, from the source of its own Transpose if possible."""
+        """Return ``value`` permuted; a Transpose that computes it is composed with the permutation."""
         if (value, order) in self._transposed:
             return self._transposed[value, order]
         source, wanted = value, order
@@ -167,17 +173,17 @@ class _Relayout:
         moved = self._order(node)
         assert moved is not None
         shape = self._rewriter.whole_shape(node)
-        places = tuple(inverse(moved.order)[axis] for axis in shape)
-        others = move_picks(self._rewriter, node, places)
+        indices = tuple(inverse(moved.order)[axis] for axis in shape)
+        others = move_picks(self._rewriter, node, indices)
         if others:
             self._replaced[node.outputs[0]] = self._rewriter.op(
-                "Gather", node.outputs[0], list(places), axis=0, name=f"{node.name}/in_order"
+                "Gather", node.outputs[0], list(indices), axis=0, name=f"{node.name}/in_order"
             )
         for use in others:
             self._rewriter.redirect(use.node, use.port, self._replaced[node.outputs[0]])
 
     def _kept(self, node: Node) -> _Moved | None:
-        """Let ``node`` work on axes in another order, if it can."""
+        """Adapt ``node`` to permuted inputs if it supports them; return the order of its outputs."""
         if node.op in self._rules:
             return self._rules[node.op](node)
         effect = axis_effect(node, node.outputs[0].rank or 0) if node.outputs else None
@@ -200,7 +206,7 @@ class _Relayout:
         return next(self._moved[value] for value in node.inputs if value is not None and value in self._moved)
 
     def _along(self, node: Node, axes: tuple[int, ...]) -> _Moved | None:
-        """Move the axis of all inputs of a Concat, or a cut's or choice's first."""
+        """Adapt the axes of an operator: all inputs of a Concat, otherwise the first."""
         moved = self._any_order(node) if node.op == "Concat" else self._order(node)
         if moved is not None:
             if node.op == "Concat":
@@ -215,7 +221,7 @@ class _Relayout:
                 self._rewriter.redirect(node, port, self._viewed(value, order))
 
     def _unsqueeze(self, node: Node) -> _Moved | None:
-        """Keep an axis for copies right after the heads that are copied."""
+        """Insert the axis of copies directly after the axis of heads, in the permuted order."""
         moved, axes = self._order(node), node.attributes.get("axes", ())
         if moved is None or moved.copies is not None or len(axes) != 1 or axes[0] == 0:
             return None
@@ -235,7 +241,7 @@ class _Relayout:
         return moved
 
     def _vector(self, vector: Value, order: Order) -> Handle:
-        """Permute the elements of ``vector``, one an axis."""
+        """Permute a ``vector`` with one element an axis."""
         node = self._graph.producer(vector)
         name = f"{vector.name}/axes_{''.join(map(str, order))}"
         known = self._graph.constant(vector)
@@ -260,15 +266,15 @@ class _Relayout:
 
 
 def _target(order: Order, result: Value, merged: int) -> list[int] | None:
-    """Return a Reshape's new shape, with 0 for kept and -1 for unknown sizes.
+    """Return a Reshape's new shape, with 0 for unchanged and -1 for unknown dimensions.
 
-    ``None`` if more than one size is left. ``merged`` is the axis of ``result`` that was two.
+    The result is ``None`` if more than one dimension would be -1. ``merged`` is the axis of ``result`` that merges two.
     """
     assert result.shape is not None
     shape: list[int] = []
     for axis in order:
         size = result.shape[axis]
-        # Axes before the one that was two are in their old places, those after it are not.
+        # A 0 copies the input's dimension of the same index: indices are unchanged only before the merged axis.
         kept = -1 if merged in order[: len(shape) + 1] else 0
         shape.append(size if isinstance(size, int) else kept)
     return shape if shape.count(-1) <= 1 else None

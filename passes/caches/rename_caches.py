@@ -18,18 +18,18 @@ from graphpass.ir.inputs import BATCH_NAME
 
 @dataclass(frozen=True)
 class RenameCaches(Pass[OnnxModel]):
-    """Rename past inputs and present outputs as transformers.js names them.
+    """Rename past inputs and present outputs to the names that transformers.js expects.
 
-    transformers.js makes empty caches by their names, carries outputs to inputs by the words ``present`` and ``past``,
-    and finds the batch by the dimension's name; other dimensions of unknown size become 0 (`resolveCacheShape`). Names
-    follow from role and layer.
+    transformers.js creates empty caches by name, maps outputs to inputs by ``present`` and ``past`` in their names, and
+    finds the batch by the name of the dimension; other symbolic dimensions become 0 (`resolveCacheShape`). The new
+    names depend on role and layer.
 
     Options:
-        layers: Number of each layer that has caches; by default they are counted from 0.
-        recurrent: Word for recurrent states.
+        layers: Index of each layer with caches; by default, layers with caches are counted from 0.
+        recurrent: Name of recurrent states.
 
     Shapes:
-        any; the dimension of the batch is called ``batch_size`` everywhere, and sizes that attention shows are declared
+        any; the batch dimension is named ``batch_size`` everywhere, and sizes implied by attention are declared
 
     Before:
         past.0.conv [batch, 64, 2] -> present.0.conv, past_key_values_1_key [batch, 2, past, 16] -> present_1_key
@@ -39,7 +39,7 @@ class RenameCaches(Pass[OnnxModel]):
 
     Raises:
         PreconditionError: GP302, the model has no caches.
-        UnsupportedError: GP342, the role or the layer of a cache is not known, or it is only read.
+        UnsupportedError: GP342, the role or the layer of a cache is unknown, or it has no present.
     """
 
     name = "rename-caches"
@@ -57,9 +57,9 @@ class RenameCaches(Pass[OnnxModel]):
             raise _nameless(left[0])
         graph, rewriter = model.graph, model.rewriter()
         names = {}
-        for place, roles in enumerate(layers):
+        for index, roles in enumerate(layers):
             for role, cache in roles.items():
-                read, write = self._names(cache.name, role, place)
+                read, write = self._names(cache.name, role, index)
                 names[graph.reads[cache.read]], names[graph.writes[str(cache.write)]] = read, write
         renamed = sum(node.name != name for node, name in names.items())
         for symbol in dict.fromkeys(_batches(caches)):
@@ -77,28 +77,28 @@ class RenameCaches(Pass[OnnxModel]):
         rewriter.finish()
         return Done({"ports renamed": renamed})
 
-    def _names(self, name: str, role: str, place: int) -> tuple[str, str]:
+    def _names(self, name: str, role: str, index: int) -> tuple[str, str]:
         """Return the names of past and present.
 
         Raises:
-            UnsupportedError: GP342, there are none for such a cache.
+            UnsupportedError: GP342, transformers.js has no name for the cache.
         """
-        if role not in {"key", "value", "conv", "recurrent"} or (self.layers and place >= len(self.layers)):
+        if role not in {"key", "value", "conv", "recurrent"} or (self.layers and index >= len(self.layers)):
             raise _nameless(name)
-        layer = self.layers[place] if self.layers else place
+        layer = self.layers[index] if self.layers else index
         if role in {"key", "value"}:
             return f"past_key_values.{layer}.{role}", f"present.{layer}.{role}"
-        word = "conv" if role == "conv" else self.recurrent
-        return f"past_{word}.{layer}", f"present_{word}.{layer}"
+        state = "conv" if role == "conv" else self.recurrent
+        return f"past_{state}.{layer}", f"present_{state}.{layer}"
 
 
 def _nameless(name: str) -> UnsupportedError:
-    reason = f"transformers.js has no name for cache {name}: its role, its layer or its present is not known"
+    reason = f"transformers.js has no name for cache {name}: its role, layer or present is unknown"
     return UnsupportedError("GP342", reason, f"declare it with --cache {name}=KIND,role=ROLE")
 
 
 def _batches(caches: list[Cache]) -> Iterator[str]:
-    """Yield the names of the dimension of the batch."""
+    """Yield the names of symbolic batch dimensions."""
     for cache in caches:
         size = cache.shape[cache.axes.batch] if cache.shape is not None and cache.axes.batch is not None else None
         if isinstance(size, str):

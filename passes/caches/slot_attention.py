@@ -1,4 +1,4 @@
-"""Let attention read caches of fixed capacity; see the pass `static-cache`."""
+"""Adapt attention to caches of fixed capacity; see the pass `static-cache`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from graphpass.ir.rewriter import Rewriter
     from graphpass.passes.caches.positions_in_use import PositionsInUse
 
-#: Layout operators after which the sequence stays the same axis.
+#: Layout operators that do not change the axis of the sequence.
 _KEEPS_AXES = frozenset({"Convert", "Divide", "Identity", "Multiply"})
 
-#: Operators that lay a cache out for the product, position by position.
+#: Layout operators between a cache and a product.
 _LAYOUT = _KEEPS_AXES | {"Broadcast", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 class SlotAttention:
-    """Attention that reads the buffers of caches, whole or up to the positions in use."""
+    """Attention over buffers of caches, either all slots or those in use."""
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter, positions: PositionsInUse) -> None:
         """Find all attention; raise GP391 on decomposed attention of unknown form."""
@@ -50,7 +50,7 @@ class SlotAttention:
         self._fused: set[Value] = set()
 
     def fuse(self, presents: dict[Cache, Value]) -> None:
-        """Fuse what ONNX's Attention computes: it reads buffers without copies for heads."""
+        """Fuse to ONNX's Attention if possible, which reads buffers without expanded heads."""
         usual = {cache.name: value for cache, value in presents.items() if cache.axes == BHSD}
         blocks = {block.node: block for block in analyze_caches(self._model).attention}
         for attention in self._model.analysis(find_attention):
@@ -69,12 +69,14 @@ class SlotAttention:
             self._fused |= {self._products[attention.node].outputs[0], attention.output}
 
     def attend(self, cache: Cache, presents: tuple[Value, ...]) -> None:
-        """Let attention read all slots, and all else see only the positions in use.
+        """Connect attention to all slots of a cache, other users to positions in use.
 
-        ``presents`` are the buffer, as it is appended to and converted.
+        Args:
+            cache: The cache.
+            presents: The present, and the values between it and the Concat that appends.
 
         Raises:
-            UnsupportedError: GP391, something else than attention reads the cache.
+            UnsupportedError: GP391, an operator other than attention reads the cache.
         """
         slots: dict[Value, int | None] = dict.fromkeys(presents, cache.axes.sequence)
         steps: list[Node] = []
@@ -102,7 +104,7 @@ class SlotAttention:
             self._positions.keep_shape(value, axis, self._positions.total, cache)
 
     def _meet(self, product: Node, *, makes_scores: bool) -> None:
-        """Cut the scores to the positions in use, or pad the probabilities to all slots."""
+        """Slice the scores to the positions in use, or pad the probabilities to the capacity."""
         if makes_scores:
             scores = product.outputs[0]
             cut = self._write.op("Slice", scores, [0], self._positions.total, axes=[-1], label="scores")
@@ -123,7 +125,7 @@ def _scale(graph: Graph, attention: Attention) -> float | None:
 
 
 def _is_plain(attention: Attention) -> bool:
-    """Return whether ONNX's Attention can compute it: one mask, no sink."""
+    """Return whether ONNX's Attention can express ``attention``: at most one mask, no sink."""
     query, masks = attention.query, attention.masks
     return (
         attention.miss is None

@@ -1,4 +1,4 @@
-"""Find KV caches to move and cut, their users, and the past's length."""
+"""Find growing KV caches and their users, and cut caches to a length."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import SLICES
 from graphpass.ir.rewriter import Handle, Operand, Rewriter
 
-#: Cut a cache by a Slice from 0, or as 2026.4.1's GPU plugin requires it, which is wrong on all other devices.
+#: Operator that cuts a cache: a Slice, or the form of 2026.4.1's GPU plugin, incorrect on all other devices.
 Trim = Literal["slice", "begin-one"]
 
 
 def growing_caches(model: Model) -> tuple[Cache, ...]:
-    """Return the KV caches of ``model``, all with all positions in order, the newest last.
+    """Return the KV caches of ``model`` if each holds all positions in order.
 
     Raises:
         PreconditionError: GP319, the model has inputs that move or cut positions.
-        UnsupportedError: GP365, a cache has a fixed capacity, or keeps no more than a window.
+        UnsupportedError: GP365, a cache has a fixed capacity or an unknown sequence axis, or holds only a window.
     """
     inventory = analyze_caches(model)
     caches = inventory.of_kind("kv")
     names = {port.name for port in model.inputs}
-    if taken := sorted(names & {SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH}):
-        raise PreconditionError("GP319", f"the model has the input {taken[0]} already")
+    if existing := sorted(names & {SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH}):
+        raise PreconditionError("GP319", f"the model already has an input {existing[0]}")
     for cache in caches:
         reason = None
         if cache.axes.sequence is None:
-            reason = "it is not known which axis its positions are on"
+            reason = "its sequence axis is unknown"
         elif cache.capacity is not None:
-            reason = "its capacity is fixed: a mask or length makes its sequence shorter, no cut"
+            reason = "its capacity is fixed: its length is set by a mask or an input, not by a cut"
         elif cache.name in inventory.windowed:
-            reason = "it keeps no more than a window, so that what was dropped cannot come back"
+            reason = "it holds only a window, and dropped positions cannot be restored"
         if reason is not None:
             raise UnsupportedError("GP365", f"positions of cache {cache.name} cannot be moved or cut: {reason}")
     return caches
 
 
 def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: Trim, name: str) -> Handle:
-    """Make the first ``length`` (i64 ``[1]``) positions of ``past`` along ``axis``."""
+    """Cut ``past`` to its first ``length`` (i64 ``[1]``) positions along ``axis``."""
     if form == "slice":
         return rewriter.op("Slice", past, [0], length, [1], axes=[axis], name=name)
-    # kv_cache_fusion.cpp of 2026.4.1 requires a constant of ones as its begin, and drops nothing there. It takes
-    # the length from the ends by the Concat's axis as that is written, so that -2 would find another axis's end.
+    # kv_cache_fusion.cpp of 2026.4.1 requires a begin of constant ones, but does not drop the first position. It reads
+    # the length at the index that the Concat's axis has: a negative axis would select the end of another axis.
     free = [1] * axis + [0]
     ones, ends = [1] * (axis + 1), rewriter.op("Concat", *[length] * (axis + 1), axis=0, name=f"{name}/end")
     masks: dict[str, list[int]] = {"new_axis_mask": [], "shrink_axis_mask": [], "ellipsis_mask": []}
@@ -58,9 +58,9 @@ def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: 
 def redirect_to_cut(
     rewriter: Rewriter, uses: list[Use], cut: Handle, past: Operand, length: Handle, axis: int, form: Trim
 ) -> None:
-    """Let users of a past read ``cut``, and its shape as meant.
+    """Redirect users of a past to ``cut``, and users of its shape.
 
-    A StridedSlice that begins at 1 has another: its ShapeOf gets the size along ``axis`` from ``length``.
+    A StridedSlice that begins at 1 has one position less: its shape is written with ``length`` along ``axis``.
     """
     for use in uses:
         if form == "slice" or use.node.op != "ShapeOf":
@@ -74,26 +74,26 @@ def redirect_to_cut(
 
 
 def past_with_uses(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
-    """Return a cache's positions after its beam Gather, and all their users.
+    """Return the past after its beam Gather, and its uses before and after the Gather.
 
     Raises:
-        PreconditionError: GP319, positions are cut there already.
+        PreconditionError: GP319, the past is already cut.
     """
     read = graph.reads[cache.read]
     gather = beam_gather(graph, read.outputs[0])
     uses = [use for use in graph.uses(read.outputs[0]) if use.node != gather and use.node.op != "Result"]
     if gather is not None:
         uses += graph.uses(gather.outputs[0])
-    kinds = {use.node.op for use in uses} - {"ShapeOf"}
-    if kinds and kinds <= SLICES:
+    operators = {use.node.op for use in uses} - {"ShapeOf"}
+    if operators and operators <= SLICES:
         raise PreconditionError("GP319", f"{read.name} is already cut to fewer positions")
     return (read if gather is None else gather).outputs[0], uses
 
 
 def conversions(graph: Graph, value: Value) -> list[Node]:
-    """Return the Converts of ``value`` if they alone read its elements, to one type.
+    """Return the Converts of ``value`` to one type if all users except ShapeOf are such.
 
-    Plugins know a converted cache by a Convert directly after the ReadValue, before beams or slots are reordered.
+    Plugins match a converted cache only if the Convert directly follows the ReadValue, before a reorder.
     """
     nodes = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
     types = {node.outputs[0].element_type for node in nodes if node.outputs}

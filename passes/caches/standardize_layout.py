@@ -16,7 +16,7 @@ from graphpass.ir.operators import inner_state
 from graphpass.passes.caches.relayout import Order, inverse, move_axes
 
 #: With version 2026.4.1, 1.5 ms a step became 5.5 ms.
-UNFUSED = "OpenVINO's CPU plugin fuses attention with caches laid out as BHSD alone: steps take about 3 times as long"
+UNFUSED = "OpenVINO's CPU plugin fuses attention only with caches in layout BHSD: steps take about 3 times as long"
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class StandardizeLayout(Pass[Model]):
     """Convert all KV caches to one layout, with few Transposes.
 
     Inputs, outputs, variables and their initializers get the new order of axes and keep their names. Concat, the beam
-    Gather and the copies of grouped heads operate in the new order. A Transpose before attention is adapted, and
+    Gather and the expansion of grouped heads operate in the new order. A Transpose before attention is adapted, and
     removed if attention reads the new order. Attention and other users that read another order get a Transpose.
-    Transposes of new positions cost little, because these are few.
+    Transposes of new positions are cheap, because a step has few new positions.
 
-    A cache stays unchanged, with a note of the reason, if it has other axes than the layout: a cache without an axis of
-    heads, or one with both key and value (run unpack first).
+    A cache is unchanged, with a note, if its axes are not those of the layout, for example without an axis of heads, or
+    with both key and value (run unpack first).
 
     Options:
-        to: The layout: one letter an axis, for example BHSD or BSHD; BHSD+value-transposed has values as BHDS. Packed
-            caches stay packed: BSHD+packed takes those alone.
+        to: The layout: one letter an axis, for example BHSD or BSHD. With BHSD+value-transposed, values are BHDS.
+            Packed caches stay packed; BSHD+packed converts only packed caches.
 
     Shapes:
         a cache of four axes in any order to one of the same four axes in the order of ``to``.
@@ -45,8 +45,8 @@ class StandardizeLayout(Pass[Model]):
 
     Raises:
         UsageError: GP213, ``to`` is not a layout.
-        UnsupportedError: GP382, ``to`` has axes of a pool, which runtimes alone make; GP384, inputs move slots of
-            caches by their layout (run it before insert-reorder).
+        UnsupportedError: GP382, ``to`` has axes of a pool, which only runtimes create; GP384, inputs move slots of
+            caches by their layout (run this pass before insert-reorder).
     """
 
     name = "standardize-layout"
@@ -58,8 +58,8 @@ class StandardizeLayout(Pass[Model]):
         if pools := [axis for axis in wanted.order if axis in {"layer", "block"}]:
             raise UnsupportedError(
                 "GP382",
-                f"layout {self.to} has axes that no cache of a model has: {', '.join(pools)}",
-                "choose an order of batch, heads, sequence and head_dim, such as BSHD; runtimes make blocks of it",
+                f"layout {self.to} has axes of a pool: {', '.join(pools)}",
+                "choose an order of batch, heads, sequence and head_dim, such as BSHD; only runtimes create pools",
             )
         inventory = analyze_caches(model)
         if not inventory.of_kind("kv"):
@@ -67,11 +67,13 @@ class StandardizeLayout(Pass[Model]):
         orders, notes = _orders(model, inventory, wanted)
         if not orders:
             return Done({}, notes)
-        # An index of rank 1 names positions alone, on whichever axis they are.
+        # An input of rank 1 has indices of slots, which do not depend on the layout.
         slots = [port.name for port in model.inputs if port.name.startswith(NEW_SLOTS) and len(port.shape or ()) != 1]
         if slots:
             raise UnsupportedError(
-                "GP384", f"input {slots[0]} moves slots of caches by their layout", "run it before insert-reorder"
+                "GP384",
+                f"input {slots[0]} depends on the layout of caches",
+                "run standardize-layout before insert-reorder",
             )
         rewriter = model.rewriter()
         before = _transposes(model)
@@ -80,10 +82,10 @@ class StandardizeLayout(Pass[Model]):
             {model.graph.reads[cache.read].index: order for cache, order in orders.items()},
             {model.graph.writes[cache.write].index: order for cache, order in orders.items()},
         )
-        places = {cache.name: inverse(order) for cache, order in orders.items()}
+        orders_back = {cache.name: inverse(order) for cache, order in orders.items()}
         model.declare(
-            replace(declaration, axes=_moved(declaration.axes, places[declaration.name]))
-            if declaration.name in places
+            replace(declaration, axes=_moved(declaration.axes, orders_back[declaration.name]))
+            if declaration.name in orders_back
             else declaration
             for declaration in model.declarations
         )
@@ -99,7 +101,7 @@ def _transposes(model: Model) -> int:
 
 
 def _orders(model: Model, inventory: Inventory, wanted: KVLayout) -> tuple[dict[Cache, Order], tuple[str, ...]]:
-    """Return new orders of axes, and notes on caches that stay."""
+    """Return new orders of axes, and notes on unchanged caches."""
     graph, orders = model.graph, {}
     packed = set(packed_caches(inventory))
     notes: list[str] = []
@@ -115,9 +117,9 @@ def _orders(model: Model, inventory: Inventory, wanted: KVLayout) -> tuple[dict[
         past = graph.reads[cache.read].outputs[0] if cache.read in graph.reads else None
         inner = [] if past is None else [use.node for use in graph.uses(past) if inner_state(use.node, past=past)]
         if past is None:
-            notes.append(f"cache {cache.name} stays unchanged: it lives in the body of a loop or branch")
+            notes.append(f"cache {cache.name} stays unchanged: it is in the body of a loop or branch")
         elif inner:
-            notes.append(f"cache {cache.name} stays unchanged: {inner[0].called} takes no other layout")
+            notes.append(f"cache {cache.name} stays unchanged: {inner[0].called} requires its layout")
         else:
             orders[cache] = order
     return orders, tuple(notes)
@@ -125,12 +127,12 @@ def _orders(model: Model, inventory: Inventory, wanted: KVLayout) -> tuple[dict[
 
 def _order(cache: Cache, layout: KVLayout, wanted: KVLayout) -> Order:
     if wanted.value_transposed and cache.role not in {"key", "value"}:
-        raise UnsupportedError("GP381", "whether it holds keys or values is not known")
+        raise UnsupportedError("GP381", "its role, key or value, is unknown")
     if wanted.packing == "separate" and layout.packing == "content":
-        # The order of axes is the same whether key and value share the last one or not.
+        # Packing does not change the order of axes.
         wanted = replace(wanted, packing=layout.packing)
     return wanted.transposition(layout, "value" if cache.role == "value" else "key")
 
 
-def _moved(axes: Axes, places: Order) -> Axes:
-    return Axes(*(None if axis is None else places[axis] for axis in astuple(axes)))
+def _moved(axes: Axes, orders_back: Order) -> Axes:
+    return Axes(*(None if axis is None else orders_back[axis] for axis in astuple(axes)))

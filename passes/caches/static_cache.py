@@ -17,31 +17,31 @@ from graphpass.ir.rewriter import Handle
 from graphpass.passes.caches.positions_in_use import PositionsInUse, refusal
 from graphpass.passes.caches.slot_attention import SlotAttention
 
-#: Attributes of an Attention whose operands have their heads in the last axis.
+#: Attributes of an Attention that joins heads in the last axis of its operands.
 _HEADS = ("q_num_heads", "kv_num_heads")
 
-#: The first version with TensorScatter and Attention's nonpad_kv_seqlen.
+#: The first opset with TensorScatter and Attention's nonpad_kv_seqlen.
 _TENSOR_SCATTER = 24
 
 
 @dataclass(frozen=True)
 class StaticCache(Pass[OnnxModel]):
-    """Give growing caches a fixed capacity: each step writes into the given buffer.
+    """Replace growing caches by buffers of fixed capacity, written in place.
 
-    A runtime that is given one buffer as past and as present (ONNX Runtime with IO binding) neither allocates nor
-    copies a cache then. Callers feed a step as before: positions are written after the past, whose length is that of
-    ``attention_mask`` less that of the new tokens. Only a model without such a mask gets an input ``past_len`` (i64
-    [1]).
+    With a shared buffer as past and present (IO binding of ONNX Runtime), a runtime neither allocates nor copies
+    caches. Inputs are fed as before: new positions are written after the past, whose length is that of
+    ``attention_mask`` less that of the new tokens. A model without this mask gets an input ``past_len`` (i64 [1]).
 
-    Scores and probabilities cover all slots of the buffer only next to the cache: the scores are cut to the positions
-    in use, and the probabilities are padded with zeros. So masks, windows, biases and sinks stay exactly what they
-    were. From opset 24 on plain attention becomes ONNX's Attention, which reads the buffer as it lies, up to the
-    positions that ``nonpad_kv_seqlen`` counts: no copy of keys for each query head, no transposed one.
-    (`onnx.version_converter` leads exports there.) Models of the onnxruntime-genai builder (GroupQueryAttention) write
-    in place by themselves once past and present are one buffer.
+    Decomposed attention computes scores of all slots, which are sliced to the positions in use; probabilities are
+    padded with zeros to all slots. Masks, windows, biases and sinks are unchanged.
+
+    From opset 24 on, attention with at most one mask and no sink becomes ONNX's Attention, which reads the buffer up
+    to ``nonpad_kv_seqlen``, without expanding or transposing keys. `onnx.version_converter` converts exports to opset
+    24. GroupQueryAttention, as in models of the onnxruntime-genai builder, writes in place if past and present share a
+    buffer.
 
     Options:
-        capacity: Number of positions that fit, new ones included.
+        capacity: Number of positions of the buffer, new positions included.
 
     Shapes:
         kv ``[batch, heads, sequence, head_dim]`` in any order; the sequence becomes ``capacity``.
@@ -54,10 +54,10 @@ class StaticCache(Pass[OnnxModel]):
         TensorScatter(past_key_values.0.key, key) = present.0.key -> Attention(query, ., value, mask, length)
 
     Raises:
-        PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, the capacity is not a number of positions.
-        UnsupportedError: GP391, a cache that no Concat appends to, or that something else than attention reads; or no
-            input that has the length of the new tokens.
+        PreconditionError: GP302, no caches, or a stateful model.
+        UsageError: GP266, ``capacity`` is out of range.
+        UnsupportedError: GP391, a cache to which no Concat appends, or that operators other than attention read; or no
+            input with the length of the new tokens.
     """
 
     name = "static-cache"
@@ -73,7 +73,7 @@ class StaticCache(Pass[OnnxModel]):
             return Skipped("no cache grows")
         graph, rewriter = model.graph, model.rewriter()
         makers = {cache: graph.producer(graph.writes[cache.write].source()) for cache in caches}
-        # GroupQueryAttention writes in place by itself if past and present are one buffer.
+        # GroupQueryAttention writes in place if past and present share a buffer.
         others = [cache for cache in caches if not _is_inside(graph, cache, makers[cache], "GroupQueryAttention")]
         if others:
             _write_in_place(model, rewriter, self.capacity, {cache: makers[cache] for cache in others})
@@ -120,10 +120,10 @@ def _write_in_place(model: OnnxModel, rewriter: OnnxRewriter, capacity: int, mak
 
 
 def _presents(model: OnnxModel, cache: Cache, maker: Node) -> tuple[Value, ...]:
-    """Return the present and values upstream of it, down to the appending Concat.
+    """Return the present and the values upstream, up to the Concat that appends.
 
     Raises:
-        UnsupportedError: GP391, no Concat of the past and the new positions.
+        UnsupportedError: GP391, the present is not a Concat of the past and the new positions.
     """
     graph, made = model.graph, [maker.outputs[0]]
     while maker.op in {"Convert", "Identity"}:
@@ -142,7 +142,7 @@ class _Writes:
         self._slots: dict[object, Handle] = {}
 
     def before_operator(self, node: Node) -> None:
-        """Write the caches of ONNX's Attention by TensorScatter; limit it to positions in use."""
+        """Write the caches of an ONNX Attention by TensorScatter, and set its nonpad_kv_seqlen."""
         write, positions, opset = self._write, self._positions, self._rewriter.opset
         if opset < _TENSOR_SCATTER:
             raise UnsupportedError(
@@ -152,7 +152,7 @@ class _Writes:
             )
         attributes = {name: value for name, value in node.attributes.items() if name not in _HEADS}
         if any(node.attributes.get(name) for name in _HEADS):
-            raise UnsupportedError("GP391", f"{node.called} has its heads in the last axis")
+            raise UnsupportedError("GP391", f"{node.called} joins heads in the last axis")
         query, *news = (node.source(port) for port in range(3))
         buffers = []
         for past, new in zip(node.inputs[4:6], news, strict=True):
@@ -166,9 +166,9 @@ class _Writes:
             self._rewriter.replace(value, handle)
 
     def in_place(self, cache: Cache, presents: tuple[Value, ...]) -> None:
-        """Let a scatter write a cache; it makes the model's output itself.
+        """Write a cache by a scatter, whose result becomes the model's output.
 
-        A conversion between, to the type that it has already, would be a copy.
+        A Convert between them, to the same type, would copy the cache.
         """
         past, new = self._rewriter.graph.producer(presents[-1]).inputs
         assert new is not None
@@ -185,7 +185,7 @@ class _Writes:
         self._positions.buffers |= dict.fromkeys(presents, written)
 
     def _slots_of(self, cache: Cache, new: Value) -> Handle:
-        """Make the slot of each new element; caches of one shape share it."""
+        """Return the slot of each new element, shared by caches of equal shape."""
         write, axis = self._write, _sequence(cache)
         key = (axis, cache.shape)
         if key not in self._slots:

@@ -21,26 +21,29 @@ from graphpass.passes.caches.unpack_kv import unpack_keys_with_values
 
 @dataclass(frozen=True)
 class Unpack(Pass[Model]):
-    """Carry key and value, and linear states, apart: the inverse of `pack`.
+    """Split packed caches of key and value, and of linear states: the inverse of `pack`.
 
-    The graph shows how a tensor is taken apart. One of key and value: by a Split, by two Slices that leave nothing out,
-    or by a Gather of each of two entries; along the content, or along an axis of two. Operators on the whole work on
-    the parts then, and new keys and values are no longer concatenated. ``past.0.key_value`` becomes ``past.0.key`` and
-    ``past.0.value``; other names get ``.key`` and ``.value`` after them. A cache that attention reads as key and as
-    value otherwise, such as a latent one, stays unchanged.
+    The parts follow from the operators that split the cache.
 
-    One of linear states: by a Split, or Slices that leave nothing out, each part reshaped to its state; and a Concat of
-    the new states, flattened, is written back. ``past.conv+ssm.0`` becomes ``past.conv.0`` and ``past.ssm.0``; other
-    names get a number after them. A variable that starts neither as one number throughout nor as a Concat of its parts
-    makes states that start as parts of the same tensor. OpenVINO's CPU plugin (2026.4.1) does not compile that.
+    - **Key and value**: a Split, two Slices that cover the cache, or two Gathers of one index each, along ``head_dim``
+      or an axis of size 2. Operators on the packed cache are replaced by operators on the parts, and new keys and
+      values are no longer concatenated. ``past.0.key_value`` becomes ``past.0.key`` and ``past.0.value``; other names
+      get the suffixes ``.key`` and ``.value``. Caches that attention reads in other forms, such as latents, are
+      unchanged.
+    - **Linear states**: a Split, or Slices that cover the cache, with each part reshaped to its state, and a present
+      that is a Concat of the flattened new states. ``past.conv+ssm.0`` becomes ``past.conv.0`` and ``past.ssm.0``;
+      other names get an index as suffix.
+
+    The initial value of a variable is split, unless it is a scalar that is broadcast or a Concat of the parts.
+    OpenVINO's CPU plugin (2026.4.1) does not compile a split initial value.
 
     Options:
-        only: ``kv`` or ``linear`` to unpack caches of that kind alone.
+        only: ``kv`` or ``linear`` to unpack only caches of this kind.
 
     Shapes:
         kv ``[batch, heads, sequence, key_dim + value_dim]`` to ``[batch, heads, sequence, key_dim]`` and ``[batch,
-        heads, sequence, value_dim]``; or without an axis of 2; in any order. States ``[batch, 1, size]`` to ``[batch,
-        ...]`` each, as it is reshaped.
+        heads, sequence, value_dim]``, or the axis of size 2 is removed; in any order. States ``[batch, 1, size]`` to
+        ``[batch, ...]`` each, the shape after its Reshape.
 
     Before:
         past.0.key_value -> Concat(., Concat(key, value)) -> Split -> attention
@@ -61,7 +64,7 @@ class Unpack(Pass[Model]):
         flat = flat_caches(model, inventory) if self.only != "kv" else {}
         if not packed and not flat:
             contents = {"kv": "key and value", "linear": "several states"}
-            return Skipped(f"no cache holds {contents.get(self.only, ' or '.join(contents.values()))}")
+            return Skipped(f"no cache packs {contents.get(self.only, ' or '.join(contents.values()))}")
         rewriter = model.rewriter()
         made, notes = unpack_keys_with_values(model, rewriter, packed)
         count = sum(len(parts) for parts in made.values()) + sum(len(entry.states) for entry in flat.values())
@@ -71,7 +74,7 @@ class Unpack(Pass[Model]):
 
 
 def _unpack_states(model: Model, rewriter: Rewriter, flat: Mapping[Cache, Flat]) -> None:
-    """Carry the states that flat tensors hold in tensors of their own."""
+    """Replace flat caches by one cache for each state."""
     names = {
         cache: names_apart(model, cache, functools.partial(split_name, count=len(entry.states)))
         for cache, entry in flat.items()
@@ -104,7 +107,7 @@ def _write_apart(
     for state, (_, present) in zip(flat.states, names, strict=True):
         new = rewriter.graph.producer(state.flattened).source()
         if new.shape is not None and new.shape[1:] == state.sizes:
-            # It may be written as another one was.
+            # A state may be written from the past of another state.
             handle = made[new] if new in made else rewriter.native(new)
         else:
             handle = rewriter.op("Reshape", state.flattened, (0, *state.sizes), name=f"{present}/state")

@@ -1,7 +1,7 @@
-"""Take tensors of key and value apart; see the pass `unpack`.
+"""Split caches of key and value; see the pass `unpack`.
 
-Operators on the whole tensor (the beam Gather, the Concat of new positions) work on each part instead; users of a part
-read it. All other users read both parts, concatenated.
+Operators on the packed cache (the beam Gather, the Concat of new positions) are replaced by one operator for each part;
+users of a part read the part. All other users read a Concat of both parts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from graphpass.passes.caches.relayout import move_picks
 def unpack_keys_with_values(
     model: Model, rewriter: Rewriter, caches: Iterable[Cache]
 ) -> tuple[dict[str, list[Declaration]], list[str]]:
-    """Carry key and value of ``caches`` in tensors of their own.
+    """Replace each of ``caches`` by a cache of keys and a cache of values.
 
     Returns:
-        Declarations of the parts by cache, and a note on each cache that stays.
+        Declarations of the parts by cache, and a note on each unchanged cache.
     """
     graph, notes = model.graph, []
     made: dict[str, list[Declaration]] = {}
@@ -38,7 +38,7 @@ def unpack_keys_with_values(
         parts = find_state_parts(graph, read.outputs[0]) if read is not None else None
         first = _first_is_key(model, parts) if parts is not None else None
         if read is None or parts is None or first is None:
-            notes.append(f"cache {cache.name} stays unchanged: nothing takes a key and a value out of it")
+            notes.append(f"cache {cache.name} stays unchanged: its key and value are not found")
             continue
         names = names_apart(model, cache, part_names)
         unpacking.add(read, graph.writes[cache.write], parts, names if first else names[::-1])
@@ -48,23 +48,23 @@ def unpack_keys_with_values(
 
 
 def _first_is_key(model: Model, parts: StateParts) -> bool | None:
-    """Return whether the first part is the key, if an attention distinguishes them."""
+    """Return whether the first part is the key; ``None`` if no attention distinguishes the parts."""
     graph = model.graph
-    places = [set(parts.places(index)) for index in (0, 1)]
-    earliest = min(value.node for part in places for value in part)
+    values_of = [set(parts.places(index)) for index in (0, 1)]
+    earliest = min(value.node for part in values_of for value in part)
     for attention in model.analysis(find_attention):
         if attention.node.index < earliest:
             continue
         product = scores_product(graph, attention.node) if attention.key is None else None
         key = product.inputs[1] if product is not None else attention.key
         value = attention.value or weighted_value(graph, attention.node)
-        of_key, of_value = (_reached(graph, operand, places, earliest) for operand in (key, value))
+        of_key, of_value = (_reached(graph, operand, values_of, earliest) for operand in (key, value))
         if of_key or of_value:
             return of_key == [0] if sorted((of_key, of_value)) == [[0], [1]] else None
     return None
 
 
-def _reached(graph: Graph, operand: Value | None, places: list[set[Value]], earliest: int) -> list[int]:
+def _reached(graph: Graph, operand: Value | None, values_of: list[set[Value]], earliest: int) -> list[int]:
     pending, seen = [operand], set()
     while pending:
         value = pending.pop()
@@ -72,9 +72,9 @@ def _reached(graph: Graph, operand: Value | None, places: list[set[Value]], earl
             continue
         seen.add(value)
         node = graph.producer(value)
-        if node.op != "ShapeOf" and not any(value in part for part in places):
+        if node.op != "ShapeOf" and not any(value in part for part in values_of):
             pending.extend(node.inputs)
-    return [index for index, part in enumerate(places) if part & seen]
+    return [index for index, part in enumerate(values_of) if part & seen]
 
 
 def _declared(cache: Cache, parts: StateParts, names: list[str]) -> list[Declaration]:
@@ -89,11 +89,11 @@ def _declared(cache: Cache, parts: StateParts, names: list[str]) -> list[Declara
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A tensor that is carried in parts.
+    """A packed tensor, replaced by its parts.
 
     Attributes:
-        ranges: Its parts.
-        drops: Whether parts lack the axis along which they are taken.
+        ranges: The parts, as ranges along the axis that is split.
+        drops: Whether parts do not have this axis.
     """
 
     ranges: tuple[Range, ...]
@@ -112,19 +112,19 @@ class _Apart:
 
 
 class _Unpacking:
-    """Follow parts downstream, once for all tensors."""
+    """Replaces operators downstream of packed caches, in one traversal for all caches."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._graph = rewriter.graph
         self._rewriter = rewriter
         self._apart: dict[Value, _Apart] = {}
-        #: Parts without the axis that the value has.
+        #: Parts without the split axis, by the value that has it.
         self._bare: dict[Value, Handle] = {}
         self._replaced: dict[Value, Handle] = {}
         self._writes: list[tuple[Node, Node, Sequence[str]]] = []
 
     def add(self, read: Node, write: Node, parts: StateParts, names: Sequence[tuple[str, str]]) -> None:
-        """Carry a tensor in parts; ``names`` has input and output, or a variable twice."""
+        """Replace a cache by its parts, with past and present names."""
         drops = all(part.stop - part.start == 1 for part in parts.ranges) and any(
             not part.keeps_axis or any(use.node.op == "Squeeze" for use in self._graph.uses(value))
             for value, part in parts.takers
@@ -259,19 +259,19 @@ class _Unpacking:
             self._replace(value, handle)
 
     def _shape(self, node: Node, apart: _Apart) -> None:
-        """Read dimensions from the first part, except for the one along which it is apart."""
+        """Redirect a ShapeOf to the first part, except for the dimension that is split."""
         stated = self._rewriter.whole_shape(node)
         self._rewriter.redirect(node, 0, apart.handles[0])
-        places = [axis - (apart.whole.drops and axis > apart.axis) for axis in stated]
-        kept = [-1 if axis == apart.axis else place for axis, place in zip(stated, places, strict=True)]
+        indices = [axis - (apart.whole.drops and axis > apart.axis) for axis in stated]
+        kept = [-1 if axis == apart.axis else index for axis, index in zip(stated, indices, strict=True)]
         others = move_picks(self._rewriter, node, kept)
         if not others:
             return
         name, shape = f"{node.name}/whole", self._rewriter.native(node.outputs[0])
         total = self._rewriter.constant([apart.whole.ranges[-1].stop], "i64", f"{name}/size")
         sizes = [
-            total if axis == apart.axis else self._rewriter.op("Gather", shape, [place], axis=0, name=f"{name}/{axis}")
-            for axis, place in zip(stated, places, strict=True)
+            total if axis == apart.axis else self._rewriter.op("Gather", shape, [index], axis=0, name=f"{name}/{axis}")
+            for axis, index in zip(stated, indices, strict=True)
         ]
         whole = self._rewriter.op("Concat", *sizes, axis=0, name=name)
         for use in others:

@@ -14,21 +14,21 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 
-#: Windows ``[batch, channels, columns]``.
+#: Axis of columns in windows ``[batch, channels, columns]``.
 _COLUMNS = 2
 
-#: Attributes of a convolution that steps and looks column by column.
+#: Attributes of a convolution without strides, dilation and padding.
 _PLAIN = {"strides": [1], "dilations": [1], "pads_begin": [0], "pads_end": [0]}
 
 
 @dataclass(frozen=True)
 class WidenConvWindow(Pass[OpenVINOModel]):
-    """Widen a convolution's window to its kernel, as paged attention expects it.
+    """Widen a convolution's window to the size of its kernel, as paged attention requires.
 
-    A step needs one column less, and ONNX Runtime GenAI's builder keeps no more. Transformers keeps as many as the
-    kernel has and drops the first result, and openvino.genai's default backend finds that form alone
-    (PagedCausalConv1DFusion, paged_causal_conv1d_fusion.cpp of openvino); without it, it refuses the model. The new
-    column is the oldest, and no result depends on it.
+    A step reads ``kernel - 1`` past columns, the size of windows in models of ONNX Runtime GenAI's builder. The window
+    of transformers has ``kernel`` columns, and the first result is dropped. openvino.genai's default backend supports
+    only this form (PagedCausalConv1DFusion, paged_causal_conv1d_fusion.cpp of openvino) and refuses other models. The
+    additional column is the oldest, and results do not depend on it.
 
     Shapes:
         variable ``[batch, channels, kernel - 1]`` to ``[batch, channels, kernel]``
@@ -61,14 +61,14 @@ class WidenConvWindow(Pass[OpenVINOModel]):
 
 @dataclass(frozen=True)
 class _Window:
-    """A window of one column less than the kernel.
+    """A window with one column less than the kernel.
 
     Attributes:
         read: The ReadValue.
         write: The Assign.
         joined: The Concat with the new columns.
-        result: The result of the convolution, its bias included.
-        kernel: Columns of the kernel.
+        result: The result of the convolution, after its bias.
+        kernel: Number of columns of the kernel.
     """
 
     read: Node
@@ -79,7 +79,7 @@ class _Window:
 
 
 def _window(graph: Graph, read: Node, write: Node) -> _Window | None:
-    """Return the window that ``read`` and ``write`` keep, if it is one column short."""
+    """Return the window of ``read`` and ``write`` if it is one column short."""
     gather = beam_gather(graph, read.outputs[0])
     past = (gather or read).outputs[0]
     joined = _only_user(graph, past, "Concat")
@@ -117,7 +117,7 @@ def _widen(rewriter: Rewriter, window: _Window) -> None:
         zero = write.number(0.0, read.outputs[0].element_type, "zero")
         padded = write.op("Pad", read.source(), [0, 0, 1], [0, 0, 0], zero, label="initial_widened")
         rewriter.redirect(read, 0, padded)
-    # The matcher takes an axis that is counted from the end alone.
+    # The matcher requires a negative axis.
     rewriter.set_axes(window.joined, [-1])
     kept = write.slice(window.joined.outputs[0], -window.kernel, None, _COLUMNS, label=f"last_{window.kernel}")
     rewriter.redirect(window.write, 0, kept)

@@ -95,7 +95,7 @@ def test_latents_of_another_layout_stay():
     model = latent()
     after, result = run_passes(model, ExpandLatents())
     assert isinstance(result, Skipped)
-    assert "is not an input that a Concat appends to" in result.reason
+    assert "is not an input to which a Concat appends" in result.reason
     assert after.digest() == model.digest()
 
 
@@ -116,5 +116,5 @@ def test_keys_depending_on_lengths_stay(kind, axis):
     model = scaled_by_a_size(kind, axis)
     after, result = run_passes(model, ExpandLatents())
     assert isinstance(result, Skipped)
-    assert "Convert reads a length of the step" in result.reason
+    assert "Convert computes with a length of the step" in result.reason
     assert after.digest() == model.digest()

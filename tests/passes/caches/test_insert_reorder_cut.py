@@ -148,5 +148,5 @@ class TestBeginOne:
 
     @pytest.mark.parametrize("form", ["compact", "onnx"])
     def test_other_forms_have_no_such_trim(self, form):
-        with pytest.raises(ValueError, match="is of forms gpu and cut"):
+        with pytest.raises(ValueError, match="requires form gpu or cut"):
             InsertReorder(form, trim="begin-one")

@@ -262,4 +262,4 @@ def test_states_of_equal_form_are_packed():
 def test_snapshots_of_states_are_refused():
     with pytest.raises(UnsupportedError, match="GP387") as caught:
         run_passes(openvino_model("qwen3_next"), "insert-snapshot,pack")
-    assert "its earlier states are kept, too" in caught.value.message
+    assert "a history stores its earlier states" in caught.value.message

@@ -149,10 +149,10 @@ def two_values():
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        (lambda: forms.in_place("ScatterElements"), "cache past_key cannot be packed: an operator besides"),
-        (lambda: forms.window("after"), "cache past_key cannot be packed: what is written back"),
-        (two_values, "cache past_key cannot be packed: it has several partners"),
-        (lambda: onnx_model("qwen3", "onnx-genai"), "cannot be packed: an operator besides the Concat"),
+        (lambda: forms.in_place("ScatterElements"), "cache past_key cannot be packed: its past has users other"),
+        (lambda: forms.window("after"), "cache past_key cannot be packed: its present is not"),
+        (two_values, "cache past_key cannot be packed: attention reads it with several other caches"),
+        (lambda: onnx_model("qwen3", "onnx-genai"), "cannot be packed: its past has users other than the Concat"),
         (
             lambda: run_passes(onnx_model("llama"), "standardize-layout{to=BHSD+value-transposed}")[0],
             "in different orders",
