@@ -15,34 +15,43 @@ from graphpass.ir.model import Model
 class ChangePrecision(Pass[Model]):
     """Compute hidden states in f16, bf16 or f32.
 
-    **To f16 and bf16** (ONNX alone), weights and caches change with the hidden states. In f32 stay angles, masks and
-    biases, which are rounded once they are computed; softmax with the scores that it reads; decomposed norms with
-    their reductions; states of recurrences; operators without a kernel in that type; and all that the model itself
-    converts to f32. Fused norms and attention sum in f32 inside. Biases are cut to the range of f16 first, so that rows
-    that are masked whole stay finite. Casts stand at these borders, one for each tensor. Past and present keys, values
-    and windows of columns change; other inputs and outputs, logits among them, keep their type. Each weight is read and
-    rounded once, a piece at a time, and equal ones are stored once; those of data files go to a new one.
+    **To f16 and bf16** (ONNX only), the pass converts hidden states, weights, and past and present keys, values and
+    convolution windows. Other inputs and outputs, such as logits, keep their type. These computations stay in f32:
 
-    bf16 is the type of most checkpoints, so that weights that were bf16 before the export keep their numbers. It has
-    the range of f32 and 8 bits of precision, 3 fewer than f16: hidden states and caches are rounded 8 times as
-    coarsely. CUDA alone computes in it (docs/OperatorKernels.md of ONNX Runtime). ONNX Runtime's CPU provider has no
-    products in bf16, so that sessions and proofs of graphpass compute such models in f32.
+    - angles, masks and biases, which are rounded after they are computed
+    - softmax, and the scores that it reads
+    - decomposed norms with their reductions
+    - states of recurrences
+    - operators without a kernel in the type
+    - values that the source model itself converts to f32
 
-    **To f32**, computations change and stored weights stay. For OpenVINO, optimum exports f16 models in that form: each
-    plugin lowers the precision itself, and keeps the weights compressed. openvino.genai reads logits of f32 only, and
-    caches of f16 do not run on the CPU plugin if their attention is not fused. Weights get a Convert that is marked as
-    OpenVINO's decompression; constants of up to 16 elements become f32, which is exact. Quantized weights with scales
-    of f16 are left unchanged (Convert, Subtract, Multiply), and a Convert follows, as NNCF writes it.
-    For ONNX a Cast follows the weights. ONNX Runtime (1.32) computes Casts of weights once, when it opens the model, so
-    that they take the memory of f32. Inputs, outputs, variables, and the bodies of If, Loop and TensorIterator change.
+    Fused norms and attention accumulate in f32. Biases are clipped to the range of f16, so that queries masked for all
+    keys have finite results. At the borders between types, the pass writes one Cast a tensor. Each weight is read and
+    rounded once, in blocks, and equal weights are stored once; weights of data files are written to a new data file.
+
+    bf16 is the type of most checkpoints: weights that were bf16 before the export are represented exactly. bf16 has the
+    range of f32 and 8 bits of precision, 3 fewer than f16, so that hidden states and caches are rounded 8 times as
+    coarsely. Only the CUDA provider computes in bf16 (docs/OperatorKernels.md of ONNX Runtime). The CPU provider has no
+    MatMul in bf16: sessions and proofs of graphpass compute such models in f32.
+
+    **To f32**, the pass converts computations, inputs, outputs, variables, and the bodies of If, Loop and
+    TensorIterator; stored weights are unchanged.
+
+    - OpenVINO IR: optimum exports f16 models in this form. Each plugin lowers the precision itself, and keeps weights
+      compressed. openvino.genai reads only f32 logits, and the CPU plugin does not run f16 caches without fused
+      attention. A Convert marked as OpenVINO's decompression follows each weight; constants of up to 16 elements
+      become f32, which is exact. Quantized weights with f16 scales are unchanged (Convert, Subtract, Multiply), and a
+      Convert follows, as NNCF writes it.
+    - ONNX: a Cast follows each weight. ONNX Runtime (1.32) folds these Casts when it loads the model, so that weights
+      take the memory of f32.
 
     Options:
         to: The type.
-        cross: For f16 and bf16: change caches of cross attention as well, those that a decoder reads and those that an
-            encoder fills: both parts need the same setting.
+        cross: For f16 and bf16, also convert caches of cross attention, which an encoder computes and a decoder reads.
+            Both parts require the same setting.
 
     Shapes:
-        any; all keep theirs and their names
+        any; shapes and names are unchanged
 
     Before:
         MatMul(x (f32), weight (f32)) -> Softmax -> y (f32)
@@ -57,9 +66,9 @@ class ChangePrecision(Pass[Model]):
     Raises:
         PreconditionError: GP301, f16 or bf16 for a model in OpenVINO IR.
         ReadError: GP105, a weight's data is missing.
-        UnsupportedError: GP327, an operator gives f16 or bf16 whatever its inputs are, so that no f32 follows; GP340,
-            f16 or bf16 for a model of an opset before 13; GP398, a number of a weight is beyond the type.
-        WriteError: GP501, the folder of temporary files has no room for the weights.
+        UnsupportedError: GP327, the result of an operator is f16 or bf16 for f32 inputs as well; GP340, f16 or bf16 for
+            a model of an opset before 13; GP398, an element of a weight is outside of the range of the type.
+        WriteError: GP501, the folder of temporary files has no space for the weights.
     """
 
     name = "change-precision"
@@ -68,7 +77,7 @@ class ChangePrecision(Pass[Model]):
     cross: bool = False
 
     def __post_init__(self) -> None:
-        """Check that the options fit."""
+        """Check that ``cross`` is supported by ``to``."""
         if self.cross and self.to == "f32":
             raise ValueError("cross needs to=f16 or to=bf16")
 

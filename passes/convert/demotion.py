@@ -23,12 +23,12 @@ from graphpass.ir.operators import EXTREMA, SHAPE_READERS
 from graphpass.ir.rewriter import Handle
 from graphpass.ir.values import is_scalar
 
-#: Bound or mask numbers, so that a bound beyond the type's largest number can be that number.
+#: Operators that clip or mask, whose scalar operands may be clipped to the range of the type.
 _BOUNDING = EXTREMA | {"Clamp", "Clip", "Select"}
 
 
 def demote(model: OnnxModel, half: Half, *, cross: bool) -> Done:
-    """Compute hidden states, weights and caches in ``half``; see `ChangePrecision`."""
+    """Convert hidden states, weights and caches to ``half``; see `ChangePrecision`."""
     graph, inventory = model.graph, analyze_caches(model)
     opset = opset_of(model.proto)
     carried = [cache for cache in inventory.of_kind("kv", "linear") if cache.write is not None]
@@ -50,10 +50,10 @@ def demote(model: OnnxModel, half: Half, *, cross: bool) -> Done:
         model.scratch += (edit.weights.file,)
     rewriter.finish()
     kept = sorted({graph.nodes[index].op for index in edit.precision.wide})
-    notes = [f"f32 stays in {', '.join(kept)}"] if kept else []
+    notes = [f"operators that stay in f32: {', '.join(kept)}"] if kept else []
     demoted = sum(graph.parameters[cache.read] in edit.precision.values for cache in read)
     if demoted:
-        notes.append(f"{demoted} caches go in and come out in {half}, other inputs and outputs as before")
+        notes.append(f"{demoted} caches are {half}; other inputs and outputs keep their types")
     return Done(edit.counts | {"caches demoted": demoted + len(filled)}, tuple(notes))
 
 
@@ -73,7 +73,7 @@ class _Edit:
     _kept: list[Node] = field(default_factory=list)
 
     def run(self, presents: frozenset[str]) -> None:
-        """Edit the graph; outputs named in ``presents`` become of 16 bits."""
+        """Edit the graph; outputs in ``presents`` get the 16-bit type."""
         graph = self.rewriter.graph
         for node in graph.nodes:
             if node.op == "Result":
@@ -106,7 +106,7 @@ class _Edit:
         return self.half if value in self.precision.values else value.element_type
 
     def _cast(self, value: Value, wanted: str) -> Handle:
-        """Return ``value`` in another type; one cast serves all users."""
+        """Return ``value`` in type ``wanted``, by one Cast for all users."""
         maker = self.rewriter.graph.producer(value)
         if maker.op == "Convert" and self._type(maker.source()) == wanted:
             return self.rewriter.handle(maker.source())
@@ -136,7 +136,7 @@ class _Edit:
                 self.rewriter.redirect(node, port, self._cast(value, wanted))
 
     def _constant(self, node: Node) -> None:
-        """Round a constant for operators in 16 bits; others read it as it was."""
+        """Round a constant for operators in 16 bits; other users read the original."""
         value = node.outputs[0]
         uses = self.rewriter.graph.uses(value) if value.element_type == "f32" else ()
         halved = [
@@ -162,11 +162,11 @@ class _Edit:
             largest = LARGEST[self.half]
             raise UnsupportedError(
                 "GP398",
-                f"weight {value.name} of {uses[0].node.called} has numbers beyond {self.half}'s largest, {largest:.6g}",
+                f"weight {value.name} of {uses[0].node.called} exceeds the range of {self.half}, {largest:.6g}",
                 "leave the model in f32",
             )
-        places = tuple(entry.value for entry in tensor.external_data)
-        key = tuple(tensor.dims), hashlib.sha256(tensor.raw_data).digest(), places
+        location = tuple(entry.value for entry in tensor.external_data)
+        key = tuple(tensor.dims), hashlib.sha256(tensor.raw_data).digest(), location
         if key not in self._rounded:
             self._rounded[key] = self.weights.declare(self.rewriter, tensor, f"{value.name}/{self.half}")
         return self._rounded[key]

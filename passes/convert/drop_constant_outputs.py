@@ -12,15 +12,15 @@ from graphpass.ir.model import Model
 
 @dataclass(frozen=True)
 class DropConstantOutputs(Pass[Model]):
-    """Drop outputs that are the same whatever is fed.
+    """Drop outputs that do not depend on an input.
 
-    Exporters return settings that they carry from step to step, such as the size of a window. NPUW (2026.4.1) ends with
-    ``unordered_map::at`` at an output that is computed from no input.
+    Exporters return settings that they carry from step to step, such as the size of a window. NPUW (2026.4.1) fails
+    with ``unordered_map::at`` if an output does not depend on an input.
 
     Before:
         Constant -> Result
     After:
-        no output
+        the output is removed
     """
 
     name: ClassVar[str] = "drop-constant-outputs"

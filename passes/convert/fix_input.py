@@ -14,12 +14,12 @@ from graphpass.ir.operators import CASTS
 
 @dataclass(frozen=True)
 class FixInput(Pass[Model]):
-    """Replace an input by a constant; drop outputs that only return it.
+    """Replace an input by a constant, and drop outputs that only return the input.
 
-    Exporters leave inputs that a runtime does not feed: the number of logits to keep, the size of a window.
+    Exports may have inputs that a runtime does not feed: the number of logits to keep, the size of a window.
 
     Shapes:
-        the input has a known shape without dimensions that vary; each element gets the value
+        the input has a static shape; each element gets the value
 
     Before:
         logits_to_keep (Parameter) -> Slice; window (Parameter) -> Identity -> window_out (Result)
@@ -31,7 +31,7 @@ class FixInput(Pass[Model]):
         value: Value of each element.
 
     Raises:
-        PreconditionError: GP349, there is no such input, or its shape varies.
+        PreconditionError: GP349, there is no such input, or its shape is not static.
     """
 
     name = "fix-input"
@@ -46,8 +46,8 @@ class FixInput(Pass[Model]):
             raise PreconditionError("GP349", f"the model has no input {self.input}", "graphpass inspect lists them")
         sizes = [size for size in parameter.shape or () if isinstance(size, int)]
         if parameter.shape is None or len(sizes) < len(parameter.shape):
-            reason = f"input {self.input} has no fixed shape"
-            raise PreconditionError("GP349", reason, "name an input whose dimensions are all numbers")
+            reason = f"input {self.input} does not have a static shape"
+            raise PreconditionError("GP349", reason, "name an input with constant dimensions")
         uses = list(graph.forward([parameter], lambda use: use.node.outputs if use.node.op in CASTS else ()))
         results = [use.node for use in uses if use.node.op == "Result"]
         rewriter.drop(results)

@@ -8,16 +8,16 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 
-#: Domains whose operators runtimes know: functions there are fallbacks, with the meaning of the operator.
+#: Domains whose operators have kernels in runtimes: functions of these domains are fallbacks.
 _KNOWN = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass[OnnxModel]):
-    """Replace calls of a model's local functions by their bodies.
+    """Replace calls of model-local functions by their bodies.
 
-    Analyses see an operator of unknown meaning in a call, so that attention inside functions is not found. Functions in
-    the domain `com.microsoft` stay: runtimes have kernels for them.
+    Analyses do not find attention inside functions, because a call is an opaque operator. Functions in the domain
+    `com.microsoft` are not inlined: runtimes have kernels for them.
 
     Before:
         mine.Scores(query, key)
@@ -33,7 +33,7 @@ class InlineFunctions(Pass[OnnxModel]):
 
     def run(self, model: OnnxModel) -> Done | Skipped:
         if not (own := own_functions(model)):
-            return Skipped("the model has no functions of its own")
+            return Skipped("the model has no local functions to inline")
         import onnx.inliner
 
         try:
@@ -46,5 +46,5 @@ class InlineFunctions(Pass[OnnxModel]):
 
 
 def own_functions(model: OnnxModel) -> list[tuple[str, str]]:
-    """Return domain and name of the functions for which runtimes have no kernels."""
+    """Return domain and name of local functions that runtimes have no kernels for."""
     return [(function.domain, function.name) for function in model.proto.functions if function.domain not in _KNOWN]

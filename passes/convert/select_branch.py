@@ -12,11 +12,11 @@ from graphpass.errors import PreconditionError
 
 @dataclass(frozen=True)
 class SelectBranch(Pass[OnnxModel]):
-    """Replace each If by one branch, if an input decides it; drop the input.
+    """Replace each If whose condition is an input by one branch, and drop the input.
 
-    Optimum merges a decoder for the first step and one for all others into one file, as the branches of an If, which no
-    plugin of OpenVINO compiles (2026.4.1). The branch for all others computes the first step, too, from an empty past.
-    Outputs that depend on no input are dropped: a branch only fills them in.
+    Optimum merges a decoder for the first step and a decoder for later steps into one file, as the branches of an If.
+    OpenVINO's plugins (2026.4.1) do not compile this If. The branch for later steps also computes the first step, with
+    an empty past. Outputs that do not depend on an input, which a branch returns as placeholders, are dropped.
 
     Before:
         If(use_cache_branch){then: A -> present, else: B -> present}
@@ -24,11 +24,11 @@ class SelectBranch(Pass[OnnxModel]):
         A -> present
 
     Attributes:
-        input: The boolean input that decides.
-        value: The value of that input whose branch is kept.
+        input: The boolean input that is the condition.
+        value: The value of the input whose branch is kept.
 
     Raises:
-        PreconditionError: GP346, no If of the main graph is decided by the input alone.
+        PreconditionError: GP346, the input alone is not the condition of an If of the main graph.
     """
 
     name = "select-branch"
@@ -40,6 +40,6 @@ class SelectBranch(Pass[OnnxModel]):
     def run(self, model: OnnxModel) -> Done:
         count, dropped = take_branches(model, self.input, self.value)
         if not count:
-            reason = f"no If of the main graph is decided by input {self.input}"
+            reason = f"input {self.input} is not the condition of an If of the main graph"
             raise PreconditionError("GP346", reason, "name the input that selects the branch")
         return Done({"branches taken": count, "outputs dropped": dropped})

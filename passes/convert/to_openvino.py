@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import openvino
 
 
-#: Largest number of results for which a stable TopK costs as much as another. It compares each with all elements: for
-#: 2048 of 4096 elements it takes 3,300 ms instead of 44 (256 rows, CPU plugin of 2026.4.1).
+#: Largest number of results for which a stable TopK is as fast as an unstable one. It compares each result with all
+#: elements: for 2048 of 4096 elements it takes 3,300 ms instead of 44 (256 rows, CPU plugin of 2026.4.1).
 _FEW = 16
 
 #: A node in messages of the frontend.
@@ -41,10 +41,11 @@ _PLACE = r"ONNX node '<Node\((\w+)\): ([^>]*)>'"
 class ToOpenVINO(Pass[OnnxModel]):
     """Convert an ONNX model to OpenVINO IR, by OpenVINO's frontend.
 
-    Names of inputs, outputs and nodes are unchanged, and so are the weights: external data stays in the memory-mapped
-    file. Symbolic dimensions become dynamic, since IR has no names for them. Reductions to channels get the form that
-    the CPU plugin computes correctly for more than one row. A TopK of few results selects the first of equal
-    elements, as ONNX defines it.
+    Names of inputs, outputs and nodes are unchanged. Weights are unchanged: external data stays in the memory-mapped
+    file. Symbolic dimensions become dynamic, since IR has no names for dimensions.
+
+    Reductions to ``[batch, channels]`` are written in a form that the CPU plugin computes correctly for more than one
+    row. A TopK of at most 16 results selects the first of equal elements, as ONNX requires.
 
     Before:
         an ONNX graph
@@ -52,7 +53,7 @@ class ToOpenVINO(Pass[OnnxModel]):
         the same graph in OpenVINO operators, inputs and outputs with the same names, types and shapes
 
     Raises:
-        UnsupportedError: GP311 the frontend does not convert some operators; GP312 the frontend fails otherwise.
+        UnsupportedError: GP311 the frontend does not support some operators; GP312 the frontend fails otherwise.
     """
 
     name = "to-openvino"
@@ -69,7 +70,7 @@ class ToOpenVINO(Pass[OnnxModel]):
                 raise _explained(model, str(error)) from error
         names = _settled_names(model, converted)
         result = OpenVINOModel(converted, model.path, names)
-        result.mark_edited()  # no file holds it
+        result.mark_edited()  # the model is not stored in a file
         keep_reduced_axes(result)
         keep_order_of_ties(result)
         if model.declarations:
@@ -79,9 +80,9 @@ class ToOpenVINO(Pass[OnnxModel]):
 
 
 def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
-    """Return ONNX's names in ``converted``; rename nodes that the frontend made up.
+    """Return the names of ``converted`` that come from ONNX; rename nodes with generated names.
 
-    Older exports call nodes ``Add_5``, which is how OpenVINO calls unnamed nodes.
+    Names such as ``Add_5`` are ambiguous: older exports use them, and OpenVINO generates them for unnamed nodes.
     """
     names = {tensor.name for tensor in model.proto.graph.initializer}
     makers: dict[str, str] = {}
@@ -91,16 +92,16 @@ def _settled_names(model: OnnxModel, converted: openvino.Model) -> set[str]:
     for op in all_ops(converted):
         for output in op.outputs():
             if "" in output.get_names():
-                # No file keeps the empty name of an omitted output.
+                # Files do not store the empty name of an omitted output.
                 output.set_names(output.get_names() - {""})
-            # OpenVINO appends a number to a name that it made up before in this process.
+            # OpenVINO appends a number to a name that it has already generated in this process.
             stem, _, number = op.get_friendly_name().rpartition("_")
             if number.isdecimal() and stem in {makers.get(tensor) for tensor in output.get_names()}:
                 op.set_friendly_name(stem)
     names &= {op.get_friendly_name() for op in all_ops(converted)}
-    # Only nodes that stand for one of ONNX have tensor names.
-    meant = {op.get_name() for op in all_ops(converted) if any(output.get_names() for output in op.outputs())}
-    stabilise_names(converted, names, meant)
+    # Only nodes that correspond to a node of ONNX have tensor names.
+    originals = {op.get_name() for op in all_ops(converted) if any(output.get_names() for output in op.outputs())}
+    stabilise_names(converted, names, originals)
     return names
 
 
@@ -116,7 +117,7 @@ def _explained(model: OnnxModel, message: str) -> UnsupportedError:
         place = re.search(_PLACE, message)
         hint = lowering_hint([] if place is None else [place[1]])
         return UnsupportedError("GP312", f"OpenVINO's ONNX frontend fails{_complaint(message)}", hint)
-    # ONNX's own operators come with the version of their set: "Zork-18".
+    # The frontend appends the opset version to ONNX's operators: "Zork-18".
     names = [name.strip() for name in listed[1].split(",")]
     missing = [name if "." in name else re.sub(r"-\d+$", "", name) for name in names]
     reasons: dict[str, list[str]] = {name: [] for name in missing}
@@ -143,19 +144,19 @@ def _complaint(message: str) -> str:
     place = re.search(_PLACE, message)
     log = message.split("\n\nSummary:")[0].split("with a message:")[-1]
     lines = [line.strip() for line in log.splitlines()]
-    # Lines with places in OpenVINO's sources go before the reason.
-    telling = [line for line in lines if line and "src/" not in line and not line.startswith("While validating")]
+    # Lines with locations in OpenVINO's sources precede the reason.
+    reasons = [line for line in lines if line and "src/" not in line and not line.startswith("While validating")]
     where = f" at {place[1]} {place[2]}" if place is not None else ""
-    return f"{where}: {' '.join(telling)[:400] or 'it does not say why'}"
+    return f"{where}: {' '.join(reasons)[:400] or 'no reason is given'}"
 
 
 def keep_reduced_axes(model: Model) -> None:
-    """Let reductions of ``[batch, channels, n]`` to ``[batch, channels]`` keep the last axis, and squeeze it.
+    """Write reductions of ``[batch, channels, n]`` to ``[batch, channels]`` with kept axes and a Squeeze.
 
-    The CPU plugin fuses a reduction with a sum or product by channel that follows, and takes the number of one channel
-    for all if there is more than one row: measured on 2026.4.1, on the bias of a convolution that was exported
-    as a sum of products. (openvino issue 23616 is the same with one row, fixed in
-    ``src/plugins/intel_cpu/src/nodes/reduce.cpp`` by pull request 23970.) Nothing is fused over a Squeeze.
+    The CPU plugin fuses a reduction with a following Add or Multiply by channel. With more than one row it applies the
+    operand of one channel to all channels: observed with 2026.4.1, on the bias of a convolution that was exported as a
+    sum of products. (openvino issue 23616 is the same with one row, fixed in
+    ``src/plugins/intel_cpu/src/nodes/reduce.cpp`` by pull request 23970.) The plugin does not fuse across a Squeeze.
     """
     rewriter = model.rewriter()
     for node in rewriter.graph.of_op(*REDUCTIONS):
@@ -172,19 +173,19 @@ def _is_by_channel(graph: Graph, node: Node) -> bool:
 
 
 def keep_order_of_ties(model: OpenVINOModel) -> None:
-    """Let TopK of few results take the first of equal elements.
+    """Make TopK of few results stable: ties select the element with the lower index.
 
-    ONNX defines it so since opset 11, and the frontend leaves it to the plugin.
+    ONNX requires this since opset 11; the frontend leaves the order to the plugin.
     """
     graph = model.graph
     for node in graph.of_op("TopK"):
-        # OpenVINO has no stable selection without an order.
+        # OpenVINO does not support a stable TopK with sort="none".
         if node.attributes.get("sort") != "none" and _is_small(graph, node.source(1)):
             node.native.set_attribute("stable", True)
 
 
 def _is_small(graph: Graph, count: Value) -> bool:
-    """Return whether ``count`` is a small constant, or the minimum of one and another number."""
+    """Return whether ``count`` is a small constant, or a Minimum with a small constant."""
     producer = graph.producer(graph.look_through(count, CASTS | MOVES))
     candidates = producer.inputs if producer.op == "Minimum" else [count]
     folded = [fold_scalar(graph, candidate) for candidate in candidates]

@@ -115,7 +115,7 @@ def test_casts_are_at_borders_only():
     made, done = demoted(exported("llama/onnx"), "ort{precision=f16}")
     # The bias that hides padding, and the logits: tables of angles are rounded as weights are.
     assert done.statistics["casts added"] == 2
-    assert done.notes == ("4 caches go in and come out in f16, other inputs and outputs as before",)
+    assert done.notes == ("4 caches are f16; other inputs and outputs keep their types",)
     wide = {node.op for node in made.graph.nodes if any(value.element_type == "f32" for value in node.outputs)}
     assert not wide & {"Gather", "GroupQueryAttention", "MatMul", "RotaryEmbedding", "SimplifiedLayerNormalization"}
 
@@ -153,7 +153,7 @@ def test_a_bias_is_cut_to_the_range_of_f16():
 def test_weights_beyond_f16_are_refused_with_their_names():
     weight = numpy.ones((4, 4))
     demoted(of_one_weight(weight * 65504))
-    with pytest.raises(UnsupportedError, match=r"GP398: .*: weight weight of MatMul last has numbers beyond f16"):
+    with pytest.raises(UnsupportedError, match=r"GP398: .*: weight weight of MatMul last exceeds the range of f16"):
         demoted(of_one_weight(weight * 65536))
     with pytest.raises(UnsupportedError, match="GP398"):
         demoted(of_one_weight(numpy.array(1e6), "Mul"))
