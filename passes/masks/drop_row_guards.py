@@ -17,16 +17,16 @@ from graphpass.ir.types import Dimension
 
 _COUNT = op.ReduceSum(op.Convert(var("mask")), ..., name="sum")
 
-#: Replaces rows of a result for which a mask shows less than one key. Optimizers lay both out otherwise before.
+#: Replaces results of queries that attend to less than one key. Optimizers may move layout operators before it.
 GUARD = op.Select(look_through(op.Less(_COUNT, var("least"), name="hidden")), var("otherwise"), var("result"))
 
 
 @dataclass(frozen=True)
 class DropRowGuards(Pass[Model]):
-    """Drop the zeros that replace attention of tokens to which the mask shows no key.
+    """Drop guards that set results of queries without keys to 0.
 
-    Such tokens are padding before the first token; no result depends on them. The guard reads the mask once more, and
-    runtimes with attention of their own have none: paged attention drops attention_mask.
+    Only padding before the first token has no keys, and results of tokens do not depend on padding. The guard is
+    another user of the mask, which paged attention removes.
 
     Before:
         Select(ReduceSum(mask) < 1, 0, attention)
@@ -50,14 +50,14 @@ class DropRowGuards(Pass[Model]):
 
 
 def _is_for_none(graph: Graph, match: Match) -> bool:
-    """Return whether zeros replace rows in which nothing is true."""
+    """Return whether zeros replace rows whose mask is false for all keys."""
     count = match.nodes["sum"]
     along_keys = reduced_axes(graph, count) in {(-1,), ((count.source().rank or 0) - 1,)}
     return along_keys and fold_scalar(graph, match["least"]) == 1 and fold_scalar(graph, match["otherwise"]) == 0
 
 
 def _has_its_rows(match: Match, output: Value) -> bool:
-    """Return whether rows of the condition are those of the result, by their open sizes."""
+    """Return whether the condition has the rows of the result, by their symbolic dimensions."""
     condition = match.nodes["hidden"].outputs[0]
     if match.node.source(0) == condition and match["result"] == output:
         return True
@@ -66,7 +66,7 @@ def _has_its_rows(match: Match, output: Value) -> bool:
 
 
 def _rows(condition: Value, result: Value) -> frozenset[Dimension] | None:
-    """Return open sizes of a condition; ``None`` if the result has others there."""
+    """Return symbolic dimensions of a condition; ``None`` if those of the result differ."""
     if condition.shape is None or result.shape is None or condition.rank != result.rank:
         return None
     pairs = [(size, other) for size, other in zip(condition.shape, result.shape, strict=True) if size != 1]

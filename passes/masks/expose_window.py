@@ -9,7 +9,7 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph
-from graphpass.passes.masks.window_mask import Window, WindowWriter, counted_tokens, find_windows, window_places
+from graphpass.passes.masks.window_mask import Window, WindowWriter, counted_tokens, find_windows, window_slots
 
 _GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()))
 
@@ -18,14 +18,13 @@ _GREATER = op.Greater(var("keys"), op.Add(var("queries"), op.Constant()))
 class ExposeWindow(Pass[OpenVINOModel]):
     """Write sliding-window masks in the form from which OpenVINO reads the window's size.
 
-    Paged attention does not read masks: SDPAToPagedAttention takes the window's size out of the mask's subgraph, and
-    if it does not match that, openvino.genai's default backend silently attends to everything. The form is the
-    one that gpt-oss and Gemma 3 have when optimum exports them (gpt_oss_sliding_window_pattern in OpenVINO's
-    state_management_pattern.cpp).
-    Layers with the same mask share one.
+    Paged attention does not read masks. SDPAToPagedAttention reads the window's size from the mask's subgraph; if the
+    subgraph does not match, openvino.genai's default backend silently attends to all positions. The pass writes the
+    form of optimum's exports of gpt-oss and Gemma 3 (gpt_oss_sliding_window_pattern in OpenVINO's
+    state_management_pattern.cpp). Layers with equal masks share one mask.
 
-    NPUW feeds prompts with padding in front, for which it fixes windows in this form only, and if slots of the
-    cache are counted as there (phi3_sliding_mask.cpp).
+    NPUW pads prompts on the left. It corrects windows for this padding only in this form, with slots counted by the
+    same operators (phi3_sliding_mask.cpp).
 
     Shapes:
         mask broadcastable to ``[batch, heads, length, sequence]``; the window is a constant number of positions.
@@ -41,11 +40,11 @@ class ExposeWindow(Pass[OpenVINOModel]):
         constant [1, 1, 128, 128] -> Slice(past, past + length), Slice(0, past + length) -> Select(., 0, lowest) ->
         Add(., mask)
     After:
-        the same form, with places counted by Range, and mask > -1000 as one of the conditions
+        the same form, with slots counted by Range, and mask > -1000 as one of the conditions
 
-    Masks in other forms are rewritten if they are proven, as expressions of positions and attention_mask, to hold a
-    window, the causal condition and padding alone. Windows that count tokens by attention_mask, and not slots of the
-    cache, count them after it, too: slots between tokens may be padding.
+    Masks in other forms are rewritten if they are proved, as expressions of positions and attention_mask, to consist of
+    a window, the causal condition and padding. Windows that count tokens by attention_mask instead of slots still count
+    tokens after the pass: slots between tokens may be padding.
 
     Before:
         Range(past, past + length), Range(0, length) + past, however written -> Unsqueeze of two axes -> Unsqueeze
@@ -65,22 +64,22 @@ class ExposeWindow(Pass[OpenVINOModel]):
             and not _is_exposed(model.graph, window)
         ]
         rewriter = model.rewriter()
-        places = window_places(model, rewriter) if windows else None
-        if places is None:
+        slots = window_slots(model, rewriter) if windows else None
+        if slots is None:
             return Done()
         writers: dict[bool, WindowWriter] = {}
         for window in windows:
             by_tokens = window.mask.window_of_tokens is not None
             if by_tokens not in writers:
-                compared = counted_tokens(model, rewriter) if by_tokens else places
-                writers[by_tokens] = WindowWriter(rewriter, compared, places)
+                compared = counted_tokens(model, rewriter) if by_tokens else slots
+                writers[by_tokens] = WindowWriter(rewriter, compared, slots)
             writers[by_tokens].replace(window)
         rewriter.finish()
         return Done({"windows exposed": len(windows), "masks": sum(map(len, writers.values()))})
 
 
 def _is_exposed(graph: Graph, window: Window) -> bool:
-    """Return whether state_management_pattern.cpp takes the masks of ``window`` unchanged, and NPUW its places."""
+    """Return whether OpenVINO's matcher accepts the masks of ``window``, and NPUW their slots."""
     path = (("Slice", 0), ("Select", 0), ("Broadcast", 0), ("BitwiseAnd", 0), ("BitwiseAnd", 1), ("BitwiseAnd", 0))
     for mask in window.masks:
         node = graph.producer(mask)

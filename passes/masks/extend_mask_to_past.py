@@ -23,15 +23,16 @@ _MASK = "attention_mask"
 
 @dataclass(frozen=True)
 class ExtendMaskToPast(Pass[OpenVINOModel]):
-    """Let ``attention_mask`` cover past and new tokens if it stands for the new ones alone.
+    """Extend an ``attention_mask`` of the new tokens to past and new tokens.
 
-    optimum-intel traces zamba2 so that the mask weighs the hidden states of its linear layers as it is: at a decode
-    step it has to be ``[batch, 1]``, which openvino.genai and NPUW do not feed, and padding in the past is attended to.
-    After this pass linear layers take the mask's last columns, and attention sees each position of the past that the
-    mask counts. A mask of the new tokens alone goes on meaning what it meant.
+    In optimum-intel's exports of zamba2, linear layers multiply their hidden states by the whole mask. In a decode step
+    the mask has to be ``[batch, 1]``, which openvino.genai and NPUW do not feed, and tokens attend to padding in the
+    past. After this pass linear layers read the mask's last columns, and attention attends to the past positions that
+    the mask counts. The results for a mask of only the new tokens are unchanged.
 
-    Its export of lfm2_moe weighs several tokens by the mask's first columns, and one by none, while attention reads all
-    columns: several tokens after a padded past come out wrong. After this pass each is weighed by its own column.
+    In optimum-intel's export of lfm2_moe, several tokens are multiplied by the mask's first columns, a single token by
+    none, and attention reads all columns: several tokens after a padded past are computed incorrectly. After this pass
+    each token is multiplied by its own column.
 
     Shapes:
         attention_mask i64 ``[batch, total]`` instead of ``[batch, length]``; masks of attention ``[batch, 1, length,
@@ -42,7 +43,7 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         attention_mask -> .. -> Select(., lowest) ``[batch, 1, length, length]`` -> ScaledDotProductAttention
     After:
         attention_mask -> Slice(total - length :) -> Slice(0 : length) -> Unsqueeze -> Multiply(hidden states)
-        LogicalAnd(place of the key <= place of the query, attention_mask) -> Select(0, -65504)
+        LogicalAnd(slot of the key <= slot of the query, attention_mask) -> Select(0, -65504)
         -> ScaledDotProductAttention
 
     Before:
@@ -63,7 +64,7 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         if tokens is None:
             return Skipped("the model has no input input_ids, whose length is the number of new tokens")
         if weights:
-            return _weigh_by_own_columns(model, weights)
+            return _multiply_by_own_columns(model, weights)
         masks = model.analysis(find_masks)
         for effective in masks:
             if (reason := _obstacle(effective)) is not None:
@@ -84,7 +85,7 @@ class ExtendMaskToPast(Pass[OpenVINOModel]):
         return Done({"masks of attention": len(masks)})
 
 
-def _weigh_by_own_columns(model: OpenVINOModel, weights: Iterable[Value]) -> Done:
+def _multiply_by_own_columns(model: OpenVINOModel, weights: Iterable[Value]) -> Done:
     rewriter = model.rewriter()
     write = rewriter.under(_MASK)
     own = StepBuilder(model, rewriter).new_columns
@@ -104,7 +105,7 @@ def _obstacle(mask: AttentionMask) -> str | None:
     if node.op != "ScaledDotProductAttention":
         return f"it is computed by {node.op}: run fuse-attention"
     if node.input(3) is None or node.attributes["causal"]:
-        return "it has none of its own"
+        return "it has no mask operand, or is causal by attribute"
     if isinstance(plain_mask(mask), Miss) or mask.window is not None or not mask.is_padded:
-        return "it says more than what is later and what is padding"
+        return "it is not the causal condition with padding"
     return None

@@ -18,7 +18,7 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 _MASK = "attention_mask"
 
-#: Operators between a cache and its update: reordering by beams, and types.
+#: Operators between a cache and its update: the beam Gather, and Converts.
 _TOWARDS_UPDATE = frozenset({"Convert", "Gather"})
 
 _LOOPS = frozenset({"Loop", "TensorIterator"})
@@ -26,15 +26,15 @@ _LOOPS = frozenset({"Loop", "TensorIterator"})
 
 @dataclass(frozen=True)
 class MaskPadding(Pass[OpenVINOModel]):
-    """Keep padding out of linear caches, as if it had not been fed.
+    """Exclude padding from linear caches.
 
-    Attention hides padding with a mask; a convolution's window and a recurrent state take in whatever comes. NPUW
-    pads each chunk of a prompt on the left, up to a fixed size, so that padding lies before the first tokens and
-    between a state and the tokens that continue it (``infer_chunked_prefill`` in ``llm_infer_request.cpp``). Setting
-    what enters to 0, as exporters that mask at all do, is right in the first place only.
+    Attention excludes padding by a mask; a convolution's window and a recurrent state are updated by all inputs. NPUW
+    pads each chunk of a prompt on the left, up to a fixed size (``infer_chunked_prefill`` in
+    ``llm_infer_request.cpp``): padding is before the first token, and between a state and the next chunk. Some
+    exporters set inputs of padding to 0, which is correct only before the first token.
 
-    If ``attention_mask`` of a step's tokens is 0, a recurrent state stays unchanged, and a window is moved past
-    the padding, next to the tokens. Without padding nothing changes. What a step computes for padding is not defined.
+    For new tokens whose ``attention_mask`` is 0, a recurrent state is not updated, and a window is moved past the
+    padding, next to the tokens. Without padding, results are unchanged. Results for padding are undefined.
 
     Shapes:
         attention_mask ``[batch, total]``; a window ``[batch, channels, kernel]`` with new columns ``[batch, channels,
@@ -76,8 +76,8 @@ class MaskPadding(Pass[OpenVINOModel]):
             elif entry is not None and (loop := _loop(rewriter, entry)) is not None:
                 counts["states masked"] += _mask_state(loop, entry.port, tokens, cache.read)
             else:
-                taking = ", ".join(sorted({entry.node.op for entry in entries})) or "nothing"
-                notes.append(f"padding is not kept out of {cache.name}: {taking} takes it in")
+                operators = ", ".join(sorted({entry.node.op for entry in entries})) or "nothing"
+                notes.append(f"padding is not excluded from {cache.name}: its users are {operators}")
         rewriter.finish()
         return Done({name: count for name, count in counts.items() if count}, tuple(notes))
 
@@ -97,21 +97,21 @@ class _Tokens:
 
     @cached_property
     def are_real(self) -> Handle:
-        """Make the condition that a token is not padding, boolean ``[batch, length]``."""
+        """Return whether each token is not padding, boolean ``[batch, length]``."""
         return self._write.op("Convert", self._step.new_columns, to="boolean", label="new")
 
     def next_to_window(self, width: int) -> Handle:
-        """Make the index of each place's column, i64 ``[batch, width + length]``; the window has ``width``."""
+        """Return source columns, i64 ``[batch, width + length]``, after a window of ``width`` columns."""
         if width not in self._orders:
             write = self._write
             length = write.op("Gather", write.op("ShapeOf", self.are_real), 1, axis=0, label="columns")
             column = write.op("Range", 0, write.op("Add", length, width), 1)
             hidden = write.op("Convert", write.op("LogicalNot", self.are_real), to="i64")
             padding = write.op("ReduceSum", hidden, 1, keep=True, label="padding")
-            # No token reads what lies before the window. Padding's own columns stand there: norms divide zeros by zero.
-            behind = write.op("Add", column, width)
+            # Tokens do not read columns before the window. These are columns of padding: norms divide zeros by zero.
+            shifted = write.op("Add", column, width)
             is_before = write.op("Less", column, padding)
-            moved = write.op("Select", is_before, behind, write.op("Subtract", column, padding), label="moved")
+            moved = write.op("Select", is_before, shifted, write.op("Subtract", column, padding), label="moved")
             is_moved = write.op("Less", column, write.op("Add", padding, width))
             self._orders[width] = write.op("Select", is_moved, moved, column, label=f"after_{width}")
         return self._orders[width]
@@ -125,7 +125,7 @@ def _is_window(entry: Use) -> bool:
 
 
 def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> bool:
-    """Move a convolution's window past the padding; return whether it was not there yet."""
+    """Move a convolution's window past the padding; return whether the graph changed."""
     joined = entry.node
     uses = [use for use in rewriter.graph.uses(joined.outputs[0]) if use.node.op != "ShapeOf"]
     if all(use.node.op == "Gather" and use.node.attributes["batch_dims"] == 1 for use in uses):
@@ -139,7 +139,7 @@ def _mask_window(rewriter: Rewriter, entry: Use, tokens: _Tokens, name: str) -> 
 
 
 def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
-    """Return the loop that carries the state forward token by token."""
+    """Return the loop over tokens that carries the state, if any."""
     from graphpass.dialects.openvino.loops import LoopRewriter
 
     loop = LoopRewriter(entry.node, rewriter.mark_changed) if entry.node.op in _LOOPS else None
@@ -147,7 +147,7 @@ def _loop(rewriter: OpenVINORewriter, entry: Use) -> LoopRewriter | None:
 
 
 def _mask_state(loop: LoopRewriter, port: int, tokens: _Tokens, name: str) -> bool:
-    """Let a loop skip padding in its state; return whether it changed."""
+    """Select the previous state at padding in a loop; return whether the graph changed."""
     carried = loop.carried(port)
     assert carried is not None
     before, result = carried

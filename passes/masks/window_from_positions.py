@@ -14,22 +14,23 @@ from graphpass.ir.graph import Graph
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.passes.attention.step_builder import StepBuilder
-from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows, window_places
+from graphpass.passes.masks.window_mask import Window, WindowWriter, find_windows, window_slots
 
 
 @dataclass(frozen=True)
 class WindowFromPositions(Pass[Model]):
-    """Count positions of tokens in sliding windows, not slots of the cache.
+    """Count positions of tokens in sliding windows instead of slots of the cache.
 
-    A cache may have slots that no longer count: rejected drafts, masked by ``attention_mask`` instead of removed, or
-    the branches of a draft tree. Exported masks compare slots, so such slots use up a part of the window. After this
-    pass the position of a past key is the running sum of ``attention_mask``, and the position of a new token is its
-    ``position_ids``. The rest of the mask is unchanged, including the causal condition between slots.
+    A cache may have slots without tokens: rejected drafts that ``attention_mask`` excludes, and branches of a draft
+    tree. Exported masks compare slots, and such slots occupy a part of the window. After this pass the position of a
+    past key is the running sum of ``attention_mask``, and the position of a new token is its ``position_ids``. The rest
+    of the mask is unchanged, including the causal condition between slots.
 
-    The mask has the form of `expose-window`. The CPU plugin fuses the same attention as before.
+    The mask has the form that `expose-window` writes. The CPU plugin fuses the same attention as before the pass.
 
     Options:
-        required: Fail if a window cannot count positions; otherwise it stays unchanged, with a note if it is in a mask.
+        required: Fail if a window cannot count positions. Otherwise such windows are unchanged, with a note if a mask
+            implements them.
 
     Shapes:
         attention_mask i64 ``[batch, sequence]``, position_ids i64 ``[batch, length]``; mask ``[batch, 1, length,
@@ -43,8 +44,8 @@ class WindowFromPositions(Pass[Model]):
 
     Raises:
         PreconditionError: GP361 no input position_ids; GP364 no input attention_mask ``[batch, sequence]``.
-        UnsupportedError: GP364 a window that is not a comparison of positions in a mask added to scores, or that the
-            cache itself keeps.
+        UnsupportedError: GP364 a window that is not a comparison of positions in a mask added to scores, or whose cache
+            holds only the window.
     """
 
     name = "window-from-positions"
@@ -53,13 +54,13 @@ class WindowFromPositions(Pass[Model]):
 
     def run(self, model: Model) -> Done:
         windows, reasons = [], []
-        for spotted in _windows(model, of_operators=self.required):
-            if not isinstance(spotted, UnsupportedError):
-                windows.append(spotted)
+        for found in _windows(model, of_operators=self.required):
+            if not isinstance(found, UnsupportedError):
+                windows.append(found)
             elif self.required:
-                raise spotted
+                raise found
             else:
-                reasons.append(spotted.message)
+                reasons.append(found.message)
         if not windows:
             return Done(notes=tuple(reasons))
         try:
@@ -69,11 +70,11 @@ class WindowFromPositions(Pass[Model]):
                 raise
             return Done(notes=(*reasons, error.message))
         rewriter = model.rewriter()
-        places = window_places(model, rewriter)
-        if places is None:
+        slots = window_slots(model, rewriter)
+        if slots is None:
             raise PreconditionError("GP364", "the model has caches but no input input_ids or inputs_embeds")
         both: Literal["BitwiseAnd", "LogicalAnd"] = "BitwiseAnd" if model.dialect == "openvino" else "LogicalAnd"
-        writer = WindowWriter(rewriter, _positions(rewriter, StepBuilder(model, rewriter)), places, both)
+        writer = WindowWriter(rewriter, _positions(rewriter, StepBuilder(model, rewriter)), slots, both)
         for window in windows:
             writer.replace(window)
         rewriter.finish()
@@ -81,11 +82,11 @@ class WindowFromPositions(Pass[Model]):
 
 
 def _windows(model: Model, *, of_operators: bool) -> Iterator[Window | UnsupportedError]:
-    """Yield each attention whose window counts places, or an error.
+    """Yield windows that count slots, and an error for each window that cannot count positions.
 
     Args:
         model: The model.
-        of_operators: Whether windows that are attributes of operators count; no pass takes these from positions.
+        of_operators: Whether to yield errors for windows that are attributes of operators.
     """
     windows = {window.node.name: window for window in find_windows(model)}
     attributes = {node.name for node in model.graph.nodes if operator_window(node) is not None}
@@ -95,36 +96,34 @@ def _windows(model: Model, *, of_operators: bool) -> Iterator[Window | Unsupport
         window = windows.get(block.node)
         obstacle = None if window is None else window.obstacle
         if block.window_in == "state":
-            reason = "the cache keeps no more than the window"
+            reason = "the cache holds only the window"
         elif window is not None and window.mask.counts_positions:
             continue
         elif window is None or obstacle is not None:
-            reason = "no mask holds it" if obstacle is None else obstacle.reason
+            reason = "no mask implements it" if obstacle is None else obstacle.reason
         else:
             yield window
             continue
-        yield UnsupportedError(
-            "GP364", f"the window of attention {block.node} cannot be taken from positions: {reason}"
-        )
+        yield UnsupportedError("GP364", f"the window of attention {block.node} cannot count positions: {reason}")
 
 
 def _check_inputs(graph: Graph) -> None:
     if "position_ids" not in graph.parameters:
         raise PreconditionError(
-            "GP361", "the model has no input position_ids with positions", "run expose-position-ids before it"
+            "GP361", "the model has no input position_ids", "run expose-position-ids before window-from-positions"
         )
     if graph.parameters["position_ids"].rank != 2:
-        # Tokens of an image share positions, and windows count tokens.
-        raise PreconditionError("GP361", "input position_ids is not [batch, length]: a token has several positions")
+        # Tokens of an image share positions, but windows count tokens.
+        raise PreconditionError("GP361", "expected position_ids [batch, length], got several positions a token")
     mask = graph.parameters.get("attention_mask")
     if mask is None or mask.rank != 2:
         raise PreconditionError(
-            "GP364", "the model has no input attention_mask [batch, sequence] from which positions could be counted"
+            "GP364", "the model has no input attention_mask [batch, sequence], which counts positions"
         )
 
 
 def _positions(rewriter: Rewriter, step: StepBuilder) -> tuple[Handle, Handle]:
-    """Make positions of keys ``[batch, 1, 1, sequence]`` and queries, ``[batch, 1, length, 1]``, i64."""
+    """Write positions of keys ``[batch, 1, 1, sequence]`` and queries ``[batch, 1, length, 1]``, i64."""
     write, inputs = rewriter.under("window"), rewriter.graph.parameters
     tokens, seen = (write.convert(inputs[name], "i64") for name in ("position_ids", "attention_mask"))
     counted = write.op("Subtract", write.op("CumSum", seen, axis=1), 1, label="counted")

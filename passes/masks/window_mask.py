@@ -1,4 +1,4 @@
-"""Find windows of attention, and write them so that OpenVINO finds their size."""
+"""Find sliding windows, and write their masks in a form that OpenVINO matches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 @dataclass(frozen=True)
 class Window:
-    """The mask of an attention that sees a window.
+    """The mask of an attention with a sliding window.
 
     Attributes:
-        node: The operator, or the Softmax.
-        masks: The tensors ``[batch, 1, length, sequence]`` that mask its scores, as numbers or booleans.
+        node: The attention operator, or the Softmax.
+        masks: The tensors ``[batch, 1, length, sequence]`` that mask its scores, added or boolean.
         mask: The effective mask.
-        conditions: Booleans of the same shape that Selects before a Softmax read; with True, or False, for all keys.
+        conditions: Boolean tensors of the same shape that Selects before a Softmax read, each with the value at which
+            scores are kept.
         inside: Indices of the nodes between the product with the keys and the Softmax; empty for an operator.
     """
 
@@ -43,13 +44,13 @@ class Window:
 
     @property
     def obstacle(self) -> Miss | None:
-        """Return a condition besides a window, the causal condition and padding."""
+        """Return why the mask has other conditions than window, causality and padding."""
         mask = plain_mask(self.mask)
         return mask if isinstance(mask, Miss) else None
 
 
 def find_windows(model: Model) -> Iterator[Window]:
-    """Yield the windows that masks hold, in order of their attention."""
+    """Yield the sliding windows that masks implement, in the order of their attention."""
     for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True):
         if mask.window is not None and (window := _window(model.graph, attention, mask)).masks:
             yield window
@@ -68,33 +69,33 @@ def _window(graph: Graph, attention: Attention, mask: AttentionMask) -> Window:
 
 
 class WindowWriter:
-    """Writes windows; those of one size and element type are one."""
+    """Writes the masks of windows, once for equal sizes and element types."""
 
     def __init__(
         self,
         rewriter: Rewriter,
         compared: tuple[Handle, Handle],
-        places: tuple[Handle, Handle],
+        slots: tuple[Handle, Handle],
         both: Literal["BitwiseAnd", "LogicalAnd"] = "BitwiseAnd",
     ) -> None:
-        """Begin with none.
+        """Set the positions that conditions compare.
 
         Args:
             rewriter: Rewriter of the model.
-            compared: Positions of keys and queries that windows count.
-            places: Those of the causal condition.
-            both: Operator that joins conditions; ONNX has no BitwiseAnd of booleans.
+            compared: Positions of keys and queries that windows compare.
+            slots: Slots of keys and queries, which the causal condition compares.
+            both: Operator of conjunctions; ONNX's BitwiseAnd does not accept booleans.
         """
         self._both = both
-        self._rewriter, self._compared, self._places = rewriter, compared, places
+        self._rewriter, self._compared, self._slots = rewriter, compared, slots
         self._written: dict[tuple[int | None, bool, str], Handle] = {}
 
     def __len__(self) -> int:
-        """Return the number of windows written."""
+        """Return the number of masks written."""
         return len(self._written)
 
     def replace(self, window: Window) -> None:
-        """Write a window, and let its attention read it; of operators, all users."""
+        """Replace the masks of a window; of attention operators, for all users of the masks."""
         element_type = window.node.source().element_type
         key = window.mask.window, window.mask.is_padded, element_type
         if key not in self._written:
@@ -111,16 +112,16 @@ class WindowWriter:
     def _write(self, window: Window, element_type: str) -> Handle:
         """Write ``Slice(Select(Broadcast(conditions), 0, lowest))``.
 
-        The matcher of gpt_oss_sliding_window_pattern in OpenVINO's state_management_pattern.cpp requires four Ands: the
-        window with anything, with the causal condition, with anything, with padding. NPUW's phi3_sliding_mask.cpp
-        (openvino 2026.4.1) fixes ``And(And(., Greater), LessEqual)`` for prompts that it pads.
+        The matcher of gpt_oss_sliding_window_pattern in OpenVINO's state_management_pattern.cpp requires four Ands: of
+        the window with any value, with the causal condition, with any value, and with padding. NPUW's
+        phi3_sliding_mask.cpp (openvino 2026.4.1) corrects ``And(And(., Greater), LessEqual)`` for padded prompts.
         """
         write = self._rewriter.under(f"{window.node.name}/window_mask")
         keys, queries = self._compared
         offset = write.constant(numpy.array([[[[-(window.mask.window or 0)]]]]), "offset", "i64")
         seen = write.op("Greater", keys, write.op("Add", queries, offset, label="first"), label="in_window")
         yes = write.number(True, "boolean", "true")
-        others = [write.op("LessEqual", *self._places, label="causal"), yes]
+        others = [write.op("LessEqual", *self._slots, label="causal"), yes]
         if window.mask.is_padded:
             padding = self._rewriter.graph.parameters["attention_mask"]
             others[1] = write.op("Unsqueeze", write.op("Convert", padding, to="boolean"), axes=[1, 2], label="padding")
@@ -133,14 +134,14 @@ class WindowWriter:
         return write.slice(chosen, 0, None, axis=3, label="window_mask")
 
 
-def window_places(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | None:
-    """Make places of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]``, as NPUW knows them.
+def window_slots(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | None:
+    """Write slots of keys ``[1, 1, 1, sequence]`` and queries ``[1, 1, length, 1]``, in NPUW's form.
 
-    Its phi3_sliding_mask.cpp requires ranges from and to the length that a Gather takes of a cache, and an Unsqueeze
-    for each axis. The padding mask has the length instead if slots are moved and cut: the past has any number then.
+    NPUW's phi3_sliding_mask.cpp requires Ranges whose bounds a Gather reads from the shape of a cache, and an Unsqueeze
+    for each axis. If the model moves and cuts slots, the length of the past varies, and the padding mask's is read.
 
     Returns:
-        The places; ``None`` for a model without growing caches or input of tokens.
+        The slots; ``None`` for a model without growing caches or input of tokens.
     """
     caches, tokens = analyze_caches(model).of_kind("kv"), token_input(model.graph)
     if not caches or tokens is None:
@@ -157,21 +158,21 @@ def window_places(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | N
     whole = write.op("Add", start, new, label="whole")
     made = []
     for first, axes, label in ((0, (0, 1, 2), "keys"), (start, (0, 1, 3), "queries")):
-        places = write.op("Range", first, whole, 1, label=f"{label}_range")
+        slots = write.op("Range", first, whole, 1, label=f"{label}_range")
         if model.dialect == "onnx":
-            made.append(write.op("Unsqueeze", places, axes=axes, label=label))
+            made.append(write.op("Unsqueeze", slots, axes=axes, label=label))
             continue
         for axis in axes:
-            places = rewriter.op("Unsqueeze", places, axis, name=f"window/{label}_{axis}")
-        made.append(places)
+            slots = rewriter.op("Unsqueeze", slots, axis, name=f"window/{label}_{axis}")
+        made.append(slots)
     return made[0], made[1]
 
 
 def counted_tokens(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle]:
-    """Count tokens up to each key and query by attention_mask.
+    """Count the tokens up to each key and query by attention_mask.
 
     Returns:
-        Those of keys ``[batch, 1, 1, sequence]`` and of queries ``[batch, 1, length, 1]``, i64.
+        Counts of keys ``[batch, 1, 1, sequence]`` and of queries ``[batch, 1, length, 1]``, i64.
     """
     write = rewriter.under("window")
     seen = write.convert(rewriter.graph.parameters["attention_mask"], "i64")

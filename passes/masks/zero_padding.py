@@ -13,17 +13,17 @@ from graphpass.ir.graph import Node
 from graphpass.ir.inputs import token_input
 from graphpass.passes.attention.step_builder import StepBuilder
 
-#: Operands that hold something for each new token.
+#: Ports of operands with an axis of new tokens, by operator.
 _OPERANDS = {"CausalConvWithState": (0,), "LinearAttention": (0, 1, 2)}
 
 
 @dataclass(frozen=True)
 class ZeroPadding(Pass[OnnxModel]):
-    """Set to 0 what padding before the first token brings into convolutions and recurrences.
+    """Set inputs of convolutions and recurrences to 0 at padding.
 
-    The operators take no mask. Static models pad the first chunk of a prompt on the left, where states are 0: zeros
-    leave them so. Padding after a token would have to be skipped, see `mask-padding`. Query and value are set, too:
-    norms divide zeros by zero.
+    The operators have no mask operand. Static models pad the first chunk of a prompt on the left, where states are 0:
+    zeros as inputs leave the states unchanged. Padding after a token must be skipped instead, see `mask-padding`. Query
+    and value are set to 0 as well, because norms divide zeros by zero.
 
     Shapes:
         attention_mask ``[batch, past + length]``; input ``[batch, channels, length]``, or with channels last; query,

@@ -26,7 +26,7 @@ from graphpass.passes.attention.fuse_attention import FuseAttention
 from graphpass.passes.caches.make_stateful import MakeStateful
 from graphpass.passes.convert.to_openvino import ToOpenVINO
 from graphpass.passes.masks.expose_window import ExposeWindow
-from graphpass.passes.masks.window_mask import WindowWriter, counted_tokens, find_windows, window_places
+from graphpass.passes.masks.window_mask import WindowWriter, counted_tokens, find_windows, window_slots
 from graphpass.runtime import open_session
 from graphpass.verify.structure.proof import compare_structures
 
@@ -325,7 +325,7 @@ def counting_tokens() -> OnnxModel:
     """Return mistral whose windows count the tokens that attention_mask shows; its causal mask compares slots."""
     model = exported("mistral_sw8/onnx").clone()
     rewriter = model.rewriter()
-    places = window_places(model, rewriter)
+    places = window_slots(model, rewriter)
     assert places is not None
     writer = WindowWriter(rewriter, counted_tokens(model, rewriter), places, "LogicalAnd")
     for window in find_windows(model):

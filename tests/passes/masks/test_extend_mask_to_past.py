@@ -126,7 +126,7 @@ def test_a_mask_with_other_values_is_unchanged():
     model.mark_edited()
     result = outcome(model)
     assert isinstance(result, Skipped)
-    assert "says more" in result.reason
+    assert "is not the causal condition" in result.reason
 
 
 @pytest.mark.parametrize(
