@@ -16,10 +16,10 @@ from graphpass.ir.rewriter import Handle, Rewriter
 
 _SIZES = op.ShapeOf(var("x"))
 
-#: Copies axes of size 1 to the sizes of a target, and keeps others.
+#: Expands axes of size 1 to the dimensions of a target.
 EXPANSION = op.Broadcast(var("x"), op.Select(op.Equal(_SIZES, 1), var("target"), _SIZES), ...)
 
-#: Counts integers as real numbers.
+#: A Range of integers, computed in a floating-point type.
 COUNT = op.Convert(op.Range(var("start"), var("stop"), var("step")))
 
 _INTEGERS = frozenset({"i32", "i64"})
@@ -27,12 +27,12 @@ _INTEGERS = frozenset({"i32", "i64"})
 
 @dataclass(frozen=True)
 class CanonicalizeShapes(Pass[OpenVINOModel]):
-    """Write expanded axes, counted positions and sizes of caches as other exporters do.
+    """Rewrite expansions, Ranges, cache shapes and slice assignments of torch.export to common forms.
 
-    OpenVINO's frontend for torch.export computes the sizes of ``expand`` from those of its input, so that no plugin
-    (2026.4.1) fuses attention with its cache, and counts positions in f32. transformers (5.24) leaves all sizes of
-    recurrent states open, so that no initial state can be built. Keys that are joined of two parts by assignments to
-    slices copy all positions element by element.
+    - OpenVINO's frontend for torch.export computes the shape of ``expand`` from its input, so that plugins (2026.4.1)
+      do not fuse attention with its cache. It also counts positions in f32.
+    - transformers (5.24) declares all dimensions of recurrent states dynamic, so that no initial value can be written.
+    - Assignments to slices, which join keys from two parts, copy all positions element by element.
 
     Before:
         Broadcast(x, Select(ShapeOf(x) == 1, target, ShapeOf(x))); Convert(Range in f32); a state [?, ?, ?, ?];
@@ -70,19 +70,19 @@ class CanonicalizeShapes(Pass[OpenVINOModel]):
             "assigned slices joined": assigned,
             "caches with open sizes": len(caches),
         }
-        return Done({words: count for words, count in totals.items() if count})
+        return Done({name: count for name, count in totals.items() if count})
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Places ``start`` to ``stop`` of an axis.
+class _Part:
+    """Indices ``start`` to ``stop`` of an axis, and the tensor that stores them.
 
     Attributes:
-        start: The first place.
-        stop: The place after the last.
-        source: The tensor that has them.
-        first: The place of its first entry.
-        size: Number of its entries.
+        start: The first index.
+        stop: The index after the last.
+        source: The tensor that stores them.
+        first: The index of the tensor's first entry.
+        size: Number of the tensor's entries.
     """
 
     start: int
@@ -91,14 +91,14 @@ class _Piece:
     first: int
     size: int
 
-    def without(self, start: int, stop: int) -> Iterator[_Piece]:
-        """Yield what lies before ``start`` and from ``stop`` on."""
-        for piece in (replace(self, stop=min(self.stop, start)), replace(self, start=max(self.start, stop))):
-            if piece.start < piece.stop:
-                yield piece
+    def without(self, start: int, stop: int) -> Iterator[_Part]:
+        """Yield the parts before ``start`` and from ``stop`` on."""
+        for part in (replace(self, stop=min(self.stop, start)), replace(self, start=max(self.start, stop))):
+            if part.start < part.stop:
+                yield part
 
     def write(self, rewriter: Rewriter, axis: int) -> Handle:
-        """Return the places, sliced out of the tensor if it has others."""
+        """Return the indices' slice of the tensor, or the whole tensor."""
         handle = rewriter.handle(self.source)
         if self.stop - self.start == self.size:
             return handle
@@ -106,33 +106,33 @@ class _Piece:
 
 
 def _join(graph: Graph, rewriter: Rewriter) -> int:
-    """Write tensors with assigned slices as Concats of their pieces; return the number of assignments."""
-    assignments: dict[tuple[Value, int], list[_Piece]] = {}
+    """Replace assignments to slices by Concats of the parts; return their number."""
+    assignments: dict[tuple[Value, int], list[_Part]] = {}
     for node in graph.of_op("Reshape"):
         assigned = assigned_slice(graph, node)
         size = None if assigned is None or assigned.base.shape is None else assigned.base.shape[assigned.axis]
         if assigned is None or not isinstance(size, int):
             continue
         start, stop = assigned.start, assigned.stop
-        whole = [_Piece(0, size, assigned.base, 0, size)]
+        whole = [_Part(0, size, assigned.base, 0, size)]
         before = assignments.get((assigned.base, assigned.axis), whole)
-        pieces = [piece for part in before for piece in part.without(start, stop)]
-        pieces.append(_Piece(start, stop, assigned.update, start, stop - start))
-        pieces.sort(key=lambda piece: piece.start)
-        assignments[node.outputs[0], assigned.axis] = pieces
-        parts = [piece.write(rewriter, assigned.axis) for piece in pieces]
+        parts = [rest for part in before for rest in part.without(start, stop)]
+        parts.append(_Part(start, stop, assigned.update, start, stop - start))
+        parts.sort(key=lambda part: part.start)
+        assignments[node.outputs[0], assigned.axis] = parts
+        handles = [part.write(rewriter, assigned.axis) for part in parts]
         write = rewriter.under(node.name)
-        rewriter.replace(node.outputs[0], write.op("Concat", *parts, axis=assigned.axis))
+        rewriter.replace(node.outputs[0], write.op("Concat", *handles, axis=assigned.axis))
     return len(assignments)
 
 
 def expanded(graph: Graph) -> Iterator[Match]:
-    """Yield Broadcasts whose target is chosen by the sizes of their input."""
+    """Yield Broadcasts with a target selected by the shape of their input."""
     return (match for match in EXPANSION.find(graph) if match["x"].rank is not None)
 
 
 def counted(graph: Graph) -> Iterator[Match]:
-    """Yield integers that are counted as real numbers."""
+    """Yield Ranges of integers in a floating-point type."""
     for match in COUNT.find(graph):
         whole = (match.node.outputs[0], match["start"], match["stop"], match["step"])
         is_whole = all(value.element_type in _INTEGERS for value in whole)
@@ -141,7 +141,7 @@ def counted(graph: Graph) -> Iterator[Match]:
 
 
 def open_caches(model: OpenVINOModel) -> Iterator[Cache]:
-    """Yield caches whose past declares a size open that the graph fixes."""
+    """Yield caches with a dynamic dimension that the graph implies to be constant."""
     for cache in analyze_caches(model).caches:
         sizes = zip(model.graph.reads[cache.read].outputs[0].shape or (), cache.shape or (), strict=False)
         if any(isinstance(size, int) and not isinstance(declared, int) for declared, size in sizes):

@@ -18,17 +18,17 @@ _LOGITS = "logits"
 
 @dataclass(frozen=True)
 class ExposeHiddenStates(Pass[Model]):
-    """Expose the residual stream after chosen layers as outputs.
+    """Add outputs for the residual stream after selected layers.
 
-    Heads that draft tokens read them: EAGLE-3 those of three layers (2, half of all, all but 3), heads for multi-token
-    prediction (MTP) those of the last one. `graphpass.runtime.speculative.HiddenStateDraft` hands them over.
+    Heads for speculative decoding read hidden states: EAGLE-3 of three layers (2, half of all, all but 3), heads for
+    multi-token prediction (MTP) of the last layer. `graphpass.runtime.speculative.HiddenStateDraft` feeds them.
 
-    Layers are found by dataflow: those with caches, in the order in which tokens pass them. Their states are the values
-    that all later computation passes; of the last layer that is the sum before the final norm. Transformers calls the
-    state after layer i ``hidden_states[i + 1]``, but returns that of the last layer after the norm.
+    Layers are found by dataflow: the layers with caches, in execution order. The state after a layer is the value on
+    which all later computation depends; for the last layer, the sum before the final norm. transformers names the state
+    after layer i ``hidden_states[i + 1]``, and returns the state of the last layer after the norm.
 
     Options:
-        layers: Layers, from 0 on; -1 is the last one.
+        layers: Indices of layers, from 0; -1 is the last layer.
 
     Shapes:
         ``hidden_states.N`` is f32 ``[batch, length, hidden]``, of all new tokens
@@ -49,7 +49,7 @@ class ExposeHiddenStates(Pass[Model]):
     def run(self, model: Model) -> Done | Skipped:
         graph = model.graph
         if _LOGITS not in graph.writes:
-            return Skipped("no output is called logits, so that others could not be distinguished from it")
+            return Skipped("the model has no output logits, from which hidden states could be distinguished")
         states = find_layer_states(model)
         if isinstance(states, str):
             return Skipped(states)

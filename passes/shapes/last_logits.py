@@ -15,22 +15,22 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 _LOGITS = "logits"
 
-#: The input by which transformers names the number of places; it slices from -0 for all.
+#: transformers' input for the number of positions; 0, a slice from -0, keeps all.
 _COUNT = "num_logits_to_keep"
 
 
 @dataclass(frozen=True)
 class LastLogits(Pass[Model]):
-    """Compute the logits of each row's last token alone.
+    """Compute only the logits of each row's last token.
 
-    A prompt needs no others to go on, and the product with the vocabulary is its dearest: 2494 ms and 593 MB for 1024
-    tokens of 896 over 151,936 words, 57 ms with one token (ONNX Runtime 1.31, 2 cores). Speculative decoding and
-    perplexity need all of them. The last token is the last one that ``attention_mask`` counts, so that padding may
-    stand on either side.
+    Generation reads no other logits of a prompt, and the product with the vocabulary is its most expensive operator:
+    2494 ms and 593 MB for 1024 tokens, hidden size 896 and 151,936 token ids, 57 ms for one token (ONNX Runtime 1.31, 2
+    cores). Speculative decoding and perplexity require the logits of all tokens. The last token is the last position
+    that ``attention_mask`` counts, so that padding may be left or right.
 
     Options:
-        count: With ``input`` the scalar input ``num_logits_to_keep`` gives the number of last places, 0 means all.
-            transformers.js feeds 1 while it generates. Padding has to stand on the left then.
+        count: With ``input``, the scalar input ``num_logits_to_keep`` is the number of last positions, 0 for all.
+            transformers.js feeds 1 while it generates. Padding must be on the left.
 
     Shapes:
         hidden states ``[batch, length, hidden]`` become ``[batch, 1, hidden]``, logits ``[batch, 1, vocabulary]``
@@ -38,7 +38,7 @@ class LastLogits(Pass[Model]):
     Before:
         hidden states -> MatMul(., head) -> logits
     After:
-        hidden states -> ReduceSum(Select(place == last, ., 0)) -> MatMul(., head) -> logits
+        hidden states -> ReduceSum(Select(index == last, ., 0)) -> MatMul(., head) -> logits
     """
 
     name = "last-logits"
@@ -50,19 +50,19 @@ class LastLogits(Pass[Model]):
         tokens, result = token_input(graph), graph.writes.get(_LOGITS)
         head = head_of(graph, result) if result is not None else None
         if tokens is None or result is None or head is None:
-            return Skipped("no output logits is computed from hidden states by a product with weights")
+            return Skipped("the model has no output logits that is a product of hidden states and weights")
         hidden = head.source()
         if hidden.rank != 3 or _is_one(hidden) or _is_one(result.source()):
             return Skipped(
                 "the model already computes the logits of one token only"
                 if hidden.rank == 3
-                else "hidden states have other axes"
+                else "hidden states are not [batch, length, hidden]"
             )
         rewriter = model.rewriter()
         if self.count == "input":
             if _COUNT in graph.parameters:
                 return Skipped(f"the model already has an input {_COUNT}")
-            rewriter.redirect(head, 0, _as_many_as_asked(rewriter, hidden))
+            rewriter.redirect(head, 0, _last_by_count(rewriter, hidden))
             rewriter.finish()
             return Done({"outputs cut": 1})
         rewriter.redirect(head, 0, _last(rewriter, hidden, StepBuilder(model, rewriter)))
@@ -75,7 +75,7 @@ def _is_one(value: Value) -> bool:
     return value.shape is not None and len(value.shape) == 3 and value.shape[1] == 1
 
 
-def _as_many_as_asked(rewriter: Rewriter, hidden: Value) -> Handle:
+def _last_by_count(rewriter: Rewriter, hidden: Value) -> Handle:
     write = rewriter.under("last_logits")
     count = rewriter.input(_COUNT, "i64", [])
     start = write.op("Negative", write.op("Unsqueeze", count, axes=[0]), label="start")
@@ -86,9 +86,9 @@ def _last(rewriter: Rewriter, hidden: Value, step: StepBuilder) -> Handle:
     write = rewriter.under("last_logits")
     if step.mask is None:
         return write.slice(hidden, -1, None, 1, label="last")
-    places = write.op("Range", 0, step.scalar("length"), 1, label="places")
-    counted = write.op("Select", write.op("Convert", step.new_columns, to="boolean"), places, 0, label="counted")
+    indices = write.op("Range", 0, step.scalar("length"), 1, label="places")
+    counted = write.op("Select", write.op("Convert", step.new_columns, to="boolean"), indices, 0, label="counted")
     last = write.op("ReduceMax", counted, axes=[1], keep=True, label="place")
-    chosen = write.op("Unsqueeze", write.op("Equal", places, last), axes=[2], label="is_last")
+    chosen = write.op("Unsqueeze", write.op("Equal", indices, last), axes=[2], label="is_last")
     zero = write.number(0.0, hidden.element_type)
     return write.op("ReduceSum", write.op("Select", chosen, hidden, zero), axes=[1], keep=True, label="last")

@@ -27,34 +27,36 @@ from graphpass.ir.values import head_of
 from graphpass.passes.masks.mask_padding import MaskPadding
 from graphpass.passes.shapes.unroll_loops import UnrollLoops
 
-#: Types of folded values. Other numbers are left to the runtime, which rounds in its own way.
+#: Types of folded values. Floating-point values are left to the runtime, whose rounding may differ.
 _FOLDED = frozenset({"boolean", "i32", "i64"})
 
 
 @dataclass(frozen=True)
 class MakeStatic(Pass[Model]):
-    """Fix all shapes: one sequence, and numbers of new tokens and past slots.
+    """Make all shapes static: batch size 1, fixed numbers of new tokens and past slots.
 
-    Ahead-of-time compilers take such models alone, NPUs' above all. Two of them, made of one dynamic model, are its
-    prefill and its decode model, which share its weights (`graphpass split`).
+    Ahead-of-time compilers, above all those of NPUs, require static models. `graphpass split` makes a prefill and a
+    decode model from one dynamic model; both share its weights.
 
-    The past is a buffer; a run uses its slots that ``attention_mask`` shows. The new tokens follow it, so that the mask
-    has ``past + length`` columns. Outputs hold the new positions only: the caller writes them into the buffer
-    (`graphpass.runtime.open_pair`). Fewer tokens than ``length`` are padded on the left, and the mask hides padding; so
-    the last row is always the last token, and only that row of logits is computed.
+    - **Past**: a buffer, of which a step uses the slots that ``attention_mask`` counts. New tokens follow the buffer,
+      and the mask has ``past + length`` columns.
+    - **Present**: outputs have only the new positions; the caller writes them into the buffer
+      (`graphpass.runtime.open_pair`).
+    - **Padding**: fewer tokens than ``length`` are padded on the left, and the mask excludes the padding. The last
+      position is always a token, and only its logits are computed.
 
-    A model must not count slots that the mask hides. One that does is refused: absolute windows
-    (`window-from-positions` fixes them), positions from the past's length (`expose-position-ids`). States of linear
-    layers are kept from padding as by `mask-padding`; if that cannot be, the model is refused.
+    A model that counts excluded slots is refused: windows over slots (`window-from-positions` rewrites them), positions
+    from the past's length (`expose-position-ids`). Padding is excluded from states of linear layers as in
+    `mask-padding`; if that is not possible, the model is refused.
 
     Options:
-        length: New tokens a run takes.
-        past: Slots of the past.
+        length: Number of new tokens of a step.
+        past: Number of slots of the past.
 
     Shapes:
         input_ids, position_ids ``[1, length]``; attention_mask ``[1, past + length]``; past ``[1, heads, past,
-        head_dim]``, present ``[1, heads, length, head_dim]``, in any order; logits ``[1, 1, vocabulary]``; no dimension
-        of any value is left open.
+        head_dim]``, present ``[1, heads, length, head_dim]``, in any order; logits ``[1, 1, vocabulary]``; all
+        dimensions of all values are static.
 
     Before:
         past_key_values.0.key [?, heads, ?, head_dim] -> Concat(., key) = present.0.key [?, heads, ?, head_dim]
@@ -62,11 +64,11 @@ class MakeStatic(Pass[Model]):
         past_key_values.0.key [1, heads, past, head_dim] -> Concat(., key); key = present.0.key [1, heads, length, ..]
 
     Raises:
-        PreconditionError: GP302, no caches, or stateful.
-        UsageError: GP266, ``length`` or ``past`` is not a number of positions, or ``past`` more than the model has.
-        UnsupportedError: GP392 the model sees slots that the mask hides, takes one token after a past, or counts
-            positions from the first token of each step; GP393 a dimension stays open, or a cache is not appended to by
-            a Concat.
+        PreconditionError: GP302, no caches, or a stateful model.
+        UsageError: GP266, ``length`` or ``past`` is out of range, or ``past`` exceeds the rows of the model's tables.
+        UnsupportedError: GP392 the model counts slots that the mask excludes, accepts only one token after a past, or
+            counts positions from the first token of each step; GP393 a dimension is still dynamic, or a cache is not
+            appended to by a Concat.
     """
 
     name = "make-static"
@@ -79,11 +81,11 @@ class MakeStatic(Pass[Model]):
         for name, value in (("length", self.length), ("past", self.past)):
             check_positions(name, value)
         if all(isinstance(size, int) for port in model.inputs for size in port.shape or (None,)):
-            return Skipped("all inputs are of fixed shapes")
+            return Skipped("all inputs have static shapes")
         inventory = analyze_caches(model)
         for cache in inventory.caches:
             if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
-                raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot get a fixed shape")
+                raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot have a static shape")
         if (rows := model.analysis(find_last_row)) is not None and rows < self.past:
             raise UsageError(
                 "GP266",
@@ -93,22 +95,23 @@ class MakeStatic(Pass[Model]):
         if past_order(model) == "index":
             raise UnsupportedError(
                 "GP392",
-                "the model counts slots of its caches, also those that the mask hides",
-                "run lower-operators before; passes fix more of it in OpenVINO IR: graphpass split --to openvino"
+                "the model counts slots of its caches that the mask excludes",
+                "run lower-operators before make-static, or use OpenVINO IR, with more passes: "
+                "graphpass split --to openvino"
                 if model.dialect == "onnx"
-                else "run fuse-attention, expose-position-ids and window-from-positions before",
+                else "run fuse-attention, expose-position-ids and window-from-positions before make-static",
             )
         step_tokens = find_step_tokens(model, inventory)
         if step_tokens.one_by_one and 1 < self.length < self.past:
             raise UnsupportedError(
                 "GP392",
-                f"after a past the model takes one token, not {self.length}: a window rolls by one column",
+                f"after a past the model accepts 1 token, got {self.length}: its window moves by one column a step",
                 "process prompts in one step, or token by token: graphpass split --chunk 1",
             )
         if self.length > 1:
             _require_counted_positions(model)
         if self.length > 1 and inventory.of_kind("linear"):
-            _keep_padding_out(model, inventory.of_kind("linear"))
+            _exclude_padding(model, inventory.of_kind("linear"))
         rewriter = model.rewriter()
         for cache in inventory.of_kind("kv"):
             _return_new(rewriter, cache, model.graph.writes[cache.write], is_copied=model.dialect == "onnx")
@@ -121,12 +124,12 @@ class MakeStatic(Pass[Model]):
         rewriter.forget_shapes()
         try:
             rewriter.finish()
-        except RuntimeError as error:  # OpenVINO infers shapes at once
+        except RuntimeError as error:  # OpenVINO infers shapes when a port is resized
             from graphpass.dialects.openvino.xml import openvino_words
 
-            hint = "feed it token by token: graphpass split --chunk 1" if self.length > 1 else None
+            hint = "process prompts token by token: graphpass split --chunk 1" if self.length > 1 else None
             raise UnsupportedError(
-                "GP393", f"the model takes no fixed shapes: {openvino_words(error)}", hint
+                "GP393", f"the model does not support static shapes: {openvino_words(error)}", hint
             ) from error
         if model.dialect == "onnx":
             _fold_shapes(model)
@@ -137,10 +140,10 @@ class MakeStatic(Pass[Model]):
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
-        """Return sizes, ``None`` for those that stay; the mask covers ``masked`` of the past."""
+        """Return new dimensions, ``None`` if unchanged; the mask covers ``masked`` slots of the past."""
         columns = masked + self.length if read.name == "attention_mask" else self.length
         shape = read.outputs[0].shape or ()
-        # Some models take several positions of a token: [axes, batch, length].
+        # Some models read several positions a token: [axes, batch, length].
         batch = len(shape) - 2 if read.name == "position_ids" else 0
         sizes: list[int | None] = []
         for axis, size in enumerate(shape):
@@ -153,8 +156,8 @@ class MakeStatic(Pass[Model]):
             else:
                 raise UnsupportedError(
                     "GP393",
-                    f"the size of dimension {axis} ({size or '?'}) of cache {cache.name} is not known",
-                    "run lower-operators before, which reads it off the weights",
+                    f"dimension {axis} ({size or '?'}) of cache {cache.name} is unknown",
+                    "run lower-operators before make-static, which derives it from the weights",
                 )
         return sizes
 
@@ -165,14 +168,14 @@ def _require_counted_positions(model: Model) -> None:
     if node is not None:
         raise UnsupportedError(
             "GP392",
-            f"{node.op} {node.name} is of positions that count from the first token of each step: prompts in chunks, "
-            "or with padding, would be rotated otherwise",
-            "export it with positions that count on from the past; or feed it token by token: split --chunk 1",
+            f"{node.op} {node.name} reads positions that count from the first token of each step, which are wrong for "
+            "prompts in chunks or with padding",
+            "export the model with positions that include the past, or process prompts token by token: split --chunk 1",
         )
 
 
-def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
-    """Let states take in no padding; raise GP392 if one does."""
+def _exclude_padding(model: Model, caches: tuple[Cache, ...]) -> None:
+    """Exclude padding from linear caches; raise GP392 if that is not possible."""
     if model.dialect == "openvino":
         from graphpass.dialects.openvino.model import OpenVINOModel
 
@@ -183,30 +186,32 @@ def _keep_padding_out(model: Model, caches: tuple[Cache, ...]) -> None:
         if absorbs_padding(model, cache):
             raise UnsupportedError(
                 "GP392",
-                f"padding would enter the state {cache.name}: no attention_mask hides it there",
-                "as an IR, made by to-openvino, the model may work; or feed it token by token: split --chunk 1",
+                f"padding would update cache {cache.name}: attention_mask does not exclude it there",
+                "try OpenVINO IR, after to-openvino, or process prompts token by token: split --chunk 1",
             )
 
 
 def _return_new(rewriter: Rewriter, cache: Cache, present: Node, *, is_copied: bool) -> None:
-    """Return what the Concat appends as the present, instead of its result."""
+    """Return the new positions as the present, instead of the result of the Concat."""
     graph, casts = rewriter.graph, []
     concat = graph.producer(present.source())
     while concat.op in CASTS:
         casts.append(concat)
         concat = graph.producer(concat.source())
     if concat.op != "Concat" or len(concat.inputs) != 2:
-        raise UnsupportedError("GP393", f"cache {cache.name} is not appended to by a Concat, but {concat.op}")
+        raise UnsupportedError(
+            "GP393", f"cache {cache.name} is appended to by {concat.op}, not by a Concat of two inputs"
+        )
     new: Handle = concat.source(1)
-    for place, cast in enumerate(reversed(casts)):
-        new = rewriter.clone(cast, {0: new}, f"{present.name}/new/{place}")
+    for index, cast in enumerate(reversed(casts)):
+        new = rewriter.clone(cast, {0: new}, f"{present.name}/new/{index}")
     if is_copied:
         new = rewriter.op("Identity", new, name=f"{present.name}/new")
     rewriter.redirect(present, 0, new)
 
 
 def _keep_last(rewriter: Rewriter, logits: Node) -> None:
-    """Compute logits of the last position only: cut before the product with the vocabulary."""
+    """Compute only logits of the last position, by a slice before the head."""
     node = head_of(rewriter.graph, logits) or logits
     source = node.source()
     if source.rank != 3:
@@ -215,7 +220,7 @@ def _keep_last(rewriter: Rewriter, logits: Node) -> None:
 
 
 def _fold_shapes(model: Model) -> None:
-    """Fold whole numbers of constants and known sizes, so that shapes depend on no input."""
+    """Fold integers computed from constants and known sizes, so that shapes are static."""
     changed = True
     while changed:
         graph, rewriter = model.graph, model.rewriter()
@@ -232,7 +237,7 @@ def _fold_shapes(model: Model) -> None:
 
 
 def _unroll(model: Model) -> None:
-    """Write loops over the step's tokens as their iterations."""
+    """Unroll loops over the step's tokens."""
     from graphpass.dialects.onnx.model import OnnxModel
 
     assert isinstance(model, OnnxModel)
@@ -242,7 +247,7 @@ def _unroll(model: Model) -> None:
 
 
 def _drop_empty(model: Model) -> None:
-    """Drop scatters of no elements, and empty operands of Concats, as of heads without rotation."""
+    """Drop scatters of no elements, and empty operands of Concats, as in heads without rotation."""
     graph, rewriter = model.graph, model.rewriter()
     for node in graph.of_op(*SCATTERS):
         if 0 in (node.source(2).shape or ()):
@@ -259,7 +264,7 @@ def _drop_empty(model: Model) -> None:
 
 
 def _check_static(model: Model) -> None:
-    """Check that all sizes are known (else GP393), and declare those of outputs."""
+    """Check that all shapes are static, or raise GP393, and declare those of outputs."""
     rewriter = model.rewriter()
     for node in model.graph.nodes:
         for value in node.outputs:
@@ -267,8 +272,8 @@ def _check_static(model: Model) -> None:
                 raise UnsupportedError(
                     "GP393",
                     f"the size of {value.name}, an output of {node.called}, is not static",
-                    "its size depends on values, not on the shapes of inputs; for experts, convert to IR, where each "
-                    "computes all tokens: graphpass split --to openvino",
+                    "it depends on values of inputs, not on their shapes; if it belongs to an expert, use OpenVINO IR, "
+                    "where each expert computes all tokens: graphpass split --to openvino",
                 )
     for result in model.graph.of_op("Result"):
         rewriter.resize_port(result, [size for size in result.source().shape or () if isinstance(size, int)])

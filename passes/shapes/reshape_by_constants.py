@@ -19,25 +19,25 @@ from graphpass.ir.values import INTEGERS, known_elements
 if TYPE_CHECKING:
     import numpy
 
-#: Most numbers of a tensor that counts as sizes.
+#: Most elements of a tensor that is folded as sizes.
 _FEW = 16
 
 
 @dataclass(frozen=True)
 class ReshapeByConstants(Pass[Model]):
-    """Let Reshapes copy dimensions instead of reading shapes; compute fixed sizes ahead.
+    """Replace computed targets of Reshapes by constants, and fold constant sizes.
 
-    Exporters trace ``x.view(batch, length, heads, head_dim)`` with the batch and length read from a shape, in each
-    layer. A 0 copies the dimension in its place, and a -1 stands for what is left. A dimension is copied if it has that
-    size in every inference that succeeds (`find_lengths`). Integers that follow from fixed sizes alone, such as the
-    middle of an axis, become constants.
+    Exporters trace ``x.view(batch, length, heads, head_dim)`` with batch and length read from a shape, in each layer.
+    In a constant target, 0 copies the input's dimension with the same index, and -1 is inferred. A dimension is copied
+    if it has that size in every inference that succeeds (`find_lengths`). Integers computed only from constant
+    dimensions, such as the middle of an axis, become constants.
 
     Options:
-        unknown: Rewrite nothing but Reshapes to a fixed size that inference of shapes leaves open. OpenVINO's GPU
-            plugin (2026.4.1) copies wrong heads of a cache whose new entries have an open number of them.
+        unknown: Rewrite only Reshapes with a constant dimension that shape inference does not find. OpenVINO's GPU
+            plugin (2026.4.1) copies wrong heads of a cache if the number of heads of new entries is dynamic.
 
     Shapes:
-        input of any rank; a target of any rank with no more than one dimension that is neither copied nor a number
+        input of any rank; a target of any rank with at most one dimension that is neither copied nor constant
 
     Before:
         Concat(Gather(ShapeOf(x), 0), Gather(ShapeOf(x), 1), 4, 16) -> Reshape(x, .)
@@ -69,11 +69,11 @@ class ReshapeByConstants(Pass[Model]):
                 count += 1
         rewriter.finish()
         counts = {"shapes made constant": count, "sizes made constant": folded}
-        return Done({words: number for words, number in counts.items() if number})
+        return Done({name: count for name, count in counts.items() if count})
 
 
 def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
-    """Yield small integers that depend on no input, and are read by what does."""
+    """Yield small constant integers that nodes with dynamic results read."""
     fixed = {
         value: numbers
         for node in graph.nodes
@@ -90,6 +90,6 @@ def _fixed(graph: Graph) -> Iterator[tuple[Value, numpy.ndarray]]:
 
 
 def _is_open(node: Node, known: Vector | None) -> bool:
-    """Return whether a fixed size of the result is not in its shape."""
+    """Return whether a constant size of the result is dynamic in its declared shape."""
     sizes = zip(node.outputs[0].shape or (), known or (), strict=False)
     return any(size.op == "number" and not isinstance(declared, int) for declared, size in sizes)

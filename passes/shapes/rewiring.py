@@ -8,7 +8,7 @@ from graphpass.ir.graph import Graph, Node, Use, Value
 
 
 class Rewiring:
-    """The edges of a graph as a pass requires them."""
+    """The edges of a graph after the collected changes."""
 
     def __init__(self, graph: Graph) -> None:
         """Start with the edges of ``graph``."""
@@ -25,13 +25,13 @@ class Rewiring:
         return self._uses.setdefault((value.node, value.port), list(self.graph.uses(value)))
 
     def move(self, use: Use, new: Value) -> None:
-        """Let ``use`` read ``new``."""
+        """Redirect ``use`` to ``new``."""
         self.uses(self.source(use.node, use.port)).remove(use)
         self.uses(new).append(use)
         self._sources[use.node.index, use.port] = new
 
     def redirect(self, old: Value, new: Value) -> int:
-        """Redirect users of ``old``, not outputs named after it; return their number."""
+        """Redirect users of ``old`` except model outputs; return their number."""
         uses = [use for use in self.uses(old) if use.node.op != "Result"]
         for use in uses:
             self.move(use, new)
@@ -48,7 +48,7 @@ class Rewiring:
         return [node for node in self.graph.nodes if alive[node.index]]
 
     def changed(self) -> Iterator[tuple[Node, int, Value]]:
-        """Yield each input that is new: node, port and source."""
+        """Yield node, port and source of each changed input."""
         for node in self.living():
             for port in range(len(node.inputs)):
                 if (node.index, port) in self._sources:

@@ -27,32 +27,33 @@ _TOWARDS_ATTENTION = frozenset({"Broadcast", "Concat", "Convert", "Reshape", "Tr
 
 @dataclass(frozen=True)
 class SimplifyShapes(Pass[OpenVINOModel]):
-    """Read each dimension in one place, and drop slices, broadcasts and reshapes that change nothing.
+    """Share computations of dimensions, and drop slices, broadcasts and reshapes without effect.
 
-    Exporters trace ``x.shape`` at every use, so that each layer asks its own key, mask and query for their lengths, and
-    write operators for sizes that might differ in general: the mask is cut to the length of the key, which it has
-    already. A runtime cannot know that all caches are equally long. Two dimensions are equal if they are in every
-    inference that succeeds (`find_lengths`).
+    Exporters trace ``x.shape`` at every use: each layer reads the lengths of its own key, mask and query, and slices
+    the mask to the length of the key, which it already has. A runtime cannot derive that all caches have equal
+    lengths. Two dimensions are equal if they are in every inference that succeeds (`find_lengths`).
 
-    - Each length is computed once, at its cheapest: of the inputs, and of the first cache's length. Integers that
-      depend on no dimension stay: runtimes fold them, and recognise some operators by them.
-    - Operators that give their input are dropped, and those that undo Reshapes or Transposes before. What an output of
-      the model is named after stays, and so does the end of a mask in the form from which paged attention reads a
+    - Each length is computed once, from inputs and the length of the first cache if possible. Integers that do not
+      depend on a dimension are unchanged: runtimes fold them, and match some operators by them.
+    - Operators whose result equals their input are dropped, and operators that invert preceding Reshapes or Transposes.
+      Producers of model outputs are kept, and so is the end of a mask in the form from which paged attention reads a
       sliding window (see `expose-window`).
-    - The batch is read from the tokens, not from the mask, which has as many rows.
-    - A Broadcast is dropped whose user broadcasts to the same shape by itself, as the product of rotary frequencies
-      with positions does.
-    - A Tile that copies axes of size 1 alone becomes a Broadcast: OpenVINO's frontend writes heads of ONNX's Attention
-      so, and no plugin (2026.4.1) fuses a Tile with the cache.
-    - A size of a past is read by a Gather, not by a Slice: paged attention replaces the past's length there alone.
+    - The batch size is read from the tokens, not from the mask.
+    - A Broadcast is dropped if its user broadcasts to the same shape, such as the product of rotary frequencies and
+      positions.
+    - A Tile of axes of size 1 becomes a Broadcast. OpenVINO's frontend writes such a Tile for heads of ONNX's
+      Attention, and plugins (2026.4.1) do not fuse a Tile with the cache.
+    - A dimension of a past is read by a Gather, not by a Slice: paged attention replaces only Gathers of the past's
+      length.
 
     Options:
-        identities: Whether operators that give their input are dropped.
+        identities: Whether to drop operators whose result equals their input.
 
     Shapes:
-        integer tensors of at most 16 elements are shared; dropped operators have shape and type of their inputs, or the
-        size of another operand along the axes that it copies. Before a MatMul only axes before the last two, and not
-        beside weights: the CPU plugin (2026.4.1) makes a FullyConnected of that, which broadcasts nothing.
+        integer tensors of at most 16 elements are shared. Dropped operators have the shape and type of their input, or
+        another operand has the dimensions to which they broadcast. Before a MatMul, only axes before the last two are
+        considered, and no MatMul with weights: the CPU plugin (2026.4.1) replaces it by a FullyConnected, which does
+        not broadcast.
 
     Before:
         layer 0: ShapeOf(key) -> Gather(2) -> Slice(mask); layer 1: ShapeOf(key) -> Gather(2) -> Slice(mask)
@@ -79,13 +80,13 @@ class SimplifyShapes(Pass[OpenVINOModel]):
         rewriter.finish()
         counts["reads of keys redirected"] = _read_inputs(model)
         counts["reads of the mask redirected"] = _read_tokens(model)
-        return Done({words: count for words, count in counts.items() if count})
+        return Done({name: count for name, count in counts.items() if count})
 
 
 def _read_inputs(model: OpenVINOModel) -> int:
-    """Read lengths from the inputs, not from grown keys; return the number of reads.
+    """Read lengths from inputs instead of keys with new positions; return the count.
 
-    Exports of one token a step know no other tensor of that length, see `_of_attention_operands`.
+    Exports for one token a step have no other tensor with that length, see `_of_attention_operands`.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     tokens = token_input(graph)
@@ -114,14 +115,14 @@ def _read_inputs(model: OpenVINOModel) -> int:
 
 
 def _read_tokens(model: OpenVINOModel) -> int:
-    """Read the batch from the tokens, not from the padding mask, which paged attention drops."""
+    """Read the batch size from the tokens: paged attention removes the padding mask."""
     graph = model.graph
     tokens, mask = token_input(graph), graph.parameters.get("attention_mask")
     shapes = [use.node for use in graph.uses(mask) if use.node.op == "ShapeOf"] if mask is not None else []
     if tokens is None or not shapes:
         return 0
     sizes = find_lengths(model)
-    # Both have a row for each sequence, whatever the graph computes of them.
+    # Both have one row a sequence, also if the graph does not imply that.
     rows = {(sizes.shape(value) or (None,))[0] for value in (tokens, mask)}
     uses = [
         use
@@ -143,7 +144,7 @@ def _read_tokens(model: OpenVINOModel) -> int:
 
 
 def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
-    """Read equal integers from the first that computes them; return the number of changes."""
+    """Redirect users of equal integers to the cheapest value; return the number of changes."""
     operands, late = _of_attention_operands(graph, sizes)
     after = _users(graph, operands)
     first: dict[object, Value] = {}
@@ -161,13 +162,13 @@ def _share(graph: Graph, sizes: Sizes, edits: Rewiring) -> int:
             shared.append((key, value))
             if node.index not in late and (key not in first or rank(value) < rank(first[key])):
                 first[key] = value
-    # No value is read from one of higher rank, so that no loop can arise.
+    # A value is only replaced by a value of lower or equal rank, so that no cycle can arise.
     pairs = [(value, first[key]) for key, value in shared if key in first and rank(first[key]) <= rank(value)]
     return sum(edits.redirect(value, source) for value, source in pairs if source != value)
 
 
 def _users(graph: Graph, sources: set[int]) -> set[int]:
-    """Return all nodes that depend on ``sources``, those included."""
+    """Return ``sources`` and all nodes that depend on them."""
     users = set(sources)
     for node in graph.nodes:
         if any(value.node in users for value in node.sources):
@@ -176,9 +177,10 @@ def _users(graph: Graph, sources: set[int]) -> set[int]:
 
 
 def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[int]]:
-    """Return nodes between caches and attention, and those that compute their sizes.
+    """Return nodes between caches and attention, and nodes that compute their sizes.
 
-    The CPU plugin makes the grown cache an output of attention: a mask or query of its size would wait for itself.
+    In the CPU plugin, the present is an output of attention: a mask or query with a size read from the present would
+    close a cycle.
     """
     read = [node.inputs[port] for node in graph.of_op("ScaledDotProductAttention") for port in (1, 2)]
     leading = graph.backward(read, lambda node: node.inputs[:1] if node.op in _TOWARDS_ATTENTION else ())
@@ -192,10 +194,10 @@ def _of_attention_operands(graph: Graph, sizes: Sizes) -> tuple[set[int], set[in
     return operands, late
 
 
-#: Operators that keep all elements in order if they keep the shape.
+#: Operators that are identities if they do not change the shape.
 _KEEPS_ORDER = frozenset({"Broadcast", "Reshape", "Squeeze", "Unsqueeze"})
 
-#: Operators that broadcast their operands, by numpy's rule, to one shape.
+#: Operators that broadcast their operands by NumPy's rules.
 _ELEMENTWISE = frozenset(
     {
         *("Add", "Divide", "Maximum", "Minimum", "Multiply", "Power", "Select", "Subtract"),
@@ -222,16 +224,20 @@ def _broadcast_tiles(model: OpenVINOModel) -> int:
 
 
 def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
-    """Bypass operators that give their input; return the number of each."""
+    """Bypass operators whose result equals their input; return the number by operator."""
     kept, dropped = _mask_ends(edits), Counter[str]()
     for node in edits.living():
-        if node.index not in kept and len(node.outputs) == 1 and (same := _given(node, sizes, edits)) is not None:
+        if (
+            node.index not in kept
+            and len(node.outputs) == 1
+            and (same := _equal_source(node, sizes, edits)) is not None
+        ):
             dropped[node.op] += edits.redirect(node.outputs[0], same) > 0
     return {f"{op} dropped": count for op, count in sorted(dropped.items())}
 
 
 def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
-    """Bypass Broadcasts for users that broadcast alike; return the number of such users."""
+    """Bypass Broadcasts for users that broadcast to the same shape; return the number of users."""
     kept, dropped = _mask_ends(edits), 0
     fed = _users(edits.graph, {node.index for node in edits.graph.nodes if node.op in {"Parameter", "ReadValue"}})
     living = edits.living()
@@ -247,7 +253,7 @@ def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
 
 
 def _mask_ends(edits: Rewiring) -> set[int]:
-    """Return the Broadcast and Slice with which masks end that `expose-window` or optimum made.
+    """Return the last Broadcast and Slice of masks in the form of `expose-window` or optimum.
 
     The matchers in OpenVINO's state_management_pattern.cpp require Broadcast -> Select -> Slice -> attention.
     """
@@ -261,9 +267,9 @@ def _mask_ends(edits: Rewiring) -> set[int]:
     return ends
 
 
-def _given(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
-    """Return the value that a node gives, its input or one further upstream."""
-    if _gives_its_input(node, sizes, edits):
+def _equal_source(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
+    """Return the value upstream that equals the result of a node, if any."""
+    if _equals_its_input(node, sizes, edits):
         return edits.source(node)
     if node.op == "Transpose":
         return _before_transposes(node, sizes, edits)
@@ -272,19 +278,19 @@ def _given(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
 
 def _before_transposes(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
     order = _order(node, sizes)
-    value, places = edits.source(node), order
+    value, composed = edits.source(node), order
     while order and (node := edits.graph.nodes[value.node]).op == "Transpose":
         before = _order(node, sizes)
         if len(before) != len(order):
             return None
-        places, value = [before[place] for place in places], edits.source(node)
-        if places == sorted(places):
+        composed, value = [before[axis] for axis in composed], edits.source(node)
+        if composed == sorted(composed):
             return value
     return None
 
 
 def _order(transpose: Node, sizes: Sizes) -> list[int]:
-    """Return the axes of a Transpose; none if they are not known."""
+    """Return the order of a Transpose; empty if unknown."""
     numbers = [axis.as_number for axis in sizes.content(transpose.inputs[1]) or ()]
     return [int(number) for number in numbers if number is not None] if None not in numbers else []
 
@@ -293,12 +299,12 @@ def _before_reshapes(node: Node, sizes: Sizes, edits: Rewiring) -> Value | None:
     shape, value, result = sizes.shape(node.outputs[0]), edits.source(node), node.outputs[0]
     while shape is not None and (node := edits.graph.nodes[value.node]).op in RESHAPES:
         value = edits.source(node)
-        if shape == sizes.shape(value) and not _tells_more(value, result):
+        if shape == sizes.shape(value) and not _is_more_static(value, result):
             return value
     return None
 
 
-def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
+def _equals_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
     if node.op == "Concat":
         return len(node.inputs) == 1
     if node.op == "Convert":
@@ -312,13 +318,13 @@ def _gives_its_input(node: Node, sizes: Sizes, edits: Rewiring) -> bool:
     if shape is None or shape != sizes.shape(edits.source(node)):
         return False
     if node.op in _KEEPS_ORDER:
-        return not _tells_more(edits.source(node), node.outputs[0])
+        return not _is_more_static(edits.source(node), node.outputs[0])
     steps = sizes.content(node.inputs[3]) if len(node.inputs) > 3 else None
     return steps is not None and all(step is ONE for step in steps)
 
 
-def _tells_more(source: Value, result: Value) -> bool:
-    """Return whether runtimes know a dimension of ``result`` that they could not infer."""
+def _is_more_static(source: Value, result: Value) -> bool:
+    """Return whether ``result`` has a static dimension that is dynamic in ``source``."""
     pairs = zip(source.shape or (), result.shape or (), strict=True)
     return any(isinstance(new, int) and not isinstance(old, int) for old, new in pairs)
 
@@ -339,28 +345,28 @@ def _is_needless(broadcast: Node, use: Use, sizes: Sizes, edits: Rewiring, fed: 
 
 
 def _broadcasts_to(after: Vector, before: Vector, others: list[Vector]) -> bool:
-    """Return whether operands of these shapes give ``after``, as far as ``before`` lacks it."""
+    """Return whether ``before`` and ``others`` broadcast to ``after``."""
     if max(map(len, (before, *others))) < len(after):
         return False
-    for place in range(1, len(after) + 1):
-        old = before[-place] if place <= len(before) else ONE
-        has_it = any(place <= len(other) and other[-place] == after[-place] for other in others)
-        if old is not after[-place] and not (old is ONE and has_it):
+    for axis in range(1, len(after) + 1):
+        old = before[-axis] if axis <= len(before) else ONE
+        is_expanded = any(axis <= len(other) and other[-axis] == after[-axis] for other in others)
+        if old is not after[-axis] and not (old is ONE and is_expanded):
             return False
     return True
 
 
 def _gather_sizes(model: OpenVINOModel) -> int:
-    """Replace slices of one size of a past by Gathers; return their number.
+    """Replace Slices of one dimension of a past by Gathers; return their number.
 
-    OpenVINO's paged attention replaces the past's length by that of its own cache where a Gather reads it
-    (prev_sequence_length_pattern.cpp); after any other operator the variable stays, and with it ``beam_idx``.
+    OpenVINO's paged attention replaces Gathers of the past's length by the length of its own cache
+    (prev_sequence_length_pattern.cpp). With other operators, the variable and ``beam_idx`` are not removed.
     """
     graph, rewriter, count = model.graph, model.rewriter(), 0
     pasts = [graph.reads[cache.read].outputs[0] for cache in analyze_caches(model).of_kind("kv")]
-    asked = graph.forward(pasts, lambda use: use.node.outputs if use.node.op in {"Gather", "ShapeOf"} else ())
+    reads = graph.forward(pasts, lambda use: use.node.outputs if use.node.op in {"Gather", "ShapeOf"} else ())
     for node in [
-        use.node for use in asked if use.node.op in SLICES and graph.producer(use.node.source()).op == "ShapeOf"
+        use.node for use in reads if use.node.op in SLICES and graph.producer(use.node.source()).op == "ShapeOf"
     ]:
         cuts = fold_cuts(graph, node)
         if len(cuts) == 1 and cuts[0].step == 1 and node.outputs[0].shape == (1,):

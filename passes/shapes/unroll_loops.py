@@ -14,12 +14,12 @@ from graphpass.ir.values import fixed_size
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass[OnnxModel]):
-    """Write loops of few iterations as these, one after another.
+    """Unroll loops with few iterations.
 
-    NPUs compile no loops. Where shapes are fixed, so is the number of tokens that a recurrence goes through.
+    Compilers for NPUs do not support loops. In a static model, the number of iterations over tokens is constant.
 
     Options:
-        most: The most iterations.
+        most: The largest number of iterations to unroll.
 
     Before:
         Loop(2, true, state) { state -> update -> state }
@@ -45,7 +45,7 @@ class UnrollLoops(Pass[OnnxModel]):
 
 
 def _iterations(graph: Graph, node: Node) -> int | None:
-    """Return the number of iterations; ``None`` if it is not known."""
+    """Return the number of iterations; ``None`` if unknown."""
     if node.op == "Scan":
         attributes = native_attributes(node)
         axes = attributes.get("scan_input_axes") or (0,)

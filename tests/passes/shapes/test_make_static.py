@@ -136,7 +136,7 @@ def test_more_positions_than_the_model_has(name: str) -> None:
 
 
 def test_padding_in_a_state_is_refused() -> None:
-    with pytest.raises(GraphpassError, match=r"padding would enter the state past\.0\.conv") as caught:
+    with pytest.raises(GraphpassError, match=r"padding would update cache past\.0\.conv") as caught:
         static(onnx_model("lfm2", "onnx-genai"), "lower-operators{only=[group-query-attention]}")
     assert caught.value.id == "GP392"
 
