@@ -1,1 +1,1 @@
-"""Passes for the needs of single devices."""
+"""Passes for single devices."""

@@ -14,7 +14,7 @@ from graphpass.ir.operators import NORMS
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import REALS
 
-#: Functions of each element that HTP computes for four axes at most.
+#: Elementwise operators that HTP supports for at most four axes.
 _ELEMENTWISE = frozenset({
     "Ceiling", "Cos", "Elu", "Floor", "HSwish", "HardSigmoid", "Log", "Negative", "Round", "Sign", "Sin", "Sqrt", "Tanh"
 })  # fmt: skip
@@ -22,20 +22,20 @@ _ELEMENTWISE = frozenset({
 
 @dataclass(frozen=True)
 class FlattenRows(Pass[OnnxModel]):
-    """Lay rows along one axis: of narrow norms, and of operators of many axes.
+    """Merge axes of rows into one, for narrow norms and operators of many axes.
 
-    Qualcomm's HTP, emulated by onnxruntime-qnn 2.7.0, norms up to 32 channels wrongly in many sizes if rows lie along
-    several axes, as those of heads do: ``[1, 2, 16, 16]`` and ``[1, 9, 4, 32]``, but not ``[1, 8, 16, 16]``. Rows along
-    one axis are right (``tests/targets/qnn/test_operators.py``). It has no CumSum, norms and some functions of five
-    axes, as recurrences over chunks of tokens have.
+    Qualcomm's HTP, emulated by onnxruntime-qnn 2.7.0, computes norms of up to 32 channels incorrectly for many shapes
+    with several axes of rows, such as norms of heads: ``[1, 2, 16, 16]`` and ``[1, 9, 4, 32]``, but not ``[1, 8, 16,
+    16]``. Norms with one axis of rows are correct (``tests/targets/qnn/test_operators.py``). HTP does not support
+    CumSum, norms and some elementwise operators with five axes, which recurrences over chunks of tokens have.
 
     Options:
-        width: The most channels of a norm that is rewritten.
-        rank: The most axes of what stays.
+        width: Largest number of channels of norms to rewrite.
+        rank: Largest rank of operators that are unchanged.
 
     Shapes:
-        x f32 or f16 ``[.., n]`` of three axes and more, n at most ``width``; weight ``[n]``
-        y f32 or f16 of more axes than ``rank``, of which two and more lie before that of the operator
+        x f32 or f16 ``[.., n]`` with at least three axes, n at most ``width``; weight ``[n]``
+        y f32 or f16 with more than ``rank`` axes, at least two of them before the operator's axis
 
     Before:
         SimplifiedLayerNormalization(x, weight)
@@ -89,7 +89,7 @@ def _deep(rewriter: Rewriter, rank: int) -> int:
 
 
 def _of_many_axes(graph: Graph, rank: int) -> Iterator[tuple[Node, int]]:
-    """Yield operators of floats of many axes, and the first axis that has to stay."""
+    """Yield floating-point operators of many axes, and the first axis that cannot be merged."""
     for node in graph.of_op(*_ELEMENTWISE, *NORMS, "CumSum"):
         source = node.source()
         axes = source.rank or 0
@@ -99,5 +99,5 @@ def _of_many_axes(graph: Graph, rank: int) -> Iterator[tuple[Node, int]]:
             axis = fold_scalar(graph, node.inputs[1])
         else:
             axis = axes - 1 if node.attributes.get("axis", -1) in {-1, axes - 1} else None
-        if axis is not None and (place := int(axis) % axes) > 1 and 1 + axes - place <= rank:
-            yield node, place
+        if axis is not None and (first := int(axis) % axes) > 1 and 1 + axes - first <= rank:
+            yield node, first

@@ -20,23 +20,23 @@ from graphpass.ir.values import fixed_size
 
 _DOMAIN = "com.microsoft"
 
-#: ONNX has blocks in DequantizeLinear since this version.
+#: The first opset with blocks in DequantizeLinear.
 _FIRST_OPSET = 21
 
 Activations = Literal["f32", "int8"]
 
-#: Bits for which MatMulNBits pays, and its accuracy_level.
+#: MatMulNBits's accuracy_level by number of bits, if it is faster than DequantizeLinear and MatMul.
 _LEVELS: dict[Activations, dict[int, int]] = {"f32": {4: 1}, "int8": {4: 4, 8: 4}}
 
 
 @dataclass(frozen=True)
 class FuseQuantizedWeights(Pass[OnnxModel]):
-    """Compute with weights in 4 or 8 bits as they are stored.
+    """Fuse dequantization of 4-bit and 8-bit weights into MatMulNBits and GatherBlockQuantized.
 
-    ONNX Runtime fuses DequantizeLinear and MatMul of weights ``[inputs, outputs]`` itself when it opens a model, and
-    rounds activations to int8. It leaves weights ``[outputs, inputs]``, as PyTorch has them, and tables of embeddings,
-    which it dequantizes whole in each step. These lie as the operators read them, so that no byte changes; only signed
-    ones are rewritten, with the sign as a zero point.
+    ONNX Runtime fuses DequantizeLinear and MatMul with weights ``[inputs, outputs]`` itself when it loads a model, and
+    rounds activations to int8. It does not fuse weights ``[outputs, inputs]``, PyTorch's layout, and embedding tables:
+    each step dequantizes all of them. These weights already have the layout of the fused operators. Unsigned weights
+    are not copied; signed weights are rewritten as unsigned, with a zero point.
 
     Milliseconds, weight of 4096 x 1024 in blocks of 32, one token (ONNX Runtime 1.32, CPU, 2 cores):
 
@@ -48,13 +48,13 @@ class FuseQuantizedWeights(Pass[OnnxModel]):
     | MatMulNBits, activations in int8 | 0.05 | 0.09 |
 
     Options:
-        activations: With ``int8`` activations are rounded to 8 bits, in blocks, as ONNX Runtime does by itself: 0.5 %
-            of the largest number of a product. With ``f32`` products are those of DequantizeLinear, and weights in 8
-            bits stay, since nothing is gained.
+        activations: With ``int8``, activations are rounded to 8 bits in blocks, as in ONNX Runtime's own fusion; the
+            error is 0.5 % of the largest element of a product. With ``f32``, products equal those of DequantizeLinear,
+            and products with 8-bit weights are unchanged, because MatMulNBits is not faster.
 
     Shapes:
-        weight ``[outputs, inputs]``, scales and zero points ``[outputs, inputs / block]``; a table ``[words, hidden]``
-        likewise
+        weight ``[outputs, inputs]``, scales and zero points ``[outputs, inputs / block]``; embedding table
+        ``[vocabulary, hidden]``, with scales and zero points ``[vocabulary, hidden / block]``
 
     Before:
         MatMul(x, Transpose(DequantizeLinear(weight, scales, zero points, block_size)))
@@ -94,7 +94,7 @@ class FuseQuantizedWeights(Pass[OnnxModel]):
 
 @dataclass(frozen=True)
 class _Quantized:
-    """A weight ``[rows, columns]`` in blocks along its columns."""
+    """A weight ``[rows, columns]``, quantized in blocks along the columns."""
 
     data: Value
     rows: int
@@ -111,14 +111,14 @@ class _Quantized:
 
 
 def _fusable(graph: Graph, node: Node) -> _Quantized | Miss | None:
-    """Return the weight that ``node`` reads dequantized; ``None`` if it reads another one."""
+    """Return the quantized weight that ``node`` reads, if any."""
     if node.op == "Gather":
         dequantized = graph.producer(node.source())
         is_wanted = node.attributes.get("axis") == 0
     else:
-        turned = graph.producer(node.source(1))
-        is_wanted = turned.op == "Transpose" and turned.attributes.get("order") == (1, 0)
-        dequantized = graph.producer(turned.source()) if is_wanted else turned
+        transpose = graph.producer(node.source(1))
+        is_wanted = transpose.op == "Transpose" and transpose.attributes.get("order") == (1, 0)
+        dequantized = graph.producer(transpose.source()) if is_wanted else transpose
     if not is_wanted or dequantized.op != "DequantizeLinear" or dequantized.outputs[0].rank != 2:
         return None
     return _read(graph, dequantized)
@@ -129,7 +129,7 @@ def _read(graph: Graph, node: Node) -> _Quantized:
     data, blocks = node.source(), dequantized_blocks(graph, node, -1)
     rows, columns = fixed_size(data, 0), fixed_size(data, 1)
     if rows is None or columns is None or blocks.scales.element_type != "f32":
-        raise MissError(node, f"weights of type {data.element_type} become {blocks.scales.element_type}")
+        raise MissError(node, f"weights {data.element_type} are dequantized to {blocks.scales.element_type}, not f32")
     return _Quantized(data, rows, columns, blocks)
 
 
@@ -140,9 +140,9 @@ class _Fusion:
         self._made: dict[tuple[Value, str], Any] = {}
 
     def fuse(self, node: Node, weight: _Quantized) -> Miss | None:
-        """Write the operator in place of ``node``; return why not if it stays."""
+        """Replace ``node`` by the fused operator; return the reason if it is unchanged."""
         if node.op == "MatMul" and weight.blocks.bits not in self._levels:
-            return Miss(node, f"nothing is gained with {weight.blocks.bits} bits and activations in f32")
+            return Miss(node, f"MatMulNBits is not faster with {weight.blocks.bits} bits and activations in f32")
         if any(self._stored(value) is None for value in (weight.data, weight.blocks.zeros) if value is not None):
             return Miss(node, "weights or zero points are not initializers")
         (self._product if node.op == "MatMul" else self._table)(node, weight)
@@ -191,7 +191,7 @@ class _Fusion:
         return self._rewriter.weights(self._rewriter.handle(value))
 
     def _unsigned(self, value: Value, bits: int) -> numpy.ndarray:
-        """Return the numbers of ``value`` one a byte, signed ones plus half of their range."""
+        """Return the elements of ``value`` as u8, signed elements offset by half of their range."""
         numbers: numpy.ndarray = self._stored(value).load().view(numpy.uint8) & (2**bits - 1)
         return numbers ^ 2 ** (bits - 1) if value.element_type.startswith("i") else numbers
 
@@ -203,7 +203,7 @@ class _Fusion:
         return self._declared(weight, [weight.rows, weight.columns], "bytes")
 
     def _declared(self, weight: _Quantized, shape: list[int], label: str) -> Handle:
-        """Return the weight as bytes, unread if it is unsigned."""
+        """Declare the weight as bytes, without reading unsigned weights."""
         content = self._stored(weight.data)
         if weight.is_signed:
             self.written += 1
@@ -211,7 +211,7 @@ class _Fusion:
         return self._rewriter.declared(content, shape, f"{weight.data.name}/{label}", "u8")
 
     def _packed_zeros(self, weight: _Quantized) -> Handle | None:
-        """Return zero points with whole bytes a row; ``None`` for the operator's own."""
+        """Return packed zero points, with whole bytes a row; ``None`` for the operator's default."""
         if weight.blocks.zeros is None and weight.is_signed:
             return None
         if weight.blocks.zeros is None:

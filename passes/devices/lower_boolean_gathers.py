@@ -14,11 +14,12 @@ from graphpass.ir.model import Model
 
 @dataclass(frozen=True)
 class LowerBooleanGathers(Pass[Model]):
-    """Take booleans without GatherND, or look numbers up instead.
+    """Replace GatherND of booleans by Unsqueeze, or by GatherND of integers.
 
-    Transformers look ``attention_mask`` up by batch and position, and torch.onnx writes that as a GatherND of booleans,
-    for which GPU plugins have no kernel (``impls/ocl/gather_nd.cpp`` of openvino; observed with 2026.4.1). Qualcomm's
-    HTP has none either, and ends with error 1002 for indices of five axes (observed with onnxruntime-qnn 2.7.0).
+    transformers indexes ``attention_mask`` by batch and position, which torch.onnx exports as a GatherND of booleans.
+    OpenVINO's GPU plugins have no kernel for it (``impls/ocl/gather_nd.cpp`` of openvino; observed with 2026.4.1).
+    Qualcomm's HTP has none either, and fails with error 1002 for indices of five axes (observed with onnxruntime-qnn
+    2.7.0).
 
     Shapes:
         any.
@@ -54,7 +55,7 @@ class LowerBooleanGathers(Pass[Model]):
 
 
 def _added_axes(elements: Elements, node: Node) -> list[int] | None:
-    """Return the axes that a GatherND adds if it takes all elements in order."""
+    """Return the axes that a GatherND of all elements in order adds; ``None`` for others."""
     source, result = node.source(), node.outputs[0]
     try:
         before, after = elements.shape(source), elements.shape(result)

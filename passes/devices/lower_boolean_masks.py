@@ -14,13 +14,13 @@ from graphpass.ir.values import MASKED
 
 @dataclass(frozen=True)
 class LowerBooleanMasks(Pass[OpenVINOModel]):
-    """Write boolean and f32 masks of attention as numbers that f16 holds.
+    """Replace boolean masks, and f32 masks beyond the range of f16, by finite f16 values.
 
-    If a boolean mask hides all positions of a row, as it does for padding, the decomposition in OpenVINO's common
-    transformations gives NaN, which spreads to other rows. NPUW always decomposes. The lowest number of f16 hides a
-    position as well, and leaves a row that is masked whole finite. Decomposed attention hides positions by the lowest
-    number of f32, which is infinite in f16, in which NPUW computes. (`fuse-attention` bounds the masks of what it
-    fuses.)
+    If a boolean mask excludes all keys of a query, as for padding, the decomposition in OpenVINO's common
+    transformations computes NaN, which spreads to other queries. NPUW always decomposes attention. The lowest value of
+    f16 also excludes a key, and results for fully masked queries are finite. Decomposed attention adds the lowest value
+    of f32, which is infinite in f16, the type in which NPUW computes. (`fuse-attention` clamps the masks of attention
+    that it fuses.)
 
     Shapes:
         mask broadcastable to ``[batch, heads, length, sequence]``, of the query's type after the pass.

@@ -16,11 +16,11 @@ from graphpass.ir.rewriter import Handle, Operand, Writer
 class LowerEinsum(Pass[Model]):
     """Lower Einsum of two operands to MatMul.
 
-    Qualcomm's HTP supports few equations of Einsum (``einsum_op_builder.cc`` of ONNX Runtime's QNN provider), and
+    Qualcomm's HTP supports few equations of Einsum (``einsum_op_builder.cc`` of ONNX Runtime's QNN provider), but
     MatMul with up to three batch axes.
 
     Shapes:
-        left, right of any rank. Of the axes that one Reshape joins, at most one for each operand has an unknown size.
+        left, right of any rank. A Reshape merges at most one axis of unknown size for each operand.
 
     Before:
         Einsum(left [b, c, l, h, n], right [b, c, s, h, n], bclhn,bcshn->bclsh)
@@ -46,7 +46,7 @@ def _write(write: Writer, node: Node, product: EinsumProduct) -> Handle | None:
     batch, summed, rows, columns = product.batch, product.summed, product.own(0), product.own(1)
     groups = ((rows, summed), (summed, columns))
     joined = [_sizes(product, len(batch), group) for group in groups]
-    # Single axes need no Reshape, and may be open.
+    # Single axes require no Reshape, and may be dynamic.
     split = _sizes(product, len(batch), (*rows, *columns)) if len(rows) != 1 or len(columns) != 1 else []
     if split is None or any(sizes is None and _is_joined(group) for sizes, group in zip(joined, groups, strict=True)):
         return None
@@ -71,7 +71,7 @@ def _is_joined(group: Sequence[str]) -> bool:
 
 
 def _sizes(product: EinsumProduct, batch: int, groups: Sequence[str]) -> list[int] | None:
-    """Return the shape after axes in front; ``None`` if two sizes are open."""
+    """Return the target of a Reshape after batch axes; ``None`` if two sizes are unknown."""
     sizes = [product.joined(group) for group in groups]
     if sizes.count(None) > 1:
         return None

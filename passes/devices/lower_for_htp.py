@@ -14,10 +14,10 @@ from graphpass.ir.graph import Graph, Value
 from graphpass.ir.rewriter import Handle, Operand, Writer
 from graphpass.ir.values import HALVES, REALS, fixed_size
 
-#: Qualcomm's HTP computes Exp of lower numbers wrongly from -88 on. Exp(-80) is 1.8e-35, and 0 in f16.
+#: Least operand of Exp. Qualcomm's HTP computes Exp incorrectly from -88 on; Exp(-80) is 1.8e-35, and 0 in f16.
 _LEAST = -80.0
 
-#: Most axes of ScatterElements.
+#: Largest rank of ScatterElements.
 _AXES = 4
 
 
@@ -27,14 +27,14 @@ class LowerForHtp(Pass[OnnxModel]):
 
     Observed with onnxruntime-qnn 2.7.0, emulated:
 
-    | operator | on HTP | becomes |
+    | operator | on HTP | replacement |
     | --- | --- | --- |
     | Convert of f16 to boolean | has no kernel | LogicalNot(Equal(x, 0)) |
-    | Exp of numbers from -2000 to -88 | 131008 or its negative | Exp(Clip(x, -80)) |
-    | Multiply by a Reciprocal of a root | its compiler ends with error 1002 | Divide |
+    | Exp of values from -2000 to -88 | 131008 or its negative | Exp(Clip(x, -80)) |
+    | Multiply by the Reciprocal of a Sqrt | the compiler fails with error 1002 | Divide |
     | ReduceSumSquare | has no kernel | ReduceSum(Multiply(x, x)) |
     | ScatterElements of one row into five axes | has no kernel | Select of the row's elements |
-    | SoftPlus | off by up to 7 %, wrong below -88 | Relu(x) + Log(1 + Exp(Clip(-Abs(x), -80))) |
+    | SoftPlus | error of up to 7 %, incorrect below -88 | Relu(x) + Log(1 + Exp(Clip(-Abs(x), -80))) |
     | Trilu of floats | has no kernel | Select of the triangle's elements |
 
     Shapes:
@@ -61,9 +61,9 @@ class LowerForHtp(Pass[OnnxModel]):
         return Done(counts)
 
 
-def _why_no_place(graph: Graph, value: Value) -> str | None:
+def _why_no_index(graph: Graph, value: Value) -> str | None:
     is_number = value.rank == 0 and fold_scalar(graph, value) is not None
-    return None if is_number else "its rows are several"
+    return None if is_number else "it writes several rows"
 
 
 def _comparison(write: Writer, match: Match) -> Handle:
@@ -86,19 +86,19 @@ def _softplus(write: Writer, match: Match) -> Handle:
     return write.op("Add", write.op("Relu", x), logarithm)
 
 
-def _has_place(graph: Graph, match: Match) -> bool:
-    place = match.node.input(1)
-    is_known = place is None or fold_scalar(graph, place) is not None
+def _has_constant_diagonal(graph: Graph, match: Match) -> bool:
+    diagonal = match.node.input(1)
+    is_known = diagonal is None or fold_scalar(graph, diagonal) is not None
     return is_known and _of_floats(graph, match) and match["x"].rank is not None
 
 
 def _triangle(write: Writer, match: Match) -> Handle:
     x, rank = match["x"], match["x"].rank or 0
     shape = write.op("ShapeOf", x, label="shape")
-    rows, columns = (_places(write, write.size(x, axis, "size", shape)) for axis in (rank - 2, rank - 1))
+    rows, columns = (_range(write, write.size(x, axis, "size", shape)) for axis in (rank - 2, rank - 1))
     last = write.op("Unsqueeze", rows, axes=[1], label="row")
-    if (place := match.node.input(1)) is not None:
-        last = write.op("Add", last, place, label="last")
+    if (diagonal := match.node.input(1)) is not None:
+        last = write.op("Add", last, diagonal, label="last")
     comparison = "GreaterEqual" if match.node.attributes["upper"] else "LessEqual"
     kept = write.op(comparison, columns, last, label="kept")
     return write.op("Select", kept, x, write.number(0.0, x.element_type, "zero"))
@@ -113,14 +113,14 @@ def _writes_one_row(_graph: Graph, match: Match) -> bool:
 def _row(write: Writer, match: Match) -> Handle:
     x = match["x"]
     axis = int(match.node.attributes["axis"]) % (x.rank or 1)
-    places = _places(write, write.size(x, axis, "size"))
-    is_row = write.op("Equal", places, match["place"], label="is_row")
+    indices = _range(write, write.size(x, axis, "size"))
+    is_row = write.op("Equal", indices, match["index"], label="is_row")
     if more := list(range(1, (x.rank or 0) - axis)):
         is_row = write.op("Unsqueeze", is_row, axes=more, label="rows")
     return write.op("Select", is_row, match["row"], x)
 
 
-def _places(write: Writer, size: Handle) -> Handle:
+def _range(write: Writer, size: Handle) -> Handle:
     zero, one = (write.number(number, "i64", name) for number, name in ((0, "zero"), (1, "one")))
     return write.op("Range", zero, write.op("Squeeze", size, axes=[0], label="end"), one, label="places")
 
@@ -147,7 +147,7 @@ _RULES = (
     ),
     RewriteRule(
         "rows written",
-        op.ScatterElementsUpdate(var("x"), op.Broadcast(var("place").where(_why_no_place), ...), var("row"), ...),
+        op.ScatterElementsUpdate(var("x"), op.Broadcast(var("index").where(_why_no_index), ...), var("row"), ...),
         _row,
         _writes_one_row,
     ),
@@ -164,5 +164,5 @@ _RULES = (
         lambda write, match: write.op("Exp", _clipped(write, match["x"], match["x"].element_type)),
         lambda graph, match: _of_floats(graph, match) and not is_bounded(graph, match["x"], _LEAST),
     ),
-    RewriteRule("triangles", op.Trilu(var("x"), ...), _triangle, _has_place),
+    RewriteRule("triangles", op.Trilu(var("x"), ...), _triangle, _has_constant_diagonal),
 )

@@ -14,15 +14,15 @@ from graphpass.ir.values import fixed_size
 
 @dataclass(frozen=True)
 class LowerVariadicSplit(Pass[OpenVINOModel]):
-    """Write a VariadicSplit of multiplied parts as Slices, if activations are scaled.
+    """Replace a VariadicSplit of multiplied parts by Slices if activations are scaled.
 
-    Optimum notes ACTIVATIONS_SCALE_FACTOR in nearly every IR. GPU plugins then move factors through the graph, and
-    take the outputs of a VariadicSplit for one, so that they refuse gated convolutions (LFM2's). 2026.4.1 leaves a
-    model alone if one of its caches is only read, ordered by beams and appended to: it refuses stateless models, and
-    those whose caches are all moved or cut.
+    Optimum writes ACTIVATIONS_SCALE_FACTOR to nearly every IR. GPU plugins then move scale factors through the graph,
+    confuse the outputs of a VariadicSplit, and fail to compile gated convolutions (LFM2's). Plugin 2026.4.1 does not
+    transform a model with a cache that is only read, gathered by ``beam_idx`` and appended to. It fails for stateless
+    models, and for models whose caches are all moved or cut.
 
     Shapes:
-        any; the lengths of the parts are known.
+        any; the sizes of the parts are constant.
 
     Before:
         VariadicSplit(x, axis, [a, b, c]) -> Multiply(part 0, part 2)
@@ -49,7 +49,7 @@ def _multiplies_parts(graph: Graph, split: Node) -> bool:
 
 
 def _lower(rewriter: Rewriter, split: Node) -> bool:
-    # A length may be given as -1, the rest; shape inference knows it.
+    # A length of -1 means the rest; shape inference resolves it.
     axis = split.attributes.get("axis")
     sizes = [size for part in split.outputs if axis is not None and (size := fixed_size(part, axis)) is not None]
     if axis is None or len(sizes) < len(split.outputs):

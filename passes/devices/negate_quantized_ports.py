@@ -12,11 +12,11 @@ from graphpass.ir.values import REALS
 
 @dataclass(frozen=True)
 class NegateQuantizedPorts(Pass[OnnxModel]):
-    """Negate inputs that are rounded to integers, and dequantized outputs, twice.
+    """Negate quantized inputs and dequantized outputs twice, so that they run on HTP.
 
-    ONNX Runtime gives a QuantizeLinear of an input, and a DequantizeLinear of an output, to the CPU provider, so that
-    no session without it opens (onnxruntime-qnn 2.7.0). Beside another operator in floating point they run on HTP. Its
-    optimizer removes products with 1, sums with 0 and bounds that change no number, but not two negations.
+    ONNX Runtime assigns a QuantizeLinear of an input and a DequantizeLinear of an output to the CPU provider; a session
+    without this provider cannot be created (onnxruntime-qnn 2.7.0). Next to a floating-point operator, they run on HTP.
+    ONNX Runtime's optimizer removes products with 1, sums with 0 and clips without effect, but not two negations.
 
     Shapes:
         x f32 or f16, of any shape

@@ -12,17 +12,17 @@ from graphpass.errors import UnsupportedError
 from graphpass.ir.rewriter import Handle
 from graphpass.verify.cache_samples import loss_in_words, opened_on_ids, replayed, sample_caches, usual_prompts
 
-#: The accuracy_level of products that compute in f32.
+#: The accuracy_level of MatMulNBits with activations in f32.
 _IN_F32 = 1
 
 
 @dataclass(frozen=True)
 class QuantizeWeights(Pass[OnnxModel]):
-    """Round weights of products to 4 bits, in blocks of 32 inputs.
+    """Quantize weights of MatMul to 4 bits, in blocks of 32 inputs.
 
-    ONNX Runtime's own quantizer rounds them (`quantize_matmul_4bits`), to scales and zero points; activations stay in
-    f32. The model runs on prompts and greedy steps before and after, and the largest difference of logits is reported.
-    Tables of embeddings, and weights of Gemm and of experts in one operator, keep their types.
+    ONNX Runtime's quantizer (`quantize_matmul_4bits`) computes scales and zero points; activations stay in f32. The
+    pass runs the model on prompts and greedy steps before and after quantization, and reports the largest difference of
+    logits. Embedding tables, and weights of Gemm, MoE and QMoE, are unchanged.
 
     Shapes:
         weight f32 or f16 ``[inputs, outputs]``, or transposed; packed u8 ``[outputs, blocks, 16]``
@@ -33,7 +33,7 @@ class QuantizeWeights(Pass[OnnxModel]):
         MatMulNBits(x (f32), packed, scales, zero points)
 
     Raises:
-        UnsupportedError: GP385, no product in f32 has a weight; GP320 to GP325, no session can run the model.
+        UnsupportedError: GP385, no MatMul in f32 has a weight; GP320 to GP325, no session can run the model.
     """
 
     name = "quantize-weights"
@@ -45,8 +45,8 @@ class QuantizeWeights(Pass[OnnxModel]):
         readers = [(node, four_bit_product(graph, node)) for node in in_f32]
         products = [(node, product) for node, product in readers if product is not None]
         if not products:
-            reason = "no weight can be stored in 4 bits: no MatMul in f32 has one"
-            raise UnsupportedError("GP385", reason, "leave the types of the model unchanged")
+            reason = "no weight can be quantized to 4 bits: no MatMul in f32 has a weight"
+            raise UnsupportedError("GP385", reason, "omit quantize-weights")
         session = opened_on_ids(model)
         sample = sample_caches(session, usual_prompts(session))
         del session
@@ -77,7 +77,7 @@ class QuantizeWeights(Pass[OnnxModel]):
                 ),
             )
         rewriter.finish()
-        words = loss_in_words(sample, replayed(opened_on_ids(model), sample), 4)
+        difference = loss_in_words(sample, replayed(opened_on_ids(model), sample), 4)
         left = sum(1 for _ in model.graph.of_op("Gemm"))
         notes = [f"weights of {left} Gemm stay unchanged"] if left else []
-        return Done({"products": len(products), "weights": len(stored)}, (words, *notes))
+        return Done({"products": len(products), "weights": len(stored)}, (difference, *notes))

@@ -17,16 +17,16 @@ from graphpass.ir.rewriter import Handle
 
 @dataclass(frozen=True)
 class ReadLengthFromKeys(Pass[OpenVINOModel]):
-    """Read the past's length from the keys of a layer, not its values.
+    """Read the past's length from the keys of a layer instead of its values.
 
-    NPUW keeps values transposed, ``[batch, heads, head_dim, sequence]``, and leaves alone all that reads their shape
-    (``optimize_value_tensors.cpp`` of openvino): the length that is read from a value is the size of a head, and no
-    mask fits. Exporters read the length of the cache that was traced first.
+    NPUW stores values transposed, ``[batch, heads, head_dim, sequence]``, but does not update readers of their shape
+    (``optimize_value_tensors.cpp`` of openvino): they read ``head_dim`` as the length, and masks get a wrong shape.
+    Exporters read the length from the cache that was traced first, a key or a value.
 
-    Dimensions count as equal if `find_lengths` proves them to be.
+    The pass only moves dimensions that `find_lengths` proves equal.
 
     Shapes:
-        key and value ``[batch, heads, sequence, head_dim]``; sizes that are read of both are equal.
+        key and value ``[batch, heads, sequence, head_dim]``, with equal dimensions where they are read.
 
     Before:
         value -> ShapeOf -> Gather(2)

@@ -16,19 +16,19 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError
 from graphpass.ir.cache import Cache, Inventory
 
-#: Optimum's words for roles.
+#: Optimum's names of roles.
 _ROLES = {"key": "key", "value": "value", "conv": "conv", "recurrent": "ssm"}
 
-_SAID = {"kv": ("key", "value"), "linear": ("conv", "recurrent")}
+_DECLARABLE = {"kv": ("key", "value"), "linear": ("conv", "recurrent")}
 
 
 @dataclass(frozen=True)
 class RenameVariables(Pass[OpenVINOModel]):
-    """Rename variables as optimum names them: NPUW knows caches by these names.
+    """Rename variables to optimum's names, by which NPUW finds caches.
 
-    NPUW turns variables into inputs and outputs again and takes their names apart, for which it knows two families
-    (``stateful_to_stateless.cpp``). Other exporters name caches otherwise, and ONNX Runtime GenAI's builder counts
-    layers, but NPUW counts within a kind. All caches are renamed if the name of one does not show its kind.
+    NPUW converts variables back to inputs and outputs, and parses their names, of which it supports two families
+    (``stateful_to_stateless.cpp``). Other exporters use other names; ONNX Runtime GenAI's builder numbers caches by
+    layer, NPUW by kind. If the name of a cache does not imply its kind, all caches are renamed.
 
     Before:
         past.0.convpresent.0.conv, past_key_values.1.keypresent.1.key
@@ -42,8 +42,8 @@ class RenameVariables(Pass[OpenVINOModel]):
 
     Raises:
         PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP342 the role of a cache is not known, or it holds several; GP343 another variable has the
-            name already.
+        UnsupportedError: GP342 the role of a cache is unknown, or the cache is packed; GP343 a variable that is not a
+            cache already has the name.
     """
 
     name = "rename-variables"
@@ -53,19 +53,17 @@ class RenameVariables(Pass[OpenVINOModel]):
     def run(self, model: OpenVINOModel) -> Done | Skipped:
         inventory = analyze_caches(model)
         if inventory.of_kind("cross"):
-            return Skipped("it reads an encoder, and no runtime that goes by names feeds one")
+            return Skipped("the model reads encoder states, which NPUW does not feed")
         caches = inventory.of_kind("kv", "linear")
         if all(named_kind(cache.name) == cache.kind for cache in caches):
             return Done()
         names = _names(inventory, {*packed_caches(inventory), *flat_caches(model, inventory)})
         others = {variable.info.variable_id for variable in model.ov_model.get_variables()} - names.keys()
-        if taken := sorted(others & set(names.values())):
-            raise UnsupportedError(
-                "GP343", f"variable {taken[0]} is not a cache, but has the name that a cache would get"
-            )
+        if existing := sorted(others & set(names.values())):
+            raise UnsupportedError("GP343", f"variable {existing[0]} is not a cache, but has the new name of a cache")
         declared = model.declarations
         rename_variables(model.ov_model, names)
-        # New ids hold the names of past and present themselves.
+        # New ids contain the names of past and present.
         remember_names(model, {name: split_id(model, name) for name in sorted(others)})
         model.mark_edited()
         if declared:
@@ -77,7 +75,7 @@ class RenameVariables(Pass[OpenVINOModel]):
 
 def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
     caches = inventory.of_kind("kv", "linear")
-    # A latent that is read as key and as value takes the role that its layer lacks.
+    # A latent, which attention reads as key and as value, gets the role that its layer lacks.
     roles = {cache.name: role for layer in roles_by_layer(inventory) for role, cache in layer.items()}
     is_dense = all(cache.kind == "kv" for cache in caches)
     counted: Counter[str] = Counter()
@@ -86,24 +84,24 @@ def _names(inventory: Inventory, packed: AbstractSet[Cache]) -> dict[str, str]:
         if cache in packed:
             raise UnsupportedError(
                 "GP342",
-                f"cache {cache.name} holds several in one tensor, which these names do not cover",
-                "run unpack before it",
+                f"cache {cache.name} is packed, and NPUW has no name for packed caches",
+                "run unpack before rename-variables",
             )
         role = roles.get(cache.name, cache.role)
         if role not in _ROLES:
-            known = " or ".join(_SAID[cache.kind])
+            known = " or ".join(_DECLARABLE[cache.kind])
             raise UnsupportedError(
                 "GP342",
-                f"the role of cache {cache.name} is {role}, which these names do not cover",
+                f"the role of cache {cache.name} is {role}, for which NPUW has no name",
                 f"declare it with --cache {cache.name}={cache.kind},role={known}"
                 if role == "unknown"
-                else "NPUW knows keys, values, windows and recurrent states alone",
+                else "NPUW supports keys, values, convolution windows and recurrent states",
             )
-        word = _ROLES[role]
-        number = counted[word]
-        counted[word] += 1
+        part = _ROLES[role]
+        number = counted[part]
+        counted[part] += 1
         if is_dense:
-            names[cache.name] = f"past_key_values.{number}.{word}present.{number}.{word}"
+            names[cache.name] = f"past_key_values.{number}.{part}present.{number}.{part}"
         else:
-            names[cache.name] = f"cache_params.past.{word}.{number}cache_params.present.{word}.{number}"
+            names[cache.name] = f"cache_params.past.{part}.{number}cache_params.present.{part}.{number}"
     return names

@@ -13,11 +13,11 @@ from graphpass.ir.rewriter import Handle
 
 @dataclass(frozen=True)
 class ReshapeResults(Pass[OpenVINOModel]):
-    """Insert a Reshape before results where NPUW's cut of the logits fails.
+    """Insert a Reshape before Results at which NPUW's cut of the logits fails.
 
-    NPUW cuts the product of the logits off, for which it looks at all Results, those that it makes of each Assign
-    included (``cut_lm_head.cpp``). It fails with ``undeclared parameters`` if it cuts another product, and with
-    ``NO_LINK``, or a crash, if another output reads the tensor that the product of the logits reads.
+    NPUW moves the MatMul of the logits to a model of its own. It searches all Results for this MatMul, including those
+    into which it converts each Assign (``cut_lm_head.cpp``). It fails with ``undeclared parameters`` if it cuts another
+    MatMul, and with ``NO_LINK``, or a crash, if another output reads the input of the MatMul of the logits.
 
     Before:
         MatMul -> Transpose -> Assign

@@ -23,11 +23,11 @@ _SMALL = 1024
 
 @dataclass(frozen=True)
 class SetRuntimeOptions(Pass[OpenVINOModel]):
-    """Write runtime options for plugins into a model, as optimum-intel does when it exports.
+    """Write the runtime options for plugins that optimum-intel writes to its exports.
 
-    Plugins take them unless a program sets others. By default the CPU plugin keeps caches in u8, which moves the logits
-    of a small model by ten times as much as f16 does. Optimum leaves that default if weights are compressed. GPUs that
-    compute in f16 divide activations by the scale factor. Options that a model has already stay.
+    Plugins apply these options unless a program sets others. By default the CPU plugin stores caches in u8, with an
+    error of logits ten times that of f16 for a small model. Optimum keeps this default if weights are compressed. GPUs
+    that compute in f16 divide activations by the scale factor. A model that already has runtime options is unchanged.
 
     Before:
         no rt_info runtime_options
@@ -39,7 +39,7 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
         activations_scale_factor: Divisor of activations.
 
     Raises:
-        PreconditionError: GP302, the model is not stateful: there is no cache for a plugin to keep.
+        PreconditionError: GP302, the model is not stateful, so that plugins do not store its caches.
     """
 
     name = "set-runtime-options"
@@ -51,7 +51,7 @@ class SetRuntimeOptions(Pass[OpenVINOModel]):
 
     def run(self, model: OpenVINOModel) -> Done | Skipped:
         if runtime_options(model):
-            return Skipped("the model has runtime options")
+            return Skipped("the model already has runtime options")
         set_runtime_option(model, ACTIVATIONS_SCALE, str(self.activations_scale_factor))
         if not _is_compressed(model):
             set_runtime_option(model, KV_PRECISION, self.kv_cache_precision)
