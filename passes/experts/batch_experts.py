@@ -17,16 +17,17 @@ from graphpass.ir.values import fixed_size
 
 @dataclass(frozen=True)
 class BatchExperts(Pass[OpenVINOModel]):
-    """Make one product of all experts of a layer that are computed one by one.
+    """Batch the products of all experts of a layer.
 
-    Exporters that trace a loop over experts write for each of them the search for its tokens, its products, and the sum
-    with the results before. Others sort the tokens by expert, and cut them into a piece for each. Of one product, with
-    a weight for each pair of token and expert, the CPU plugin makes a kernel that computes only the chosen experts.
-    Weights stay in their places: plugins concatenate them when they compile a model.
+    Exporters that trace a loop over experts write for each expert the search for its tokens, its products, and the
+    addition to the previous results. Others sort the tokens by expert, and slice them for each expert. The pass writes
+    one product over all experts, with routing weights for each pair of token and expert; the CPU plugin replaces this
+    form by a kernel that computes only the selected experts. Weights are not copied: plugins concatenate them when they
+    compile a model.
 
     Shapes:
-        tokens ``[tokens, hidden]``, chosen experts and their weights ``[tokens, k]``; the weights of all experts are
-        constants of one shape and type.
+        tokens ``[tokens, hidden]``, selected experts and routing weights ``[tokens, k]``; the weights of all experts
+        are constants of equal shape and type.
 
     Before:
         for each expert: NonZero(OneHot(chosen)[expert]) -> Gather(tokens) -> MatMul, .. -> Multiply(., weights) ->
@@ -46,7 +47,7 @@ class BatchExperts(Pass[OpenVINOModel]):
         notes = []
         for layer in routed_layers(rewriter.graph).values():
             if isinstance(layer, Miss):
-                notes.append(f"experts stay one by one: {layer}")
+                notes.append(f"experts stay unchanged: {layer}")
                 continue
             rewriter.redirect_uses(layer.total, _batched(rewriter, layer))
             layers += 1
@@ -81,11 +82,11 @@ def _batched(rewriter: Rewriter, layer: Layer) -> Handle:
 
 
 def _product(write: Writer, rows: Handle, products: Sequence[Product], kind: str) -> Handle:
-    """Multiply rows of all experts with a constant ``[experts, outputs, inputs]``, and add their biases."""
+    """Multiply rows ``[experts, tokens, inputs]`` by the weights of all experts, and add biases."""
     weights, biases = [], []
     for product in products:
         weight = _columns(write, product, product.weight, 0 if product.is_turned else 1)
-        # Fully connected layers have weights transposed.
+        # FullyConnected requires transposed weights.
         weight = weight if product.is_turned else write.op("Transpose", weight, order=[1, 0])
         weights.append(write.op("Unsqueeze", weight, axes=[0]))
         if product.bias is not None:

@@ -12,7 +12,7 @@ from graphpass.ir.operators import LAYOUT, SPLITS
 from graphpass.ir.rewriter import Rewriter
 from graphpass.ir.values import fixed_size
 
-#: Operators whose rows depend on the same rows of their operands, and operators on sizes.
+#: Operators whose rows depend only on the same rows of their operands, and operators on sizes.
 _BY_ROWS = LAYOUT | SPLITS | {
     "Add", "Clamp", "Concat", "Divide", "Elu", "Gather", "Gelu", "HSwish", "Maximum", "Minimum", "Multiply", "Relu",
     "ShapeOf", "Sigmoid", "SoftPlus", "Subtract", "Swish", "Tanh",
@@ -21,13 +21,15 @@ _BY_ROWS = LAYOUT | SPLITS | {
 
 @dataclass(frozen=True)
 class DensifyExperts(Pass[OpenVINOModel]):
-    """Let each expert compute all tokens, and zero results not routed to it.
+    """Compute all tokens in each expert, and set results of other tokens to 0.
 
-    Exporters trace experts as PyTorch runs them: each gathers the tokens that are routed to it, whose number is known
-    only then. A runtime of static shapes such as NPUW refuses that. Here each computes every row, and rows that are not
-    its own are set to 0 before they are added up. That costs as many times more products as there are experts for each
-    that is chosen. `batch-experts` makes one product of all experts if it knows their form; this pass is for the
-    others, and looks at nothing but the places from which rows are gathered and to which they are added.
+    Exporters trace experts as PyTorch executes them: each expert gathers the tokens routed to it, so that shapes depend
+    on values. Runtimes with static shapes, such as NPUW, refuse such models. After this pass each expert computes all
+    tokens, and results of tokens that are not routed to it are set to 0 before the sum. The cost of products increases
+    by the factor ``experts / k``.
+
+    `batch-experts` is faster, and requires experts in a known form. This pass only requires that rows are gathered and
+    added at the same indices.
 
     Shapes:
         routing ``[experts, slots, tokens]`` or ``[experts, tokens, slots]``; rows ``[tokens, hidden]``
@@ -56,9 +58,9 @@ class _Expert:
     """An expert that gathers its tokens.
 
     Attributes:
-        chosen: The NonZero.
-        tokens: The axis of its input that counts tokens.
-        scatters: The operators that add its results to a sum.
+        chosen: The NonZero that finds its tokens.
+        tokens: The axis of tokens in the NonZero's input.
+        scatters: The operators that add the expert's results to a sum.
     """
 
     chosen: Node
@@ -67,7 +69,7 @@ class _Expert:
 
 
 def _routed(graph: Graph, chosen: Node) -> _Expert | None:
-    """Return the expert whose tokens ``chosen`` finds once, if results are added up."""
+    """Return the expert with tokens from NonZero ``chosen``, if a sum adds its results."""
     mask = chosen.source()
     if mask.shape is None or len(mask.shape) != 2 or not _is_one_hot(graph, mask):
         return None
@@ -98,14 +100,17 @@ def _is_scatter(use: Use) -> bool:
 
 
 def _is_one_hot(graph: Graph, mask: Value) -> bool:
-    """Return whether ``mask`` marks one expert among a TopK's, which are distinct."""
+    """Return whether ``mask`` is one expert's part of a OneHot of a TopK."""
     marks = graph.look_through(mask, LAYOUT | {"Gather"})
     chosen = graph.look_through(marks, LAYOUT | {"Gather", "OneHot"})
     return marks.node != chosen.node and graph.producer(chosen).op == "TopK" and chosen.port == 1
 
 
 def _adds_up(graph: Graph, scatter: Node, chosen: Node, tokens: int) -> bool:
-    """Return whether ``scatter`` adds to the places of ``chosen``: rows of 0 change nothing."""
+    """Return whether ``scatter`` adds rows at the indices of ``chosen``.
+
+    Rows of 0 then have no effect.
+    """
     if fold_scalar(graph, scatter.inputs[3]) != 0:
         return False
     reduction = scatter.attributes.get("reduction", "none")
@@ -124,8 +129,8 @@ def _compute_all_tokens(rewriter: Rewriter, expert: _Expert) -> None:
     mask = write.op("Convert", source, to="i64")
     count = fixed_size(source, slots)
     assert count is not None
-    places = write.op("Unsqueeze", range(count), axes=[expert.tokens])
-    slot = write.op("ReduceSum", write.op("Multiply", mask, places), axes=[slots], keep=False)
+    indices = write.op("Unsqueeze", range(count), axes=[expert.tokens])
+    slot = write.op("ReduceSum", write.op("Multiply", mask, indices), axes=[slots], keep=False)
     token = write.op("Range", 0, write.op("Gather", write.op("ShapeOf", mask), expert.tokens, axis=0), 1)
     rows = [write.op("Unsqueeze", row, axes=[0]) for row in ((slot, token) if slots == 0 else (token, slot))]
     result = write.op("Concat", *rows, axis=0, name=name)

@@ -1,4 +1,4 @@
-"""Lay the weights of experts out as MoE and QMoE of ONNX Runtime read them."""
+"""Write the weights of experts in the layout of ONNX Runtime's MoE and QMoE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphpass.ir.rewriter import Handle
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
 Products: TypeAlias = Sequence[tuple[Product, ...]]
-"""Products of each expert whose columns are joined, or those of all experts in one entry."""
+"""Products with joined columns for each expert, or one entry with products of all experts."""
 
 _TYPES = {"f16": "<f2", "f32": "<f4"}
 
@@ -33,10 +33,10 @@ class Laid:
     """Operands of one product of all experts.
 
     Attributes:
-        weights: ``[experts, outputs, inputs]``, quantized ones ``[experts, outputs, inputs * bits / 8]``.
+        weights: ``[experts, outputs, inputs]``; if quantized, ``[experts, outputs, inputs * bits / 8]``.
         biases: ``[experts, outputs]``.
         scales: ``[experts, outputs, blocks]``; ``None`` if weights are not quantized.
-        zeros: Zero points, two of 4 bits in each byte; ``None`` for the middle of the range.
+        zeros: Zero points, two of 4 bits in a byte; ``None`` for the middle of the range.
     """
 
     weights: Handle
@@ -47,7 +47,7 @@ class Laid:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One product of all experts, of which there are ``count``."""
+    """One product of all ``count`` experts."""
 
     experts: Products
     count: int
@@ -62,20 +62,20 @@ class ExpertWeights:
     """Writes weights in a new layout, expert by expert.
 
     Attributes:
-        count: Weights that were written.
-        size: Their bytes.
-        read: Indices of constants that they were made of.
+        count: Number of weights written.
+        size: Size of the weights written, in bytes.
+        read: Indices of the constants that were read.
     """
 
     def __init__(self, rewriter: OnnxRewriter, weights: NewWeights, path: Path | None) -> None:
-        """Read weights of the model file ``path``, and write them by ``weights``."""
+        """Read weights of the model file ``path``, and write to ``weights``."""
         self.count = self.size = 0
         self.read: set[int] = set()
         self._rewriter, self._weights, self._path = rewriter, weights, path
         self._inline: dict[Value, Array] = {}
 
     def lay(self, experts: Products, count: int, name: str, block: int) -> Laid:
-        """Return the operands of one product of ``count`` experts; ``block`` is for quantized ones."""
+        """Write the operands of one product of ``count`` experts; quantized weights get blocks of ``block``."""
         self._inline = {}
         first, group = experts[0][0], _Group(experts, count, name)
         real, scaled = first.element_type, [product.blocks for product in group.products if product.blocks is not None]
@@ -109,13 +109,13 @@ class ExpertWeights:
         values: list[Value],
         read: Callable[[Product, int], Array],
     ) -> Handle:
-        """Write rows of ``columns`` numbers, or single ones, made of ``values``."""
+        """Write a weight with ``columns`` elements a row, or a vector for 0."""
         self.read |= {value.node for value in values}
         is_packed, rows = kind == "u4", len(group.experts[0]) * group.experts[0][0].outputs
         shape = [group.count, rows, *([-(-columns // 2) if is_packed else columns] if columns else [])]
-        pieces = (_piece(group, number, read, is_packed=is_packed) for number in range(group.count))
+        blocks = (_expert_rows(group, number, read, is_packed=is_packed) for number in range(group.count))
         is_stored = any(is_external(self._rewriter.graph.producer(value).native) for value in values)
-        made = self._weights.written(element_code("u8" if is_packed else kind), shape, pieces, external=is_stored)
+        made = self._weights.written(element_code("u8" if is_packed else kind), shape, blocks, external=is_stored)
         self.count += 1
         self.size += nbytes(made)
         return self._weights.declare(self._rewriter, made, f"{group.name}_{part}")
@@ -129,7 +129,7 @@ class ExpertWeights:
         return self._reals(product, product.bias, expert, _width(product))[slice(*product.columns)]
 
     def _numbers(self, product: Product, expert: int) -> Array:
-        """Return whole numbers ``[outputs, inputs]`` of one expert, from 0 on."""
+        """Return the quantized weight ``[outputs, inputs]`` of one expert, as unsigned integers."""
         return _rows(product, self._whole(product, product.weight, expert, product.inputs))
 
     def _scales(self, product: Product, expert: int) -> Array:
@@ -147,13 +147,13 @@ class ExpertWeights:
         return _rows(product, self._whole(product, zeros, expert, padded))[:, :blocks]
 
     def _reals(self, product: Product, value: Value, expert: int, count: int) -> Array:
-        """Return ``count`` elements of one expert."""
+        """Return ``count`` floating-point elements of one expert."""
         kind = numpy.dtype(_TYPES[value.element_type])
         first = expert * count if product.is_stacked else 0
         return self._bytes(value)[first * kind.itemsize : (first + count) * kind.itemsize].view(kind)
 
     def _whole(self, product: Product, value: Value, expert: int, columns: int) -> Array:
-        """Return ``columns`` numbers for each output of one expert, from 0 on."""
+        """Return ``columns`` elements for each output of one expert, as unsigned integers."""
         assert product.blocks is not None
         bits, count = product.blocks.bits, columns * _width(product)
         first = expert * count if product.is_stacked else 0
@@ -164,7 +164,7 @@ class ExpertWeights:
         return stored ^ (1 << (bits - 1)) if value.element_type.startswith("i") else stored
 
     def _bytes(self, value: Value) -> Array:
-        """Return the bytes of a constant, those of a data file unread."""
+        """Return the bytes of a constant; those of a data file are memory-mapped."""
         tensor = self._rewriter.graph.producer(value).native
         if is_external(tensor):
             data = external_data(tensor, self._path)
@@ -175,15 +175,15 @@ class ExpertWeights:
         return self._inline[value]
 
 
-def _piece(group: _Group, number: int, read: Callable[[Product, int], Array], *, is_packed: bool) -> bytes:
-    """Return one expert's rows: the first of each part, then the second ones."""
+def _expert_rows(group: _Group, number: int, read: Callable[[Product, int], Array], *, is_packed: bool) -> bytes:
+    """Return the bytes of one expert's rows, interleaved from all parts."""
     parts = [read(product, number) for product in group.experts[number if len(group.experts) > 1 else 0]]
     rows = parts[0] if len(parts) == 1 else numpy.stack(parts, 1).reshape(-1, *parts[0].shape[1:])
     return numpy.ascontiguousarray(packed(rows) if is_packed else rows).tobytes()
 
 
 def block_of(experts: Products) -> int:
-    """Return a size of blocks that each product has several of; 0 without blocks."""
+    """Return a block size smaller than the inputs of each product; 0 without blocks."""
     products = [product for parts in experts for product in parts]
     size = products[0].blocks.size if products[0].blocks is not None else 0
     return size // 2 if any(product.inputs == size for product in products) else size
@@ -206,12 +206,12 @@ def _rows(product: Product, stored: Array) -> Array:
 
 
 def _middle(product: Product) -> int:
-    """Return the number that means 0 without zero points."""
+    """Return the default zero point."""
     assert product.blocks is not None
     is_signed = product.weight.element_type.startswith("i")
     return 1 << (product.blocks.bits - 1) if product.blocks.is_packed or is_signed else 0
 
 
 def _spread(rows: Array, blocks: int) -> Array:
-    """Repeat numbers of blocks for smaller ones."""
+    """Repeat columns of ``rows`` up to ``blocks`` columns, for smaller blocks."""
     return numpy.repeat(rows, blocks // rows.shape[1], 1)

@@ -16,7 +16,7 @@ from graphpass.ir.miss import Miss
 from graphpass.ir.rewriter import Handle, Writer
 from graphpass.passes.experts.expert_weights import ExpertWeights, Laid, block_of
 
-#: Weights of experts count as this at least, so that one that the router chose does not weigh as one that it did not.
+#: Least routing weight of a selected expert, to distinguish it from experts that are not selected.
 _LEAST = 1e-7
 
 #: Values of accuracy_level: activations in f32, or rounded to 8 bits.
@@ -27,50 +27,57 @@ Activations = Literal["f32", "int8"]
 
 @dataclass(frozen=True)
 class FuseExperts(Pass[OnnxModel]):
-    """Compute the experts of a layer in MoE or QMoE of ONNX Runtime.
+    """Fuse the experts of a layer to MoE or QMoE of ONNX Runtime.
 
-    Exporters write a search for its tokens for each expert, its products and a sum; or sort the tokens by expert, and
-    cut them into a piece for each; or let each expert compute all tokens; or gather the weights of its experts for each
-    token. The operator computes the chosen ones alone.
-    Milliseconds of a layer of 32 experts, of which a token has 4, hidden size 1024, inner size 768, f32 (ONNX Runtime
-    1.32, CPU, 2 cores that did little else, medians of 15 turns):
+    Exporters write experts in four forms:
+
+    - a search for the tokens of each expert, its products and a sum
+    - tokens sorted by expert, and sliced for each expert
+    - all tokens computed by each expert
+    - weights of the selected experts gathered for each token
+
+    The fused operator computes only the selected experts.
+
+    Milliseconds for a layer of 32 experts, 4 of them selected for a token, hidden size 1024, inner size 768, f32 (ONNX
+    Runtime 1.32, CPU, 2 cores that were mostly idle, medians of 15 runs):
 
     | | one token | 256 tokens |
     |---|---|---|
     | a search for each expert | 2.0 | 40 |
     | MoE | 1.7 | 34 |
     | all experts compute all tokens | 16 | 221 |
-    | MoE, the same turns | 1.8 | 55 |
+    | MoE, the same runs | 1.8 | 55 |
 
-    On a busy machine, with threads that spun, the search took 19 to 34 a token, MoE 2.3 to 2.7. Against
-    gathered weights MoE took 6.0 instead of 7.7 for a token, 34 instead of 108 for 16.
+    On a busy machine, with spinning threads, one token took 19 to 34 ms with the search and 2.3 to 2.7 ms with MoE.
+    Compared with gathered weights, MoE took 6.0 ms instead of 7.7 for one token, 34 ms instead of 108 for 16 tokens.
 
-    Experts are found by structure; the function between their products is computed on numbers, and has to be SwiGLU
-    with MoE's parameters, or one of its functions of one product. A softmax over the router's scores is left to the
-    operator. Other choices, such as sigmoids and groups of experts, stay unchanged, and the operator reads the
-    logarithm of their weights, whose softmax they are.
+    Experts are found by structure. The function between their products is identified by its values on samples: SwiGLU
+    with MoE's parameters, or one of MoE's functions of one product. If the router is a softmax over its scores, the
+    operator computes it. Other routers, such as sigmoids and groups of experts, are unchanged, and the operator reads
+    the logarithm of the routing weights.
 
-    Experts whose weights are quantized in blocks, by MatMulNBits or DequantizeLinear, become QMoE, with the same whole
-    numbers and scales. Milliseconds of the same layer in blocks of 32 (2 threads):
+    Experts with weights quantized in blocks, by MatMulNBits or DequantizeLinear, become QMoE with the same integers and
+    scales. Milliseconds for the same layer in blocks of 32 (2 threads):
 
     | | one token | 256 tokens |
     |---|---|---|
     | MatMulNBits of 4 bits, activations in f32 | 1.8 | 61 to 70 |
-    | the same, activations in int8; or DequantizeLinear as ONNX Runtime opens it | 1.4 | 43 to 48 |
+    | MatMulNBits of 4 bits, activations in int8; or DequantizeLinear, fused by ONNX Runtime | 1.4 | 43 to 48 |
     | MoE of f32 weights | 1.2 to 1.8 | 66 |
     | QMoE of 4 bits, activations in f32 | 0.8 | 61 |
     | QMoE of 4 bits, activations in int8 | 0.4 | 35 |
     | MatMulNBits of 8 bits, activations in f32 / int8 | 10 / 1.6 | 165 / 46 |
     | QMoE of 8 bits, activations in int8 | 0.6 | 31 |
 
-    The operator requires weights with inputs last, and interleaved columns of gate and linear part. They are rewritten,
-    expert by expert. ONNX Runtime would fold operators that transpose and join them when it opens a model, which
-    takes 17 s and 4 times their memory for 1.2 GB of weights; as they are now, it maps the file.
+    The operator requires weights with inputs last, and interleaved columns of gate and linear part. The pass rewrites
+    the weights, expert by expert, and ONNX Runtime maps the new file. With operators that transpose and join them in
+    the graph instead, ONNX Runtime would fold these when it loads the model: 17 s, and 4 times the memory, for 1.2 GB
+    of weights.
 
     Options:
-        activations: With ``int8`` products of quantized weights round activations to 8 bits. With ``f32`` they do so if
-            the model's own products do (``accuracy_level=4``); else weights of 8 bits stay, since the operator has no
-            product in f32 for them.
+        activations: With ``int8``, products of quantized weights round activations to 8 bits. With ``f32``, only
+            products that already do so round activations (``accuracy_level=4``); other experts with 8-bit weights are
+            unchanged, because QMoE has no f32 product for them.
         quantized: Whether experts with quantized weights become QMoE.
 
     Shapes:
@@ -90,7 +97,7 @@ class FuseExperts(Pass[OnnxModel]):
 
     Raises:
         ReadError: GP105, a weight's data is missing.
-        WriteError: GP501, the folder of temporary files has no room for the weights.
+        WriteError: GP501, the folder of temporary files has no space for the weights.
     """
 
     name = "fuse-experts"
@@ -121,11 +128,11 @@ class FuseExperts(Pass[OnnxModel]):
                 model.scratch += (weights.file,)
             rewriter.finish()
             counts["weights rewritten"] = laid.count
-            notes.append(f"{laid.size / 1e6:.1f} MB of weights are laid out as the operator reads them")
+            notes.append(f"{laid.size / 1e6:.1f} MB of weights are rewritten in the layout of the operator")
         return Done(counts, tuple(notes))
 
     def _kept(self, graph: Graph, mixture: Mixture | Miss) -> Mixture | Miss:
-        """Return why experts stay that could be fused, if they do."""
+        """Return ``mixture``, or why the options exclude it."""
         if isinstance(mixture, Miss) or mixture.blocks is None:
             return mixture
         if not self.quantized:
@@ -138,7 +145,7 @@ class _Fusion:
         self._rewriter, self._weights = rewriter, weights
 
     def write(self, name: str, mixture: Mixture, *, rounds: bool) -> None:
-        """Replace the result of a layer; ``rounds`` lets products of quantized weights round activations."""
+        """Replace the result of a layer; with ``rounds``, quantized products round activations to 8 bits."""
         write = self._rewriter.under(name)
         kind: dict[str, Any] = {"activation_type": mixture.activation.kind}
         if mixture.activation.kind == "swiglu":
@@ -179,7 +186,7 @@ class _Fusion:
 
     def _quantized(self, write: Writer, mixture: Mixture, first: Laid, last: Laid, kind: dict[str, Any]) -> Handle:
         logits = mixture.routing.logits
-        # The kernel of the CPU normalizes weights that it computes itself, whatever the attribute.
+        # The CPU kernel normalizes weights that it computes itself, independent of the attribute.
         gates = None if logits is not None and mixture.routing.is_normalized else self._gates(write, mixture)
         return write.op(
             "QMoE",
@@ -197,10 +204,10 @@ class _Fusion:
         )
 
     def _gates(self, write: Writer, mixture: Mixture) -> Handle:
-        """Return ``[tokens, experts]``: the weights of the chosen experts, 0 for others."""
+        """Return routing weights ``[tokens, experts]``, 0 for experts that are not selected."""
         weights, kind = mixture.routing.weights, mixture.routing.weights.element_type
         everywhere = write.op("Concat", write.size(weights, 0), [mixture.layer.count], axis=0)
         none = write.op("Broadcast", write.number(0.0, kind), everywhere)
-        # In f16 this is a number, too.
+        # The least weight is representable in f16.
         positive = write.op("Maximum", weights, write.number(_LEAST, kind))
         return write.op("ScatterElementsUpdate", none, mixture.routing.chosen, positive, axis=1, label="gates")

@@ -145,7 +145,7 @@ def test_weights_are_written_once_into_a_file(tmp_path):
     ]
     assert moe.attribute  # its own, not the defaults
     assert {one.name: one.i for one in moe.attribute if one.name == "k"} == {"k": CHOSEN}
-    assert "MB of weights are laid out as the operator reads them" in done.notes[0]
+    assert "MB of weights are rewritten in the layout of the operator" in done.notes[0]
     numpy.testing.assert_allclose(run(out / "m.onnx", tokens()), wanted, rtol=1e-4, atol=1e-4)
     missing = graphpass.load(tmp_path / "m.onnx")
     (tmp_path / "m.data").unlink()
