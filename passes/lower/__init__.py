@@ -1,1 +1,1 @@
-"""Passes that lower operators of single runtimes to plain ones."""
+"""Lowerings of operators of single runtimes to standard ONNX operators."""

@@ -11,13 +11,13 @@ _INPUT, _WEIGHT, _BIAS, _PAST = range(4)
 
 
 def lower_causal_conv(operator: LoweredOperator) -> None:
-    """Write CausalConvWithState, of ONNX or of com.microsoft, as Concat, Conv and Slice.
+    """Lower CausalConvWithState, of ONNX or of com.microsoft, to Concat, Conv and Slice.
 
     OpenVINO's frontend has no rule for the operator (2026.4.1). Bias, activation, dilation and the layout with channels
-    last are kept.
+    last are supported.
 
-    The operator knows no padding, so the padding of a row would enter its state. Columns that the mask of the model's
-    attention hides are set to 0, with which the state starts.
+    The operator has no mask operand, so that padding updates its state. The lowering sets columns that the model's
+    attention mask excludes to 0, the initial value of the state.
 
     Shapes:
         input ``[batch, channels, length]``, weight ``[channels, 1, kernel]``, state ``[batch, channels, (kernel - 1) *
@@ -43,10 +43,10 @@ def lower_causal_conv(operator: LoweredOperator) -> None:
         operator.size(_WEIGHT, axis) if weight is not None and weight.rank == 3 else None for axis in (0, 2)
     )
     if weight is None or not isinstance(channels, int) or not isinstance(kernel, int):
-        raise operator.refusal("the shape of its weight is not known")
+        raise operator.refusal("the shape of its weight is unknown")
     swaps = bool(operator.attribute("channels_last", 0))
     if swaps and (value is None or value.rank != 3):
-        raise operator.refusal("its channels are last, and on more than one axis")
+        raise operator.refusal("its channels are last, and its input does not have 3 axes")
     dilation = operator.attribute("dilation", 1)
     state = (kernel - 1) * dilation
 
@@ -66,7 +66,7 @@ def lower_causal_conv(operator: LoweredOperator) -> None:
     if activation != "none":
         result = operator.write.op("Multiply", result, operator.write.op("Sigmoid", result))
     operator.replace(0, swapped(result))
-    # A start of -0 would keep all columns.
+    # A start of -0 would keep all columns; with state 0 the slice has to be empty.
     operator.replace(1, swapped(operator.write.slice(whole, -state if state else 2**63 - 1, None, 2)))
 
 

@@ -1,4 +1,4 @@
-"""Give ONNX's Attention a key and a value for each head of the query."""
+"""Expand keys and values of ONNX's Attention to the heads of the query."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def _is_expanded(key: Handle) -> bool:
 def expand_kv_heads(operator: LoweredOperator) -> None:
     """Repeat keys and values for each head of the query.
 
-    OpenVINO's frontend (2026.4.1) repeats shared heads only if it knows both numbers of heads when it reads the
-    operator; else the model does not compile. Here the numbers are taken from shapes, which OpenVINO knows later.
-    Attention is left alone if its numbers are known, if it holds its caches itself, or has its heads in the last axis.
+    OpenVINO's frontend (2026.4.1) expands kv heads only if both numbers of heads are static when it reads the operator;
+    otherwise the model does not compile. The lowering reads the numbers from shapes at runtime. Attention is unchanged
+    if both numbers are static, if it has a past as operand, or if it joins heads in the last axis.
 
     Shapes:
         query ``[batch, heads, length, head_dim]``, key and value ``[batch, kv_heads, sequence, head_dim]``.

@@ -17,18 +17,21 @@ _SCALES = (12, 13)
 
 
 def lower_group_query_attention(operator: LoweredOperator) -> None:
-    """Write com.microsoft GroupQueryAttention as rotary embedding, a growing cache and plain attention.
+    """Lower com.microsoft GroupQueryAttention to rotary embedding, a growing cache and decomposed attention.
 
-    OpenVINO's frontend reads the operator, but in a form that the CPU plugin does not fuse, and a batch is wrong.
-    `fuse-attention` takes plain attention. Packed operands, rotary embedding of both kinds and of a part of a head,
-    scale, window, soft cap, sinks, smooth Softmax, norms of query and key, and the additive bias are kept.
+    OpenVINO's frontend converts the operator to a form that the CPU plugin does not fuse, and that computes batches
+    incorrectly. `fuse-attention` fuses the decomposed attention. Supported are packed operands, rotary embedding
+    (interleaved or halves, of whole or partial heads), scale, window, soft cap, sinks, smooth softmax, norms of query
+    and key, and the additive bias.
 
-    The operator counts positions by ``seqlens_k``, and takes padding to follow them. Models compute that as the sum of
-    their attention mask, so the mask itself is read instead: positions are its running sum, and keys count if it is not
-    0, on whichever side the padding stands. If ``seqlens_k`` counts all positions in each row, as in models of `fuse-
-    group-query-attention`, a bias hides the padding, and stays. Past and present grow: a model whose cache is a shared
-    buffer of fixed size declares its ports with an unknown length, and one that keeps a window alone
-    (``sliding_window_cache``) keeps all positions, and masks those before the window.
+    The operator counts positions by ``seqlens_k``, and assumes that padding follows them. Models compute ``seqlens_k``
+    as the sum of their attention mask. The lowering reads the mask itself: positions are its running sum, and keys with
+    mask 0 are excluded, so that padding may be left or right. If ``seqlens_k`` counts all positions of each row, as in
+    models of `fuse-group-query-attention`, the bias masks the padding, and is kept.
+
+    Past and present grow. Ports of a cache in a shared buffer of fixed size are declared with a dynamic length. A cache
+    that holds only a window (``sliding_window_cache``) holds all positions after the lowering, and positions before the
+    window are masked.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``, or all in one; past and present ``[batch, kv_heads,
@@ -61,28 +64,28 @@ class _Block:
         operator = self._operator
         for port in _SCALES:
             if (scale := operator.read(port)) is not None:
-                raise operator.refusal(f"its caches are quantized by {scale.name}", "run dequantize-caches before")
+                raise operator.refusal(f"{scale.name} quantizes its caches", "run dequantize-caches first")
         for name in ("qk_output", "kv_cache_bit_width"):
             if operator.attribute(name, 0):
                 raise operator.refusal(f"it has {name} = {operator.attribute(name)}")
         if len(operator.native.outputs) > 3 and operator.native.outputs[3].name:
-            raise operator.refusal("it gives its scores back, too")
+            raise operator.refusal("it returns its scores")
         for key, value, past in ((_KEY, _VALUE, ""), (_PAST_KEY, _PAST_VALUE, "past ")):
             if (operator.read(key) is None) != (operator.read(value) is None):
-                raise operator.refusal(f"it has a {past}key without a {past}value, or the reverse")
+                raise operator.refusal(f"its {past}key and {past}value are not both present")
 
     def _find_head_dim(self) -> int:
         size = self._operator.size(0, -1)
         heads = self._heads + (2 * self._kv_heads if self._operator.read(_KEY) is None else 0)
         if not isinstance(size, int) or size % heads:
-            raise self._operator.refusal(f"its head size is unknown: the last axis of its query is {size}")
+            raise self._operator.refusal(f"its head_dim is unknown: the last dimension of its query is {size}")
         return size // heads
 
     def _element_type(self) -> str:
         values = [self._operator.value(port) for port in (0, _KEY, _PAST_KEY, _COS)]
         types = [value.element_type for value in values if value is not None and value.element_type != "dynamic"]
         if not types:
-            raise self._operator.refusal("its element type is not known")
+            raise self._operator.refusal("its element type is unknown")
         return types[0]
 
     def write_all(self) -> None:
@@ -102,7 +105,7 @@ class _Block:
         operator.replace(2, value)
 
     def _declare_ports(self) -> None:
-        """Declare the size of heads and growing caches on the model's ports."""
+        """Declare head_dim and a dynamic length for caches at the model's ports."""
         native, graph = self._operator.native, self._operator.rewriter.surgery.graph
         ports = self._once("ports", lambda: {id(port) for port in (*graph.inputs, *graph.outputs)})
         for tensor in (*native.inputs[_PAST_KEY:_LENGTHS], *native.outputs[1:3]):
@@ -126,7 +129,7 @@ class _Block:
         return [write.op("Transpose", part, order=[0, 2, 1, 3]) for part in split]
 
     def _normed(self, part: Handle, port: int, letter: str) -> Handle:
-        """Apply the norm of each head that the operator has inside, if any."""
+        """Apply the operator's norm of each head, if any."""
         gamma = self._operator.read(port)
         if gamma is None:
             return part
@@ -139,7 +142,7 @@ class _Block:
         operator, write = self._operator, self._write
         half = operator.size(_COS, -1)
         if not isinstance(half, int) or half != operator.size(_SIN, -1):
-            raise operator.refusal("the size of its cos_cache or sin_cache is not known")
+            raise operator.refusal("the sizes of its cos_cache and sin_cache are unknown or differ")
         interleaved = bool(operator.attribute("rotary_interleaved", 0))
         positions = self._positions()
 
@@ -170,7 +173,7 @@ class _Block:
         )
 
     def _running(self, mask: Value) -> Handle:
-        """Count the valid columns before each one; padding in front gives 0."""
+        """Return the number of tokens before each column; 0 for left padding."""
         write = self._write
 
         def make() -> Handle:
@@ -184,7 +187,7 @@ class _Block:
         return self._once("length", lambda: self._write.size(self._operator.read(0), 1))
 
     def _columns(self) -> Handle:
-        """Return the number of positions with the new ones, i64 scalar."""
+        """Return the total sequence length, i64 scalar."""
         write, total = self._write, self._operator.read(_TOTAL)
         key = ("columns", self._operator.value(_TOTAL))
         return self._once(key, lambda: write.op("Reshape", write.op("Convert", total, to="i64"), []))
@@ -200,19 +203,19 @@ class _Block:
         return self._once(("new", self._operator.value(_TOTAL)), make)
 
     def _mask(self) -> Value | None:
-        """Return the mask that ``seqlens_k`` sums up; ``None`` if no row has padding."""
+        """Return the mask whose sum is ``seqlens_k``; ``None`` if rows have no padding."""
         operator = self._operator
         mask = summed_mask(operator.rewriter.graph, operator.value(_LENGTHS))
         if mask is not None or operator.size(0, 0) == 1 or self._rows_are_full():
             return mask
         raise operator.refusal(
             f"{operator.read(_LENGTHS).name}, its seqlens_k, is not the sum of an attention mask, so that padding "
-            "cannot be separated from tokens",
-            "export the model with an attention mask, or with a batch of 1",
+            "cannot be identified",
+            "export the model with an attention mask, or with batch size 1",
         )
 
     def _rows_are_full(self) -> bool:
-        """Return whether ``seqlens_k`` is the number of all positions, less 1, in each row."""
+        """Return whether ``seqlens_k`` is the total sequence length, less 1, in each row."""
         operator, graph = self._operator, self._operator.rewriter.graph
         lengths, total = operator.value(_LENGTHS), operator.value(_TOTAL)
         if lengths is None or total is None:
@@ -222,7 +225,7 @@ class _Block:
         return full
 
     def _additive_mask(self) -> Handle:
-        """Return 0 for visible keys, `MASKED` elsewhere: ``[batch, 1, length, sequence]``."""
+        """Return 0 for keys in the effective mask, else `MASKED`: ``[batch, 1, length, sequence]``."""
         operator, write, mask = self._operator, self._write, self._mask()
         window = operator.attribute("local_window_size", -1)
         causal = bool(operator.attribute("causal", 1))
@@ -244,7 +247,7 @@ class _Block:
         return self._once(("mask", mask, operator.value(_TOTAL), window, causal, self._type), make)
 
     def _in_window(self, keys: Handle, queries: Handle, mask: Value | None, window: int) -> Handle:
-        """Compare positions, not columns: padding between tokens has no position."""
+        """Return whether keys are in the window by positions, not columns: padding has no position."""
         write = self._write
         if mask is not None:
             keys = write.op("Unsqueeze", self._running(mask), axes=[1, 2])
@@ -262,7 +265,7 @@ class _Block:
         return write.op("Add", scores, self._additive_mask())
 
     def _weights(self, scores: Handle) -> Handle:
-        """Return the probabilities; a sink takes its share of them and is dropped."""
+        """Return the probabilities; with a sink, the softmax has an additional column, which is dropped."""
         write, sink = self._write, self._operator.read(_SINK)
         if sink is None:
             if self._operator.attribute("smooth_softmax", 0) <= 0:
@@ -287,5 +290,5 @@ class _Block:
 
 
 def has_norms(node: Node) -> bool:
-    """Return whether a GroupQueryAttention has norms of query or key inside."""
+    """Return whether a GroupQueryAttention has weights of norms of query or key."""
     return any(node.input(port) is not None for port in NORM_WEIGHTS)

@@ -7,15 +7,15 @@ from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _QUERY, _KEY, _VALUE, _PAST, _DECAY, _BETA = range(6)
 
-#: Rules that decay the state, and rules that subtract from a value what the state holds for its key.
+#: Rules that decay the state, and delta rules, which subtract the state's value of the key.
 _DECAYS, _CORRECTS = frozenset({"gated", "gated_delta"}), frozenset({"delta", "gated_delta"})
 
 
 def lower_linear_attention(operator: LoweredOperator) -> None:
-    """Write LinearAttention, of ONNX or of com.microsoft, as a Scan over the tokens.
+    """Lower LinearAttention, of ONNX or of com.microsoft, to a Scan over tokens.
 
-    OpenVINO's frontend has no rule for the operator (2026.4.1). All four update rules are kept, decay for a head or for
-    each of its rows, and any numbers of heads.
+    OpenVINO's frontend has no rule for the operator (2026.4.1). Supported are all four update rules, decay for a head
+    or for each row of its state, and any numbers of heads.
 
     Shapes:
         query ``[batch, length, heads * key_dim]``, key and value ``[batch, length, kv_heads * dim]``, state ``[batch,
@@ -27,7 +27,7 @@ def lower_linear_attention(operator: LoweredOperator) -> None:
         Scan over length: state = exp(decay) * state; state += key x (beta * (value - key @ state)); query @ state
 
     Raises:
-        UnsupportedError: GP341, a window of states, a state of another type than the rest, or unknown sizes.
+        UnsupportedError: GP341, a window of states, operands of different types, or unknown sizes.
     """
     _Layer(operator).write_all()
 
@@ -42,11 +42,11 @@ class _Layer:
             raise operator.refusal(f"its update_rule is {rule}")
         for port, rules in ((_DECAY, _DECAYS), (_BETA, _CORRECTS)):
             if rule in rules and operator.read(port) is None:
-                raise operator.refusal(f"its update_rule is {rule}, and input {port} is left out")
+                raise operator.refusal(f"its update_rule is {rule}, and input {port} is omitted")
         self._decays, self._corrects = rule in _DECAYS, rule in _CORRECTS
         self._heads: int = operator.attribute("q_num_heads")
         self._kv_heads: int = operator.attribute("kv_num_heads")
-        # Heads of keys are as many as those of the state, or fewer: the query alone gives their size.
+        # The number of key heads may be less than that of the state; only the query has their size.
         self._key_dim = self._width(_QUERY) // self._heads
         self._key_heads = self._width(_KEY) // self._key_dim
         self._value_dim = self._width(_VALUE) // self._kv_heads
@@ -55,16 +55,14 @@ class _Layer:
     def _width(self, port: int) -> int:
         last: object = self._operator.size(port, -1)
         if not isinstance(last, int):
-            raise self._operator.refusal(f"the shape of its input {self._operator.read(port).name} is not known")
+            raise self._operator.refusal(f"the shape of its input {self._operator.read(port).name} is unknown")
         return last
 
     def _element_type(self) -> str:
         operands = [self._operator.value(port) for port in (_QUERY, _KEY, _VALUE, _PAST)]
         types = {value.element_type for value in operands if value is not None} - {"dynamic"}
         if len(types) != 1:
-            raise self._operator.refusal(
-                f"its operands are of types {', '.join(sorted(types)) or 'that are not known'}"
-            )
+            raise self._operator.refusal(f"its operands are of types {', '.join(sorted(types)) or 'that are unknown'}")
         return types.pop()
 
     def write_all(self) -> None:
@@ -72,7 +70,7 @@ class _Layer:
         groups = max(self._heads // self._kv_heads, 1)
         scale = write.number(operator.attribute("scale", 0.0) or self._key_dim**-0.5, self._type)
         query = self._repeated(self._split(_QUERY, [self._heads, self._key_dim]), self._heads)
-        # Before the loop, as exporters scale queries: fuse-gated-delta-net finds it there.
+        # The scale is before the loop, as in exports: fuse-gated-delta-net matches it there.
         query = write.op("Multiply", query, scale)
         scanned = {"query": write.op("Reshape", query, [0, 0, self._kv_heads, groups, self._key_dim])}
         key = self._repeated(self._split(_KEY, [self._key_heads, self._key_dim]), self._key_heads)
@@ -100,11 +98,11 @@ class _Layer:
         operator.replace(1, state)
 
     def _repeated(self, split: Handle, heads: int) -> Handle:
-        """Repeat each of ``heads``, if the state has more, for those that it serves."""
+        """Repeat each of ``heads`` up to the number of heads of the state."""
         if heads >= self._kv_heads:
             return split
-        served = [place * heads // self._kv_heads for place in range(self._kv_heads)]
-        return self._write.op("Gather", split, served, axis=2, label="repeated")
+        sources = [head * heads // self._kv_heads for head in range(self._kv_heads)]
+        return self._write.op("Gather", split, sources, axis=2, label="repeated")
 
     def _split(self, port: int, shape: list[int]) -> Handle:
         return self._write.op("Reshape", self._operator.read(port), [0, 0, *shape])
@@ -118,7 +116,7 @@ class _Layer:
         return write.op("Broadcast", write.number(0.0, self._type), shape)
 
     def _token(self, values: dict[str, Handle]) -> list[Handle]:
-        """Return a token's new state and result."""
+        """Return the new state and the result of a token."""
         write = self._write
         past, key, value = values["past"], values["key"], values["value"]
         if self._decays:

@@ -39,15 +39,15 @@ _Name = Literal[
 
 
 class Lowering(NamedTuple):
-    """One lowering.
+    """A lowering of one operator type.
 
     Attributes:
-        operator: The operator that it takes.
-        counted: Its statistic.
-        lower: Replaces one operator.
+        operator: Type of the operator.
+        counted: Name of the statistic.
+        lower: Function that replaces an operator.
         domains: Domains of the operator.
-        wanted: Reports whether one operator needs it.
-        in_bodies: Whether it works in bodies and functions, too.
+        wanted: Function that returns whether an operator is to be lowered.
+        in_bodies: Whether operators in bodies and functions are lowered as well.
     """
 
     operator: str
@@ -82,29 +82,29 @@ LOWERINGS: dict[_Name, Lowering] = {
 
 @dataclass(frozen=True)
 class LowerOperators(Pass[OnnxModel]):
-    """Write operators of single runtimes in plain ones.
+    """Lower operators of single runtimes to standard ONNX operators.
 
-    OpenVINO's frontend has no rule for these operators, or a wrong or slow one (2026.4.1, measured against ONNX Runtime
-    1.31). Weights keep their bytes and files, and padding that a mask hides stays hidden.
+    OpenVINO's frontend has no rule for these operators, or an incorrect or slow one (2026.4.1, compared with ONNX
+    Runtime 1.31). Weights are not copied, and masked padding is still masked.
 
     Options:
         only: Lowerings to run; all by default.
-        f32_norms: Whether SkipSimplifiedLayerNormalization is lowered in f32, too.
+        f32_norms: Whether to lower SkipSimplifiedLayerNormalization in f32 as well.
 
     Before:
         CausalConvWithState
     After:
-        Concat, Conv and Slice; columns that attention masks are 0
+        Concat, Conv and Slice, with 0 in columns that attention_mask excludes
 
     Before:
         com.microsoft GroupQueryAttention
     After:
-        rotary embedding, a growing cache and plain attention with the mask that it got the sum of
+        rotary embedding, a growing cache and decomposed attention with the mask whose sum was seqlens_k
 
     Before:
         LinearAttention
     After:
-        Scan over the tokens
+        Scan over tokens
 
     Before:
         com.microsoft QMoE, MoE
@@ -127,14 +127,14 @@ class LowerOperators(Pass[OnnxModel]):
         ScatterElements
 
     Before:
-        Attention with an unknown number of heads, over keys and values of fewer heads
+        Attention with an unknown number of heads, and keys and values of fewer heads
     After:
-        Attention over keys and values that are repeated for each head of the query (expand-kv-heads)
+        Attention with keys and values expanded to the heads of the query (expand-kv-heads)
 
     Before:
         weights -> Reshape -> GatherBlockQuantized
     After:
-        the same bytes, declared in the shape that is read -> GatherBlockQuantized
+        the same bytes, declared with the shape after the Reshape -> GatherBlockQuantized
 
     Raises:
         UnsupportedError: GP340 an opset before 13; GP341 an operator that cannot be lowered, with the reason.
@@ -160,7 +160,7 @@ class LowerOperators(Pass[OnnxModel]):
             if (native.domain or "") not in lowering.domains or not (wanted_norm or lowering.wanted(operator)):
                 continue
             if operator.node is None and not lowering.in_bodies:
-                raise operator.refusal("it is inside a body or a function")
+                raise operator.refusal("it is in a body or a function")
             lowering.lower(operator)
             counts[lowering.counted] += 1
         rewriter.finish()

@@ -1,4 +1,4 @@
-"""`LoweredOperator`: one operator to lower, and the tools to write its replacement."""
+"""`LoweredOperator`: an operator to lower, and helpers that write its replacement."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoweredOperator:
-    """One operator to lower.
+    """An operator to lower.
 
     Attributes:
-        rewriter: Edits the model.
-        native: The operator, with its attributes, and its inputs as edited so far.
-        node: The same in the graph, with inferred shapes; ``None`` inside a body or function.
-        write: Makes nodes under its name.
+        rewriter: Rewriter of the model.
+        native: The operator in onnx-graphsurgeon, with earlier edits of its inputs.
+        node: The operator in the graph, with inferred shapes; ``None`` in a body or function.
+        write: Writer of nodes under the operator's name.
         shared: Tensors that several operators read; see `once`.
     """
 
@@ -38,12 +38,12 @@ class LoweredOperator:
 
     @property
     def name(self) -> str:
-        """Name of the operator; of its first output if it has none."""
+        """Name of the operator, or of its first output if the name is empty."""
         name: str = self.native.name or self.native.outputs[0].name
         return name
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute."""
+        """Return an attribute, or ``default`` if it is omitted."""
         return self.native.attrs.get(name, default)
 
     def read(self, port: int) -> Handle:
@@ -52,22 +52,22 @@ class LoweredOperator:
         return inputs[port] if port < len(inputs) and inputs[port].name else None
 
     def value(self, port: int) -> Value | None:
-        """Return the same as a value of the graph, whose shape and type were inferred."""
+        """Return the graph's value at an input; ``None`` if omitted or in a body."""
         return self.node.inputs[port] if self.node is not None and port < len(self.node.inputs) else None
 
     def size(self, port: int, axis: int) -> Dimension:
-        """Return one dimension of an input; ``None`` if its shape is unknown."""
+        """Return a dimension of an input; ``None`` if its shape is unknown."""
         value = self.value(port)
         return value.shape[axis] if value is not None and value.shape else None
 
     def once(self, key: Hashable, make: Callable[[], Handle]) -> Handle:
-        """Return the result of ``make``, shared by ``key`` across all layers of a model."""
+        """Return the result of ``make``, computed once for each ``key`` in a model."""
         if key not in self.shared:
             self.shared[key] = make()
         return self.shared[key]
 
     def replace(self, port: int, new: Handle) -> None:
-        """Let ``new`` replace an output, unless that is omitted."""
+        """Replace an output by ``new``; an omitted output is ignored."""
         if self.node is not None and port < len(self.node.outputs) and self.node.outputs[port].name:
             self.rewriter.replace(self.node.outputs[port], new)
 

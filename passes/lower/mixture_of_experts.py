@@ -10,7 +10,7 @@ from graphpass.passes.lower.lowered_operator import LoweredOperator
 
 _INPUT, _ROUTER = 0, 1
 
-#: Weight and bias of the three products.
+#: Ports of weight and bias of the three products.
 _PRODUCTS = ((2, 3), (4, 5), (6, 7))
 
 Product = tuple["Handle", "Handle | None"]
@@ -18,10 +18,10 @@ Product = tuple["Handle", "Handle | None"]
 
 
 def lower_mixture_of_experts(operator: LoweredOperator) -> None:
-    """Write com.microsoft MoE as batched products over all experts, weighted by the router.
+    """Lower com.microsoft MoE to batched products over all experts, weighted by the router.
 
-    OpenVINO's frontend has no rule for the operator (2026.4.1). Every expert computes every token, with weight 0 for
-    experts that the router did not choose, because plain operators cannot skip them.
+    OpenVINO's frontend has no rule for the operator (2026.4.1). Every expert computes every token, because standard
+    operators cannot skip experts; experts that the router does not select have weight 0.
 
     Shapes:
         input ``[batch, length, hidden]`` or ``[tokens, hidden]``, router ``[tokens, experts]``, weights ``[experts,
@@ -34,12 +34,12 @@ def lower_mixture_of_experts(operator: LoweredOperator) -> None:
         input, fc1_weights) + fc1_bias), fc2_weights) + fc2_bias, times gates
 
     Raises:
-        UnsupportedError: GP341, the sparse mixer, an unknown activation or unknown sizes.
+        UnsupportedError: GP341, the sparse mixer, an unsupported activation or unknown sizes.
     """
     weight = operator.value(_PRODUCTS[0][0])
     sizes = [size for size in weight.shape or () if isinstance(size, int)] if weight is not None else []
     if weight is None or len(sizes) != 3:
-        raise operator.refusal("the shape of its weights is not known")
+        raise operator.refusal("the shape of its weights is unknown")
     products = [
         None if operator.read(port) is None else (operator.read(port), operator.read(bias)) for port, bias in _PRODUCTS
     ]
@@ -48,11 +48,11 @@ def lower_mixture_of_experts(operator: LoweredOperator) -> None:
 
 @dataclass(frozen=True)
 class Experts:
-    """The experts of one MoE or QMoE.
+    """The experts of an MoE or QMoE.
 
     Attributes:
         operator: The operator.
-        products: The three products; the third may be missing.
+        products: The three products; ``None`` for an omitted third product.
         count: Number of experts.
         hidden: Size of a token.
         type: Element type of tokens.
@@ -70,14 +70,14 @@ class Experts:
         if operator.attribute("use_sparse_mixer", 0):
             raise operator.refusal("it has use_sparse_mixer = 1")
         tokens = write.op("Reshape", operator.read(_INPUT), [1, -1, self.hidden])
-        # The CPU plugin (2026.4.1) fails on a product that copies tokens for each expert by broadcasting.
+        # The CPU plugin (2026.4.1) fails on a MatMul that broadcasts tokens to all experts.
         tokens = write.op("Broadcast", tokens, [self.count, 1, 1])
         weighted = write.op("Multiply", self._product(self._activated(tokens), 1), self._gates())
         total = write.op("ReduceSum", weighted, axes=[0], keep=False)
         operator.replace(0, write.op("Reshape", total, write.op("ShapeOf", operator.read(_INPUT))))
 
     def _product(self, value: Handle, number: int) -> Handle:
-        """Return ``[experts, tokens, outputs]``; ``None`` if there is no such product."""
+        """Return the product ``[experts, tokens, outputs]``; ``None`` if it is omitted."""
         product, write = self.products[number], self.operator.write
         if product is None:
             return None
@@ -86,7 +86,7 @@ class Experts:
         return result if bias is None else write.op("Add", result, write.op("Unsqueeze", bias, axes=[1]))
 
     def _gates(self) -> Handle:
-        """Return the experts' weights for each token, ``[experts, tokens, 1]``."""
+        """Return routing weights, ``[experts, tokens, 1]``."""
         operator, write, router = self.operator, self.operator.write, self.operator.read(_ROUTER)
         probabilities = write.op("Softmax", router, axis=-1)
         top, experts = write.outputs("TopK", probabilities, [operator.attribute("k", 1)], count=2, axis=-1)
@@ -114,32 +114,32 @@ class Experts:
         return result if third is None else write.op("Multiply", result, third)
 
     def _gelu(self, value: Handle) -> Handle:
-        """Return the approximation by a hyperbolic tangent, as the operator has it."""
+        """Return GELU in the tanh approximation, which the operator computes."""
         write = self.operator.write
         half, one, factor, root = (self._number(number) for number in (0.5, 1.0, 0.044715, math.sqrt(2 / math.pi)))
         cube = write.op("Multiply", write.op("Multiply", value, value), value)
-        bent = write.op("Multiply", write.op("Add", value, write.op("Multiply", cube, factor)), root)
-        return write.op("Multiply", write.op("Multiply", value, half), write.op("Add", write.op("Tanh", bent), one))
+        inner = write.op("Multiply", write.op("Add", value, write.op("Multiply", cube, factor)), root)
+        return write.op("Multiply", write.op("Multiply", value, half), write.op("Add", write.op("Tanh", inner), one))
 
     def _swiglu(self, first: Handle, third: Handle) -> Handle:
         operator, write = self.operator, self.operator.write
         gate, linear = first, third
         fusion = operator.attribute("swiglu_fusion", 0)
         if fusion:
-            # Gate and linear part stand in pairs (1) or one after the other (2).
+            # Columns of gate and linear part are interleaved (1) or concatenated (2).
             shape, axis = ([0, 0, -1, 2], 3) if fusion == 1 else ([0, 0, 2, -1], 2)
             both = write.op("Reshape", first, shape)
-            parts = [write.slice(both, place, place + 1, axis) for place in (0, 1)]
+            parts = [write.slice(both, index, index + 1, axis) for index in (0, 1)]
             gate, linear = (write.op("Squeeze", part, axes=[axis]) for part in parts)
         elif third is None:
-            raise operator.refusal("it is SwiGLU without a third weight")
+            raise operator.refusal("its SwiGLU has no third weight")
         limit = operator.attribute("swiglu_limit")
         if limit is not None:
             high, low = self._number(limit), self._number(-limit)
             gate, linear = write.op("Minimum", gate, high), write.op("Clip", linear, low, high)
         alpha, beta = (self._number(operator.attribute(f"activation_{name}", usual)) for name, usual in _USUAL)
-        turned = write.op("Multiply", gate, write.op("Sigmoid", write.op("Multiply", gate, alpha)))
-        return write.op("Multiply", turned, write.op("Add", linear, beta))
+        activated = write.op("Multiply", gate, write.op("Sigmoid", write.op("Multiply", gate, alpha)))
+        return write.op("Multiply", activated, write.op("Add", linear, beta))
 
     def _number(self, value: float) -> Handle:
         return self.operator.write.number(value, self.type)

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from graphpass.passes.lower.mixture_of_experts import Product
 
 
-#: Weights, scales, bias and zero points of the three products.
+#: Ports of weights, scales, bias and zero points of the three products.
 _PRODUCTS = ((2, 3, 4, 11), (5, 6, 7, 12), (8, 9, 10, 13))
 _ROUTER_WEIGHTS = 14
 
-#: DequantizeLinear scales blocks from this version on.
+#: The first opset with blocks in DequantizeLinear.
 _BLOCKS = 21
 
 
 def lower_quantized_mixture_of_experts(operator: LoweredOperator) -> None:
-    """Write com.microsoft QMoE as batched products over all experts, on weights after DequantizeLinear.
+    """Lower com.microsoft QMoE to DequantizeLinear and batched products over all experts.
 
-    OpenVINO's frontend has no rule for the operator (2026.4.1). Weights keep their bytes, declared as ``[experts,
-    outputs, inputs]`` of 4 or 8 bits. The rest is as of `lower_mixture_of_experts`.
+    OpenVINO's frontend has no rule for the operator (2026.4.1). Weights are not copied, but declared as ``[experts,
+    outputs, inputs]`` of 4 or 8 bits. Products and router are lowered as in `lower_mixture_of_experts`.
 
     Shapes:
         weights u8 ``[experts, outputs, inputs * bits / 8]``, scales ``[experts, outputs]`` or ``[experts, outputs,
@@ -42,15 +42,15 @@ def lower_quantized_mixture_of_experts(operator: LoweredOperator) -> None:
         MatMul(., DequantizeLinear(fc1_experts_weights, fc1_scales, zero points)), ..
 
     Raises:
-        UnsupportedError: GP341, weights other than initializers of 4 or 8 bits; routing weights from an input or not
+        UnsupportedError: GP341, weights that are not initializers of 4 or 8 bits; routing weights from an input, or not
             normalized; an opset before 21.
     """
     kind, opset = operator.attribute("quant_type", "int"), operator.rewriter.opset
     if kind != "int":
         raise operator.refusal(f"its quant_type is {kind}")
     if not operator.attribute("normalize_routing_weights", 0):
-        # ONNX Runtime's CPU kernel (1.31) normalizes them all the same.
-        raise operator.refusal("its runtimes disagree about routing weights that are not normalized")
+        # ONNX Runtime's CPU kernel (1.31) normalizes routing weights in any case.
+        raise operator.refusal("its routing weights are not normalized, which runtimes compute differently")
     if opset < _BLOCKS:
         raise operator.refusal(f"the model has opset {opset}, and DequantizeLinear supports blocks from {_BLOCKS} on")
     if operator.attribute("weights_prepacked", 0) == 1:
@@ -105,11 +105,11 @@ def _stored(operator: LoweredOperator, port: int) -> LazyWeights:
     stored = None if tensor is None else operator.rewriter.weights(tensor)
     if stored is None:
         raise operator.refusal(
-            f"input {port} is {tensor.name if tensor is not None else 'left out'}, which is not an initializer"
+            f"input {port} is {tensor.name if tensor is not None else 'omitted'}, not an initializer"
         )
     return stored
 
 
 def _unpacked(stored: LazyWeights, shape: list[int], length: int, bits: int) -> NDArray[numpy.uint8]:
-    """Return zero points one a byte; in the model each row has whole bytes."""
+    """Return zero points as u8; in the model, each row is packed to whole bytes."""
     return unpacked(stored.load().view(numpy.uint8), bits)[..., :length].reshape(shape)

@@ -1,4 +1,4 @@
-"""Declare weights in the shape in which they are read, instead of reshaping them."""
+"""Declare initializers with the shape after a Reshape."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def _reshaped(operator: LoweredOperator) -> LazyWeights | None:
 
 
 def _shape(operator: LoweredOperator) -> list[int]:
-    """Return the shape that is read; no size is 0 unless it is unknown."""
+    """Return the shape after the Reshape, with 0 for unknown dimensions."""
     value = operator.value(0)
     return [size if isinstance(size, int) else 0 for size in value.shape or (0,)] if value is not None else [0]
 
 
 def reshape_weights(operator: LoweredOperator) -> None:
-    """Declare the bytes of a weight a second time.
+    """Declare a second initializer with the bytes of a weight and another shape.
 
-    The builder of onnxruntime-genai ties quantized embeddings to the head by a Reshape of its weights, and OpenVINO's
-    frontend refuses a GatherBlockQuantized whose data is computed (2026.4.1). If the bytes lie in a file of external
-    data, both declarations refer to them there.
+    The builder of onnxruntime-genai ties quantized embeddings to the head by a Reshape of the head's weights, and
+    OpenVINO's frontend refuses a GatherBlockQuantized with computed data (2026.4.1). If the bytes are external data,
+    both initializers refer to them.
 
     Shapes:
         weights u8 ``[vocabulary, blocks, bytes]`` as ``[vocabulary, blocks * bytes]``

@@ -1,4 +1,4 @@
-"""Lower RotaryEmbedding, in the form of Transformers' exports."""
+"""Lower RotaryEmbedding to the form of exports of transformers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _INPUT, _POSITIONS, _COS, _SIN = range(4)
 
 
 def lower_rotary_embedding(operator: LoweredOperator) -> None:
-    """Write com.microsoft RotaryEmbedding in plain operators.
+    """Lower com.microsoft RotaryEmbedding to standard operators.
 
-    OpenVINO's frontend (2026.4.1) reads the operator, but wrongly if it rotates a part of each head or gets one
-    position to start from, and not at all without ``interleaved``; ONNX's own RotaryEmbedding it reads right.
+    OpenVINO's frontend (2026.4.1) converts the operator incorrectly if it rotates a part of each head or has one start
+    position, and fails if ``interleaved`` is omitted. It converts ONNX's RotaryEmbedding correctly.
 
     Shapes:
         input ``[batch, length, heads * head_dim]`` or ``[batch, heads, length, head_dim]``, positions ``[batch,
@@ -24,34 +24,34 @@ def lower_rotary_embedding(operator: LoweredOperator) -> None:
         input * cos + Concat(-second half, first half) * sin, with cos and sin gathered by position_ids
 
     Raises:
-        UnsupportedError: GP341, packed batches, or sizes that are not known.
+        UnsupportedError: GP341, packed batches, or unknown sizes.
     """
     if operator.attribute("is_packed_batching", 0):
         raise operator.refusal("it has is_packed_batching = 1")
     value, half, last = operator.value(_INPUT), operator.size(_COS, -1), operator.size(_INPUT, -1)
     if value is None or value.rank not in {3, 4} or not isinstance(last, int) or not isinstance(half, int):
-        raise operator.refusal("the shape of its input or of its cos_cache is not known")
-    turning = operator.attribute("rotary_embedding_dim", 0) or 2 * half
-    # If a part is rotated, the caches do not have the size of a head, but num_heads is given.
+        raise operator.refusal("the shape of its input or of its cos_cache is unknown")
+    rotary_dim = operator.attribute("rotary_embedding_dim", 0) or 2 * half
+    # If a part of a head is rotated, num_heads determines head_dim, which the tables do not have.
     count = operator.attribute("num_heads", 0)
-    size = last if value.rank == 4 else last // count if count else turning
+    size = last if value.rank == 4 else last // count if count else rotary_dim
     heads, write = operator.read(_INPUT), operator.write
     if value.rank == 3:
         heads = write.op("Transpose", write.op("Reshape", heads, [0, 0, last // size, size]), order=[0, 2, 1, 3])
     interleaved = bool(operator.attribute("interleaved", 0))
     positions = _positions(operator, heads)
     cos, sin = (angles(write, operator.read(port), positions, interleaved=interleaved) for port in (_COS, _SIN))
-    result = lower_rotation(write, heads, cos, sin, (size, turning), interleaved=interleaved)
+    result = lower_rotation(write, heads, cos, sin, (size, rotary_dim), interleaved=interleaved)
     if value.rank == 3:
         result = write.op("Reshape", write.op("Transpose", result, order=[0, 2, 1, 3]), [0, 0, last])
     operator.replace(0, result)
 
 
 def _positions(operator: LoweredOperator, heads: Handle) -> Handle:
-    """Return positions ``[batch, length]``; a single one is the position of the first token."""
+    """Return positions ``[batch, length]``; an operand ``[1]`` is the position of the first token."""
     positions, write = operator.value(_POSITIONS), operator.write
     if positions is None or positions.rank not in {1, 2}:
-        raise operator.refusal("the shape of its position_ids is not known")
+        raise operator.refusal("the shape of its position_ids is unknown")
     if positions.rank == 2:
         return operator.read(_POSITIONS)
     steps = write.op("Range", 0, write.op("Squeeze", write.size(heads, 2), axes=[0]), 1)
@@ -59,10 +59,16 @@ def _positions(operator: LoweredOperator, heads: Handle) -> Handle:
 
 
 def angles(write: Writer, cache: Operand, positions: Operand, *, interleaved: bool) -> Handle:
-    """Write cosines or sines of ``positions``, one for each rotated element.
+    """Gather cosines or sines at ``positions``, one for each rotated channel.
 
-    ``cache`` is the table ``[positions, rotary_dim / 2]``, ``positions`` are i64 ``[batch, length]``, the result is
-    ``[batch, 1, length, rotary_dim]``. Pairs are neighbours if ``interleaved``, else the two halves.
+    Args:
+        write: Writer of the graph.
+        cache: The rotary table ``[positions, rotary_dim / 2]``.
+        positions: Positions, i64 ``[batch, length]``.
+        interleaved: Whether a pair is adjacent channels; otherwise it has one channel of each half.
+
+    Returns:
+        The tensor ``[batch, 1, length, rotary_dim]``.
     """
     half = write.op("Unsqueeze", write.op("Gather", cache, positions, axis=0), axes=[1])
     if not interleaved:
@@ -76,24 +82,29 @@ def lower_rotation(
 ) -> Handle:
     """Write the rotary embedding of ``value``.
 
-    ``value`` is ``[batch, heads, length, head_dim]``, `angles` makes ``cos`` and ``sin``, ``sizes`` are head_dim and
-    rotary_dim; channels beyond rotary_dim are unchanged.
+    Args:
+        write: Writer of the graph.
+        value: The tensor ``[batch, heads, length, head_dim]``.
+        cos: Cosines, see `angles`.
+        sin: Sines, see `angles`.
+        sizes: head_dim and rotary_dim; channels from rotary_dim on are unchanged.
+        interleaved: See `angles`.
     """
-    whole, turning = sizes
-    kept = write.slice(value, turning, whole, 3) if turning < whole else None
+    whole, rotary_dim = sizes
+    kept = write.slice(value, rotary_dim, whole, 3) if rotary_dim < whole else None
     if kept is not None:
-        value = write.slice(value, 0, turning, 3)
-    turned = _quarter_turn_of_pairs(write, value) if interleaved else _quarter_turn_of_halves(write, value, turning)
-    result = write.op("Add", write.op("Multiply", value, cos), write.op("Multiply", turned, sin))
+        value = write.slice(value, 0, rotary_dim, 3)
+    rotated = _rotated_pairs(write, value) if interleaved else _rotated_halves(write, value, rotary_dim)
+    result = write.op("Add", write.op("Multiply", value, cos), write.op("Multiply", rotated, sin))
     return result if kept is None else write.op("Concat", result, kept, axis=3)
 
 
-def _quarter_turn_of_halves(write: Writer, value: Handle, size: int) -> Handle:
+def _rotated_halves(write: Writer, value: Handle, size: int) -> Handle:
     first, second = write.slice(value, 0, size // 2, 3), write.slice(value, size // 2, size, 3)
     return write.op("Concat", write.op("Negative", second), first, axis=3)
 
 
-def _quarter_turn_of_pairs(write: Writer, value: Handle) -> Handle:
+def _rotated_pairs(write: Writer, value: Handle) -> Handle:
     split = write.op("Reshape", value, [0, 0, 0, -1, 2])
     first, second = write.slice(split, 0, 1, 4), write.slice(split, 1, 2, 4)
     return write.op("Reshape", write.op("Concat", write.op("Negative", second), first, axis=4), [0, 0, 0, -1])

@@ -10,16 +10,16 @@ _RESULT, _MEAN, _DEVIATION, _SUM = range(4)
 
 
 def is_narrow(operator: LoweredOperator) -> bool:
-    """Return whether its hidden states are of 16 bits."""
+    """Return whether the operator's hidden states have a 16-bit type."""
     value = operator.value(_INPUT)
     return value is not None and value.element_type in HALVES
 
 
 def lower_skip_norm(operator: LoweredOperator) -> None:
-    """Write com.microsoft SkipSimplifiedLayerNormalization as a sum and a norm.
+    """Lower com.microsoft SkipSimplifiedLayerNormalization to Add and SimplifiedLayerNormalization.
 
-    OpenVINO's frontend (2026.4.1) rounds its epsilon to the type of hidden states, where 1e-6 of f16 is 1.3 % more and
-    1e-8 is 0. That of SimplifiedLayerNormalization stays f32.
+    OpenVINO's frontend (2026.4.1) rounds the operator's epsilon to the type of hidden states: in f16, 1e-6 becomes 1.3
+    % larger, and 1e-8 becomes 0. The epsilon of SimplifiedLayerNormalization stays f32.
 
     Shapes:
         input ``[batch, length, hidden]``, skip the same or broadcastable, gamma and bias ``[hidden]``
@@ -30,11 +30,11 @@ def lower_skip_norm(operator: LoweredOperator) -> None:
         SimplifiedLayerNormalization(input + skip + bias, gamma), and the sum
 
     Raises:
-        UnsupportedError: GP341, its mean or inverse deviation is read.
+        UnsupportedError: GP341, the mean or the inverse deviation has users.
     """
     outputs = () if operator.node is None else operator.node.outputs[_MEAN : _DEVIATION + 1]
     if any(operator.rewriter.graph.uses(value) for value in outputs):
-        raise operator.refusal("its mean or inverse deviation is read")
+        raise operator.refusal("its mean or inverse deviation has users")
     write = operator.write
     total = write.op("Add", operator.read(_INPUT), operator.read(_SKIP), label="sum")
     if (bias := operator.read(_BIAS)) is not None:

@@ -311,7 +311,7 @@ class TestRefusals:
         model = build(Form(sink=True))
         node = model.proto.graph.node[-1]
         node.input.extend(["key_scale", "value_scale"])
-        self.refused(model, "its caches are quantized by key_scale")
+        self.refused(model, "key_scale quantizes its caches")
 
     def test_old_operator_sets_are_refused(self):
         model = build(Form())
@@ -326,7 +326,7 @@ class TestRefusals:
         model.proto.graph.input.append(
             onnx.helper.make_tensor_value_info("weight_qkv", onnx.TensorProto.FLOAT, ["width", "wide"])
         )
-        self.refused(model, "its head size is unknown")
+        self.refused(model, "its head_dim is unknown")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_refuses_a_window_of_states():
 def test_refuses_a_rule_without_its_input():
     model = build("gated")
     del model.proto.graph.node[0].input[4]
-    with pytest.raises(UnsupportedError, match="update_rule is gated, and input 4 is left out"):
+    with pytest.raises(UnsupportedError, match="update_rule is gated, and input 4 is omitted"):
         PassManager([LowerOperators()]).run(model)
 
 

@@ -44,7 +44,7 @@ def branching(domain: str) -> OnnxModel:
 
 
 def test_operators_in_bodies_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"GP341: .* experts cannot be lowered: it is inside a body"):
+    with pytest.raises(UnsupportedError, match=r"GP341: .* experts cannot be lowered: it is in a body"):
         PassManager([LowerOperators()]).run(branching("com.microsoft"))
 
 

@@ -146,7 +146,7 @@ def test_a_second_run_changes_nothing():
     [
         ({"use_sparse_mixer": 1}, "it has use_sparse_mixer = 1"),
         ({"activation_type": "tanh"}, "its activation is tanh"),
-        ({"activation_type": "swiglu"}, "it is SwiGLU without a third weight"),
+        ({"activation_type": "swiglu"}, "its SwiGLU has no third weight"),
     ],
 )
 def test_unsupported_forms_are_refused(given, reason):

@@ -123,7 +123,10 @@ def test_two_operators_may_share_weights():
     ("given", "reason"),
     [
         ({"quant_type": "fp8"}, "its quant_type is fp8"),
-        ({"normalize_routing_weights": 0}, "its runtimes disagree about routing weights that are not normalized"),
+        (
+            {"normalize_routing_weights": 0},
+            "its routing weights are not normalized, which runtimes compute differently",
+        ),
         ({"weights_prepacked": 1}, "its weights are packed for one device"),
         ({"fc2_expert_weight_bits": 2}, "its weights have 2 bits"),
         ({"opset": 20}, "the model has opset 20, and DequantizeLinear supports blocks from 21 on"),
