@@ -1,7 +1,7 @@
-"""All passes of the library, by the room in which each lies.
+"""All passes of the library, by room.
 
-The pass ``make-stateful`` of room ``caches`` is the class of that name in ``caches/make_stateful.py``. This module
-imports none of them, so that names can be listed at no cost.
+The pass ``make-stateful`` of room ``caches`` is the class with this name in ``caches/make_stateful.py``. This module
+does not import the passes, so that listing names is cheap.
 """
 
 from __future__ import annotations
@@ -91,5 +91,5 @@ _ROOMS = {
     ),
 }
 
-#: The module of each pass, by the pass's name.
+#: Module of each pass, by name.
 PASSES = {name: f"graphpass.passes.{room}.{name.replace('-', '_')}" for room, names in _ROOMS.items() for name in names}
