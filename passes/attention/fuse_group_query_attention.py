@@ -123,8 +123,8 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
         mask = group.mask
         if self.padding == "any" and isinstance(mask, AttentionMask) and mask.window_of_tokens is not None:
             # The operator's window counts slots, and padding between tokens occupies slots.
-            reason = f"its window of {mask.window_of_tokens} counts tokens, not slots of the cache"
-            group = replace(group, mask=Miss(group.attention.node, reason))
+            counted = f"its window of {mask.window_of_tokens} counts tokens, not slots of the cache"
+            group = replace(group, mask=Miss(group.attention.node, counted))
         if (reason := why_left(group, self.lacks, any_padding=self.padding == "any")) is not None:
             return reason
         if not self.pad_values and (reason := group.wants_padding) is not None:
