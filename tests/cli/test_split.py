@@ -199,7 +199,7 @@ def test_windows_rolling_by_one_column_refuse_chunks(capfd: Any, tmp_path: Path)
     source, sizes = export("zamba2", "ov-stateful"), ["--prompt", "8", "--capacity", "32", "--chunk", "4"]
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *sizes)
     assert done.code == 4
-    assert done.err.startswith("error: GP392: pass make-static: after a past the model takes one token, not 4")
+    assert done.err.startswith("error: GP392: pass make-static: after a past the model accepts 1 token, got 4")
     assert "hint: process prompts in one step, or token by token: graphpass split --chunk 1" in done.err
 
 
@@ -207,7 +207,7 @@ def test_windows_rolling_by_one_column_refuse_chunks(capfd: Any, tmp_path: Path)
 def test_the_hint_for_padding_in_states(capfd: Any, tmp_path: Path) -> None:
     source = export("mamba", "onnx-raw")
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *SIZES)
-    assert "GP392: pass make-static: padding would enter the state" in done.err
+    assert "GP392: pass make-static: padding would update cache" in done.err
     assert "split --chunk 1" in done.err
     done = in_process(capfd, "split", source, "-o", tmp_path / "out", *SIZES, "--chunk", "1")
     assert done.code == 0, done.err

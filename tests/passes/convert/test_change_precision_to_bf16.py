@@ -111,7 +111,7 @@ def test_the_cpu_has_no_products_in_bf16(tmp_path) -> None:
 
 def test_other_devices_refuse_bf16_in_advance() -> None:
     for target in ("ort{precision=bf16}", "ort-genai{device=webgpu,precision=bf16}", "ort{device=dml,precision=bf16}"):
-        with pytest.raises(UsageError, match=r"GP213.*precision=bf16 is for device=cuda"):
+        with pytest.raises(UsageError, match=r"GP213.*precision=bf16 requires device=cuda"):
             parse_target(target)
     model, target = bf16(exported("llama/onnx")), parse_target("ort")
     inventory = graphpass.analyze_caches(model)
