@@ -146,5 +146,5 @@ class TestOnnx:
         done = convert(capfd, folder, tmp_path / "out")
         assert "GP229" in done.err
         file = folder / "decoder_model_merged.onnx"
-        assert f"pass {file} to convert it alone" in done.err
+        assert f"name {file} to convert it alone" in done.err
         assert convert(capfd, file, tmp_path / "out", "--no-verify").code == 0

@@ -170,7 +170,7 @@ def test_convert_reports_the_loss(capfd, tmp_path):
     )
     assert (done.code, done.err) == (0, "")
     assert "quantize-caches: 4 bits move logits by" in done.out
-    assert " of 41 places" in done.out
+    assert " of 41 positions" in done.out
     assert "layer 1: scales of keys 0." in done.out
     told = in_process(capfd, "inspect", tmp_path / "made").out
     assert (
