@@ -287,10 +287,7 @@ class Definitions:
         by = _divisor(index, [body])
         if by is None:
             return self.sum(body, index)
-        divisor, count = by
-        parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
-        places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
-        places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
+        parts, places = _digits_of(index, *by)
         return self.sum(self.algebra.normal(ex.substitute(body, places)), *parts)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
@@ -455,9 +452,7 @@ class Definitions:
             if by is None:
                 continue
             (divisor, count), whole = by, arguments.pop(index, index)
-            parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
-            places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
-            places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
+            parts, places = _digits_of(index, divisor, count)
             bodies = [self.algebra.normal(ex.substitute(body, places)) for body in bodies]
             arguments |= zip(parts, digits(whole, divisor), strict=True)
             if index in bounds:
@@ -465,6 +460,14 @@ class Definitions:
                 bounds[place : place + 1] = parts
             pending += parts
         return bodies, [index for index in bounds if index in set(ex.walk(*bodies))], arguments
+
+
+def _digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Expr], dict[Expr, Expr]]:
+    """Return indices for the quotient and the remainder, and the expressions that they replace."""
+    parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
+    places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
+    places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
+    return parts, places
 
 
 def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
