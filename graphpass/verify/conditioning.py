@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +15,8 @@ from graphpass.ir.operators import CASTS
 from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Comparison
 
-#: Sums in another order move numbers of f32 by as much.
-_REORDERED = -20
+#: Sums in another order move numbers of f32 by as much, layer after layer, as exponents of 2.
+_REORDERED = (-20, -19, -18)
 
 #: A candidate may differ by as many times that by which the reference differs from itself.
 OF_ITS_OWN = 2.0
@@ -112,30 +112,33 @@ def after_reordered_sums(
     comparison: Comparison,
     reference: Model,
     pooled: Callable[[Model | None], tuple[Comparison, float]],
-    nudge: int = _REORDERED,
+    nudges: Sequence[int] = _REORDERED,
     least: float = 0.0,
 ) -> Comparison:
     """Let a divergence pass that is no larger than those of the reference from itself.
 
     A model that rounds activations to integers rounds a number the other way if sums in another order move it across a
     half, and all that follows from it moves by a step of 1/255. So each logit may, and all of them move by a share of
-    their size. The reference moves so by itself if its embeddings are off a little: a candidate may by twice that.
+    their size. The reference moves so by itself if its embeddings are off a little: a candidate may by twice that. Few
+    numbers lie so near a half, so several nudges are tried.
 
     Args:
         comparison: The comparison of both models.
         reference: The model that is right.
         pooled: Compares ``reference`` with a copy, or with the candidate for ``None``, all logits at once; returns the
             share that differs, too.
-        nudge: By how much embeddings are off, as an exponent of 2: 2^-20 for sums of f32 in another order.
+        nudges: By how much embeddings are off, as exponents of 2, from the least; by default, for sums of f32 in
+            another order.
         least: The share that counts as right in any case.
     """
     if comparison.divergence is None:
         return comparison
-    compared, shares = _pooled_shares(reference, nudge, pooled)
-    if not compared.passed or shares[0] > max(least, OF_ITS_OWN * shares[1]):
-        return comparison
-    words = f"single logits: activations are rounded to integers, and {_in_words(shares, nudge)}"
-    return replace(compared, skipped=(*compared.skipped, words))
+    for off_by in nudges:
+        compared, shares = _pooled_shares(reference, off_by, pooled)
+        if compared.passed and shares[0] <= max(least, OF_ITS_OWN * shares[1]):
+            words = f"single logits: activations are rounded to integers, and {_in_words(shares, off_by)}"
+            return replace(compared, skipped=(*compared.skipped, words))
+    return comparison
 
 
 def nudged_copies(model: Model, nudge: int) -> Iterator[Model]:

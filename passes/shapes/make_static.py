@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_tokens import absorbs_padding, find_step_tokens
+from graphpass.analysis.caches.step_tokens import StepTokens, absorbs_padding, find_step_tokens
 from graphpass.analysis.equations.angles import find_last_row
 from graphpass.analysis.equations.rotation import find_restart
 from graphpass.analysis.lengths.past_order import past_order
@@ -15,7 +15,7 @@ from graphpass.analysis.symbolic.folding import fold
 from graphpass.engine.conditions import HAS_CACHES, STATELESS
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.errors import UnsupportedError, UsageError
-from graphpass.ir.cache import Cache
+from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Node
 from graphpass.ir.inputs import check_positions
 from graphpass.ir.model import Model
@@ -83,31 +83,8 @@ class MakeStatic(Pass[Model]):
         if all(isinstance(size, int) for port in model.inputs for size in port.shape or (None,)):
             return Skipped("all inputs have static shapes")
         inventory = analyze_caches(model)
-        for cache in inventory.caches:
-            if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
-                raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot have a static shape")
-        if (rows := model.analysis(find_last_row)) is not None and rows < self.past:
-            raise UsageError(
-                "GP266",
-                f"expected at most {rows} positions, the rows of the model's tables; got {self.past}",
-                f"set the capacity, or past of make-static, to at most {rows}",
-            )
-        if past_order(model) == "index":
-            raise UnsupportedError(
-                "GP392",
-                "the model counts slots of its caches that the mask excludes",
-                "run lower-operators before make-static, or use OpenVINO IR, with more passes: "
-                "graphpass split --to openvino"
-                if model.dialect == "onnx"
-                else "run fuse-attention, expose-position-ids and window-from-positions before make-static",
-            )
         step_tokens = find_step_tokens(model, inventory)
-        if step_tokens.one_by_one and 1 < self.length < self.past:
-            raise UnsupportedError(
-                "GP392",
-                f"after a past the model accepts 1 token, got {self.length}: its window moves by one column a step",
-                "process prompts in one step, or token by token: graphpass split --chunk 1",
-            )
+        self._require_supported(model, inventory, step_tokens)
         if self.length > 1:
             _require_counted_positions(model)
         if self.length > 1 and inventory.of_kind("linear"):
@@ -138,6 +115,33 @@ class MakeStatic(Pass[Model]):
         _check_static(model)
         Phase(self.length, self.past, inventory.caches).note(model)
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
+
+    def _require_supported(self, model: Model, inventory: Inventory, step_tokens: StepTokens) -> None:
+        """Raise if static shapes cannot hold the caches or the tokens of a step."""
+        for cache in inventory.caches:
+            if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
+                raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot have a static shape")
+        if (rows := model.analysis(find_last_row)) is not None and rows < self.past:
+            raise UsageError(
+                "GP266",
+                f"expected at most {rows} positions, the rows of the model's tables; got {self.past}",
+                f"set the capacity, or past of make-static, to at most {rows}",
+            )
+        if past_order(model) == "index":
+            raise UnsupportedError(
+                "GP392",
+                "the model counts slots of its caches that the mask excludes",
+                "run lower-operators before make-static, or use OpenVINO IR, with more passes: "
+                "graphpass split --to openvino"
+                if model.dialect == "onnx"
+                else "run fuse-attention, expose-position-ids and window-from-positions before make-static",
+            )
+        if step_tokens.one_by_one and 1 < self.length < self.past:
+            raise UnsupportedError(
+                "GP392",
+                f"after a past the model accepts 1 token, got {self.length}: its window moves by one column a step",
+                "process prompts in one step, or token by token: graphpass split --chunk 1",
+            )
 
     def _sizes(self, read: Node, cache: Cache | None, masked: int) -> list[int | None]:
         """Return new dimensions, ``None`` if unchanged; the mask covers ``masked`` slots of the past."""

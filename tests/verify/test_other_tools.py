@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from graphpass.io import find_model
 from graphpass.ir.model import Model
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 from graphpass.verify import compare
+from graphpass.verify.conditioning import nudged_copies
 from graphpass.verify.difference import Tolerance
 from graphpass.verify.encoder_decoder import compare_encoder_decoders
 from graphpass.verify.lockstep import WIDENED
@@ -37,7 +39,9 @@ def in_f16(name: str, *, wide_ports: bool) -> OnnxModel:
 def in_int8(name: str) -> OnnxModel:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.onnx"
-        quantize_dynamic(find_model(export(name, "onnx")), file, weight_type=QuantType.QInt8)
+        # The quantizer writes a model of its own beside the one that it reads.
+        source = shutil.copy(find_model(export(name, "onnx")), Path(folder) / "source.onnx")
+        quantize_dynamic(source, file, weight_type=QuantType.QInt8)
         return OnnxModel(onnx.load(file))
 
 
@@ -126,11 +130,14 @@ def test_sizes_are_known_after_integers() -> None:
 def test_a_number_may_be_rounded_the_other_way() -> None:
     """The reference itself moves as far if its embeddings are off by 2^-20; a fault moves logits further."""
     model = in_int8("phi3")
-    result = converted(model, "cpu")
-    found = compare(model, result)
-    assert found.passed
-    assert found.max_abs_difference > 1e-2
-    assert any(text.startswith("single logits: activations are rounded to integers") for text in found.skipped)
+    # Off by what sums in another order are off, one of them rounds a number the other way on every processor.
+    candidates = [converted(copy, "cpu") for copy in nudged_copies(model, -20)]
+    runs = [compare(model, candidate, steps=4) for candidate in candidates]
+    assert all(found.passed for found in runs)
+    moved = [found for found in runs if found.max_abs_difference > 1e-2]
+    assert moved
+    words = "single logits: activations are rounded to integers"
+    assert all(any(text.startswith(words) for text in found.skipped) for found in moved)
     faulty = converted(swapped(model), "cpu")
     assert not compare(model, faulty, steps=2).passed
 

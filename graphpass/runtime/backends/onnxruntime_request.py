@@ -37,8 +37,10 @@ _FATAL_ONLY = 4  # errors are raised, so they need no log
 _SHARED_CORES = {"session.force_spinning_stop": "1"}
 
 #: Compute products with compressed weights in f32. By default ONNX Runtime (1.31) makes MatMulNBits of
-#: DequantizeLinear and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1.
-_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
+#: DequantizeLinear and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1. Products of u8 with
+#: s8 are exact, too: by default, processors with AVX2 and without VNNI add pairs of them in 16 bits, which saturate
+#: (``kOrtSessionOptionsAvx2PrecisionMode``), and logits move by 0.2.
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
 _ACCURACY, _IN_F32 = "accuracy_level", 1
 
 #: The same for experts in QMoE, whose kernel for 8 bits heeds no accuracy_level (1.32, ``moe_quantization_cpu.cc``). It

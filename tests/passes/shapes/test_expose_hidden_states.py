@@ -98,7 +98,7 @@ def test_missing_layers_are_refused():
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("whisper/onnx/encoder_model.onnx", "no output is called logits"),
+        ("whisper/onnx/encoder_model.onnx", "the model has no output logits"),
         ("llama/onnx-nocache", "no caches lie between"),
         pytest.param("zamba2/ov-stateful", "carries all computation from layer 0 to layer 1", marks=pytest.mark.slow),
     ],
