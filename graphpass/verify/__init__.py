@@ -19,7 +19,7 @@ __all__ = ["Comparison", "Divergence", "PartProof", "SequenceRun", "compare", "c
 
 
 def __getattr__(name: str) -> object:
-    # Comparing needs numpy and a runtime, which reading a result should not pay for.
+    # These import numpy and a runtime, which readers of a result do not need.
     if name == "compare":
         from graphpass.verify.lockstep import compare
 

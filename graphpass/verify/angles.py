@@ -1,4 +1,4 @@
-"""Compare the angles of two models' query and keys for every position."""
+"""Compare positional encodings of two models (rotary cosines and sines, learned vectors) at every position."""
 
 from __future__ import annotations
 
@@ -25,21 +25,28 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-#: Positions whose angles are computed at once, and the least number that is compared.
+#: Positions per chunk of the numerical comparison, and the minimum number of positions compared.
 _SWEPT, _MOST_SWEPT = 2048, 2**13
 
-#: Numbers that the search for equal columns takes at once.
+#: Maximum elements of the intermediate array in the search for equal columns.
 _PAIRED = 2**22
 
-#: Numbers of a position that are compared as a set; tables of learned positions have more, and one form.
+#: Maximum columns that are compared as a set. Tables of learned positions have more, and are compared in order.
 _MOST_COLUMNS = 1024
 
 
 def compare_angles(reference: Angles, candidate: Angles, tolerance: Tolerance) -> Verdict | None:
-    """Compare the numbers that positions give, as sets: halves may be written twice or negated.
+    """Compare the positional encodings of one attention, or of one sum with learned positions.
+
+    Channels are compared as sets, without signs: rotary tables may repeat or negate one half.
+
+    Args:
+        reference: The reference's encodings.
+        candidate: The candidate's.
+        tolerance: Tolerance of the numerical comparison; only ``absolute`` is used.
 
     Returns:
-        The verdict; ``None`` if neither model has any.
+        The verdict; ``None`` if neither model has positional encodings there.
     """
     result = _compared(reference, candidate, tolerance)
     if not isinstance(result, Equal):
@@ -57,7 +64,7 @@ def _compared(reference: Angles, candidate: Angles, tolerance: Tolerance) -> Ver
         return None
     if _positive(reference.forms) == _positive(candidate.forms):
         return Equal("any")
-    # Some angles of a model may count from the first token of each step, and others not.
+    # Positions of some encodings restart at 0 with each step; they cannot be compared with others as one variable.
     if len({restarts(form) for _, angles in sides for form in angles.forms if _counts(form)}) > 1:
         return Open("some positions count from the first token of each step")
     channels = [angles.channels() for _, angles in sides]
@@ -67,10 +74,10 @@ def _compared(reference: Angles, candidate: Angles, tolerance: Tolerance) -> Ver
     if turned[0] == turned[1]:
         return Equal("unpadded")
     if any(any(not _follows(expr) for expr in side) for side in turned):
-        return Open("angles are written differently, and follow from more than positions")
+        return Open("expressions of angles differ in form, and depend on more than positions")
     for (name, _), side in zip(sides, turned, strict=True):
         if not side:
-            return Open(f"only those of the {'candidate' if name == 'reference' else 'reference'} are found")
+            return Open(f"found in the {'candidate' if name == 'reference' else 'reference'} alone")
     ends = [angles.rows or 0 for _, angles in sides]
     most = max(_MOST_SWEPT, max(ends) + 1)
     return _positions(turned) or _swept([_turning(angles.forms) for _, angles in sides], most, tolerance)
@@ -82,7 +89,7 @@ def _counts(form: Expr) -> bool:
 
 
 def _positive(exprs: Iterable[Expr]) -> frozenset[Expr]:
-    """Return numbers without their signs."""
+    """Return expressions with the signs of their constant factors removed."""
 
     def positive(expr: Expr) -> Expr:
         factors = [arg.as_number for arg in expr.args] if expr.op == "product" else []
@@ -92,7 +99,7 @@ def _positive(exprs: Iterable[Expr]) -> frozenset[Expr]:
 
 
 def _turning(exprs: Iterable[Expr]) -> list[Expr]:
-    """Return numbers that follow from a position as functions of it."""
+    """Return the expressions with a position or a table, as functions of `POSITION`."""
     placed = [at_position(expr) for expr in exprs]
     return [expr for expr in placed if any(part is POSITION or part.op == "read" for part in ex.walk(expr))]
 
@@ -110,7 +117,7 @@ def _follows(expr: Expr) -> bool:
 
 
 def _positions(sides: list[frozenset[Expr]]) -> Verdict | None:
-    """Compare the positions of equal functions; ``None`` if this is not decided."""
+    """Compare the arguments of equal functions; return ``None`` if the solver does not decide."""
     factored = [_factored(side) for side in sides]
     if factored[0] is None or factored[1] is None or factored[0][1] != factored[1][1]:
         return None
@@ -120,12 +127,16 @@ def _positions(sides: list[frozenset[Expr]]) -> Verdict | None:
         return Equal("unpadded") if answer == "never" else None
     position = answer.values.get(POSITION, 0)
     numbers = [int(arrays_at(place, {POSITION: np.array(position)})) for place in places]
-    words = f"position {position} has the angles of {numbers[0]}, the candidate's those of {numbers[1]}"
+    words = f"position {position} has the angles of position {numbers[0]}, in the candidate of position {numbers[1]}"
     return Unlike(SampledStep(1, position, 1), words)
 
 
 def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
-    """Return the one integer that numbers are functions of, and the functions."""
+    """Return the one integer expression in ``side``, and ``side`` as functions of it.
+
+    Returns:
+        ``None`` if they depend on several integer expressions, or on none.
+    """
     places: dict[Expr, None] = {}
     for expr in side:
         depends = set()
@@ -146,7 +157,7 @@ def _factored(side: frozenset[Expr]) -> tuple[Expr, frozenset[Expr]] | None:
 
 
 def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> Verdict:
-    """Compare numbers at each of ``most`` positions, or up to the end of a table."""
+    """Compare values at the first ``most`` positions, or up to the end of a table."""
     for past in range(0, most, _SWEPT):
         columns = [_columns(side, np.arange(past, min(past + _SWEPT, most))) for side in sides]
         ends = np.any([np.ma.getmaskarray(side).any(axis=1) for side in columns], axis=0)
@@ -157,11 +168,18 @@ def _swept(sides: list[list[Expr]], most: int, tolerance: Tolerance) -> Verdict:
         if size < len(ends):
             rows = past + size
             return Equal("unpadded") if rows else Open("tables have no row for position 0")
-    return Open(f"formulas are written differently, and agree at the first {most} positions", most)
+    return Open(f"formulas differ in form, and agree at the first {most} positions", most)
 
 
 def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> Unlike | None:
-    """Return the least number of positions from ``first`` on that have other numbers."""
+    """Return the shortest range of positions from ``first`` on in which the columns differ.
+
+    Args:
+        reference: f64 ``[positions, columns]``.
+        candidate: f64 ``[positions, columns]``.
+        first: The first position.
+        tolerance: See `unlike_columns`.
+    """
     words = unlike_columns(reference, candidate, first, tolerance)
     if words is None:
         return None
@@ -176,7 +194,7 @@ def _first_unlike(reference: Array, candidate: Array, first: int, tolerance: Tol
 
 
 def _columns(forms: list[Expr], places: Array) -> np.ma.MaskedArray[Any, Any]:
-    """Return numbers ``[positions, columns]``, masked where a table has ended."""
+    """Return the values f64 ``[positions, columns]``, masked at positions after the end of a table."""
     columns = []
     for form in forms:
         channels = sorted({part for part in ex.walk(form) if part.op == "index"}, key=lambda part: str(part.args[0]))
@@ -193,19 +211,22 @@ def _columns(forms: list[Expr], places: Array) -> np.ma.MaskedArray[Any, Any]:
 
 
 def unlike_columns(reference: Array, candidate: Array, first: int, tolerance: Tolerance) -> str | None:
-    """Return how numbers ``[positions, columns]`` differ as sets: halves may be written twice or negated.
+    """Return the difference of two sets of columns, repeated and negated columns aside.
 
     Args:
-        reference: Those that are right.
-        candidate: Those in question.
+        reference: ``[positions, columns]``.
+        candidate: ``[positions, columns]``, with any number of columns.
         first: The first position.
-        tolerance: Differences that count as equal.
+        tolerance: Only ``absolute`` is used. The allowed difference grows with the position, by the error of f32.
+
+    Returns:
+        The difference; ``None`` if each column of one set equals a column of the other, up to sign.
     """
     allowed = max(tolerance.absolute, ROUNDING * (first + len(reference)))
     if reference.shape == candidate.shape and np.allclose(reference, candidate, rtol=0, atol=allowed):
         return None
     if max(reference.shape[1], candidate.shape[1]) > _MOST_COLUMNS:
-        return f"what positions from {first} on add or multiply differs"
+        return f"vectors of positions from {first} on differ"
     left, right = (np.unique(columns.round(12), axis=1) for columns in (reference, candidate))
     for name, own, others in (("reference", left, right), ("candidate", right, left)):
         column = _unmatched(own, others, allowed)
@@ -216,9 +237,9 @@ def unlike_columns(reference: Array, candidate: Array, first: int, tolerance: To
 
 
 def _unmatched(columns: Array, others: Array, allowed: float) -> Array | None:
-    """Return the first of ``columns`` that is none of ``others``, whatever their signs."""
+    """Return the first of ``columns`` that equals none of ``others`` up to sign."""
     count = max(1, min(len(columns), _PAIRED // max(columns.shape[1] * others.shape[1], 1)))
-    # A few rows choose the likeliest column, all rows decide.
+    # A sample of the rows selects the nearest column, which is then compared in all rows.
     some = np.linspace(0, len(columns) - 1, count).astype(int)
     nearest = np.minimum(*_distances(columns[some], others[some])).argmin(axis=1)
     apart = np.minimum(*(np.abs(columns - sign * others[:, nearest]).max(axis=0) for sign in (1, -1)))
@@ -230,7 +251,7 @@ def _unmatched(columns: Array, others: Array, allowed: float) -> Array | None:
 
 
 def _distances(left: Array, right: Array) -> tuple[Array, Array]:
-    """Return the largest distances of each column to each other, and to each negated."""
+    """Return the maximum distances ``[left, right]`` of pairs of columns; again with ``right`` negated."""
     return (
         np.abs(left[:, :, None] - right[:, None]).max(axis=0),
         np.abs(left[:, :, None] + right[:, None]).max(axis=0),

@@ -1,4 +1,4 @@
-"""Run a model on a few prompts, and keep what its caches hold then."""
+"""Record the cache contents and logits of a model on a few prompts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 #: Greedy steps after each prompt.
 _STEPS = 16
 
-#: Tokens of the usual prompts; with the steps after them, the longest fits into the 128 positions of small models.
+#: Lengths of the default prompts, in tokens. The longest and its steps fit into the 128 positions of small models.
 _LENGTHS = (5, 11, 96)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CacheSample:
-    """Holds what a model did on a few prompts, followed by greedy steps.
+    """Logits and cache contents of a model on prompts followed by greedy steps.
 
     Attributes:
-        prompts: The prompts.
-        chosen: Tokens of the steps after each.
-        logits: f32 ``[tokens, vocabulary]`` of each.
-        contents: By name of the past, ``[heads, positions of all, head_dim]``.
+        prompts: Token ids of each prompt.
+        chosen: Token ids of the greedy steps after each prompt.
+        logits: f32 ``[tokens, vocabulary]`` for each prompt and its steps.
+        contents: Cache contents ``[heads, positions, head_dim]`` by the name of the past, with the positions of all
+            prompts concatenated.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -40,7 +41,11 @@ class CacheSample:
 
 
 def opened_on_ids(model: Model) -> DecodeSession:
-    """Open a session that takes token ids; raises as `open_session` and `let_take_ids`."""
+    """Open a session that accepts token ids.
+
+    Raises:
+        GraphpassError: As `open_session` and `let_take_ids`.
+    """
     from graphpass.runtime import open_session
     from graphpass.runtime.embedding_model import let_take_ids
 
@@ -50,13 +55,17 @@ def opened_on_ids(model: Model) -> DecodeSession:
 
 
 def usual_prompts(session: DecodeSession) -> list[tuple[int, ...]]:
-    """Return three prompts of arbitrary ids."""
+    """Return three prompts of pseudo-random ids."""
     vocabulary = Vocabulary.of(session)
     return [vocabulary.prompt(length) for length in _LENGTHS]
 
 
 def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) -> CacheSample:
-    """Feed ``prompts`` one after another, each followed by greedy steps; raises as `DecodeSession.forward`."""
+    """Run each of ``prompts`` after a reset, followed by 16 greedy steps.
+
+    Raises:
+        GraphpassError: As `DecodeSession.forward`.
+    """
     chosen, logits = [], []
     by_name: dict[str, list[Array]] = {}
     for prompt in prompts:
@@ -74,7 +83,11 @@ def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) ->
 
 
 def replayed(session: DecodeSession, sample: CacheSample) -> tuple[Array, ...]:
-    """Return the logits of another session on the tokens of ``sample``; raises as `DecodeSession.forward`."""
+    """Return the logits of another session on the tokens of ``sample``, as `CacheSample.logits`.
+
+    Raises:
+        GraphpassError: As `DecodeSession.forward`.
+    """
     logits = []
     for prompt, tokens in zip(sample.prompts, sample.chosen, strict=True):
         results = [session.prefill(_rows(session, prompt))[0]]
@@ -84,7 +97,13 @@ def replayed(session: DecodeSession, sample: CacheSample) -> tuple[Array, ...]:
 
 
 def loss_in_words(sample: CacheSample, after: tuple[Array, ...], bits: int) -> str:
-    """Return how far rounding to ``bits`` bits moved the logits of ``sample``."""
+    """Return a sentence on the change of the logits of ``sample`` by rounding.
+
+    Args:
+        sample: The logits before rounding.
+        after: The logits after rounding, as `replayed` returns them.
+        bits: Number of bits that caches are rounded to.
+    """
     before, now = (np.concatenate(parts).astype(np.float32) for parts in (sample.logits, after))
     largest, spread = float(np.abs(before - now).max()), float(before.std())
     same = int((before.argmax(-1) == now.argmax(-1)).sum())

@@ -1,4 +1,4 @@
-"""Hold the result of a comparison as plain data."""
+"""Results of comparisons, as plain data."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-#: Begins the name of a part that follows the caches of a layer, whose number ends it.
+#: Prefix of the names of parts between the caches of two layers; the index of the layer follows.
 FEED_FORWARD = "feed-forward"
 
-#: Names that a line lists at most.
+#: Maximum number of names in a line.
 _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Locates the first difference of two models.
+    """The first difference of two models.
 
     Attributes:
-        sequence: Index of the compared sequence.
+        sequence: Index of the sequence.
         step: Index of the step; 0 is the prefill.
-        output: The output's name; ``None`` if the candidate failed to run.
-        index: Place in the output; empty if the whole output differs.
-        reference: The reference's value there; ``None`` if the whole output differs.
-        candidate: The candidate's value there.
-        reason: The difference, for people.
-        edits: Edits of the caches right before that step, for people.
-        place: For comparisons without sequences, the lengths and attention of the compared subgraph, or a node, for
-            people; else ``None``.
+        output: Name of the output; ``None`` if the candidate failed to run.
+        index: Index of the element in the output; empty if the whole output differs, for example in shape.
+        reference: The reference's value at ``index``; ``None`` if the whole output differs.
+        candidate: The candidate's value at ``index``; ``None`` if the whole output differs.
+        reason: The difference, as text.
+        edits: Edits of the caches directly before the step, as text.
+        place: The location, as text, of a difference that was found without a sequence: the lengths and attention of
+            a subgraph, or a node; ``None`` for differences in sequences.
     """
 
     sequence: int
@@ -52,15 +52,15 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class SequenceRun:
-    """Records one trajectory: a reset, a prefill, greedy steps, and edits of caches between them.
+    """One trajectory: a reset, a prefill, and greedy steps, with edits of caches between them.
 
     Attributes:
-        description: The trajectory, for people.
-        prompt_ids: One prompt a row, without padding.
-        steps: Greedy steps that were run after the prefill.
-        reference_ids: The reference's choices, which both models were fed, one tuple a row.
-        candidate_ids: The candidate's choices.
-        edits: Edits of the caches before each step that was run, for people; empty if there were none.
+        description: The trajectory, as text.
+        prompt_ids: Token ids of the prompt of each row, without padding.
+        steps: Number of greedy steps run after the prefill.
+        reference_ids: Greedy choices of the reference for each row; both models were fed these.
+        candidate_ids: Greedy choices of the candidate for each row.
+        edits: Edits of the caches before each step, as text; empty if caches were not edited.
     """
 
     description: str
@@ -73,16 +73,16 @@ class SequenceRun:
 
 @dataclass(frozen=True, slots=True)
 class PartProof:
-    """Records one part of models that were compared part by part.
+    """One part of two models that were compared part by part.
 
     Attributes:
-        name: The part: ``layer 3``, ``head``.
-        reference_end: The value with which it ends in the reference.
-        candidate_end: The value with which it ends in the candidate.
-        weights: Number of the candidate's weights in it.
-        like: The part that ran in its place: of equal structure in both models, with other weights in the same places;
-            ``None`` if it ran itself.
-        difference: Largest difference between finite values at its end; ``None`` if it did not run.
+        name: Name of the part: ``layer 3``, ``head``.
+        reference_end: Name of its last value in the reference.
+        candidate_end: Name of its last value in the candidate.
+        weights: Number of the candidate's weights in the part.
+        like: Name of the part that ran instead, which has the same structure in both models and other weights at the
+            same nodes; ``None`` if this part ran.
+        difference: Largest difference between finite values of the last value; ``None`` if the part did not run.
     """
 
     name: str
@@ -94,18 +94,18 @@ class PartProof:
 
 
 Subject: TypeAlias = Literal["masks", "angles"]
-"""What is compared of each attention."""
+"""The compared property of attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class LengthProof:
-    """Counts the attention whose masks or angles are equal for every batch, past and length.
+    """Counts of attention blocks with equal masks or angles for every batch, past and length.
 
     Attributes:
-        subject: Masks or angles.
+        subject: Masks or angles; angles include learned positions, counted by the node that adds them.
         equal: Number of those equal for any padding and positions.
         unpadded: Number of those equal for batches without padding; padding was compared by running the models.
-        sampled: The others, which were compared at the steps that were run: attention, reason and node.
+        sampled: Those that were compared at sampled steps only: attention, reason and node, as text.
     """
 
     subject: Subject
@@ -114,7 +114,7 @@ class LengthProof:
     sampled: tuple[str, ...]
 
     def in_words(self) -> Iterator[str]:
-        """Yield one line a verdict."""
+        """Yield a line for each count above 0 and each of ``sampled``."""
         counted = "masks of {} attention" if self.subject == "masks" else "angles or learned positions of {} nodes"
         if self.equal:
             yield f"{counted.format(self.equal)} equal for every batch, past and length"
@@ -130,15 +130,16 @@ class LengthProof:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Records the lengths that masks and angles were cut out and compared at.
+    """Lengths at which masks and angles were compared without running the models.
 
     Attributes:
-        thresholds: Lengths at which either graph changes what it does.
-        steps: Numbers of positions before and in each step that masks and angles were computed at, if some are open.
-        masks: Number of attention whose masks were compared as expressions, or at all steps.
-        angles: Number of attention whose query and keys positions turn, compared likewise.
-        swept: Number of positions, from 0 on, whose angles were compared as numbers; 0 if none were.
-        proofs: The masks, and the angles, that are equal at all steps there are.
+        thresholds: Lengths at which either graph changes its computation.
+        steps: Past and length of each step at which masks and angles were computed; empty if all were compared as
+            expressions.
+        masks: Number of attention blocks whose masks were compared, as expressions or at all ``steps``.
+        angles: Number of attention blocks with rotary embeddings that were compared likewise.
+        swept: Number of positions, from 0 on, at which angles were compared numerically; 0 if none were.
+        proofs: Counts of masks and of angles that are equal for every batch, past and length.
     """
 
     thresholds: tuple[int, ...]
@@ -161,12 +162,12 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Locates operators that were compared by numbers alone.
+    """The start of a region of operators that were compared by numbers alone.
 
     Attributes:
-        node: Name of the candidate's first operator whose value the reference does not have.
-        operator: Its operator.
-        reason: The part that is not known, or the difference.
+        node: Name of the candidate's first node whose value equals no value of the reference.
+        operator: Operator of the node.
+        reason: The operator or tensor without a symbolic definition, or the difference.
     """
 
     node: str
@@ -176,13 +177,14 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """Records runs of unequal operators on random inputs.
+    """Runs of unequal operators on random inputs.
 
     Attributes:
-        values: Names of the candidate's values that were replaced; none if nothing ran.
+        values: Names of the candidate's values that were replaced by random numbers; empty without runs.
         runs: Number of runs of both models.
-        difference: The first operator that reads one of them, with the first difference; ``None`` if there was none.
-        reason: Reason that nothing ran, for people; ``None`` if it did.
+        difference: The first operator that reads one of ``values``, with the first difference; ``None`` if all results
+            were equal.
+        reason: Reason for the absence of runs, as text; ``None`` with runs.
     """
 
     values: tuple[str, ...] = ()
@@ -200,17 +202,18 @@ class Fed:
 
 @dataclass(frozen=True, slots=True)
 class StructureProof:
-    """Counts the candidate's operators that are equal for every input, in real arithmetic.
+    """Number of the candidate's operators that are equal for every input, in real arithmetic.
 
     Attributes:
         operators: Number of operators upstream of outputs and caches.
-        equal: Number of those from which only equal values lead to outputs and caches.
+        equal: Number of operators whose downstream values, up to outputs and caches, are all equal.
         unpadded: The same for batches without padding, with positions that continue the past.
         regions: The first operators that differ, for batches without padding.
         rows: Number of compared rows of rotary tables; ``None`` without tables.
-        assumed: Assumed conditions on shapes of inputs, besides those of all models with caches, for people.
-        chunks: Operators that compute states of chunks, found to be linear attention by random inputs.
-        added: Operators with a condition on batch, rows or token ids that the reference lacks.
+        assumed: Assumed conditions on shapes of inputs, besides those of all models with caches, as text.
+        chunks: Names of operators that compute states of chunks; runs on random inputs show them to be linear
+            attention.
+        added: Operators with a condition on the batch size, row index or token ids that the reference lacks.
         fed: Runs of the regions on random inputs; ``None`` if none were requested.
     """
 
@@ -230,17 +233,17 @@ class StructureProof:
         return self.operators == self.unpadded and not self.chunks
 
     def difference(self, allowed: Collection[str]) -> Region | None:
-        """Return the first operator that makes the models differ, with the reason.
+        """Return the first operator of ``added`` and ``fed`` that may not differ, with the reason.
 
         Args:
-            allowed: Names of operators that may differ.
+            allowed: Names of nodes that may differ.
         """
         region = None if self.fed is None else self.fed.difference
         fed = () if region is None else (replace(region, reason=str(self.fed)),)
         return next((region for region in (*self.added, *fed) if region.node not in allowed), None)
 
     def in_words(self) -> Iterator[str]:
-        """Yield a line for each kind of inputs, and one for each region."""
+        """Yield the lines of the report: counts, then regions, added operators and runs."""
         of = f"of {self.operators:,} operators"
         until = "" if self.rows is None else f", up to position {self.rows:,}"
         until += "".join(f", given that {condition}" for condition in self.assumed)
@@ -261,20 +264,20 @@ class StructureProof:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Reports on two models that ran in lockstep.
+    """The result of a comparison of two models.
 
     Attributes:
-        sequences: The trajectories, in order; none after the one that diverged.
-        outputs: Names of the outputs that were compared.
-        max_abs_difference: Largest difference between finite values, over all that was compared.
-        divergence: The first place where they part; ``None`` if they do not.
+        sequences: The trajectories, in order, up to the first that diverged.
+        outputs: Names of the compared outputs.
+        max_abs_difference: Largest difference between finite values of all compared outputs.
+        divergence: The first difference; ``None`` if the models agree.
         skipped: Parts that were not compared, with reasons.
         warnings: Contradictions of the reference with itself, and rounding that the runtime adds by default.
-        parts: The parts, if models were compared part by part; none after the one that diverged.
-        reach: Lengths beyond those of the sequences; ``None`` if nothing was cut out.
+        parts: The parts, up to the first that diverged; empty if models were compared whole.
+        reach: Comparison of masks and angles at further lengths; ``None`` if they were not compared.
         structure: Operators that are equal for every input; ``None`` if structures were not compared.
-        rounding: Words on how far all logits differ, if single ones differ as those of the reference do from its own
-            when its embeddings are off by what the candidate rounds; ``None`` if they do not.
+        rounding: The difference of all logits as text, if the divergence may be rounding: the reference diverges alike
+            when its embeddings change by the rounding error of the candidate's type; else ``None``.
 
     Examples:
         >>> import graphpass
@@ -303,18 +306,18 @@ class Comparison:
         return self.divergence is None
 
     def passed_as_rounding(self) -> Comparison:
-        """Return the comparison of models of equal structure, which differ by rounding alone."""
+        """Return the comparison without a divergence that may be rounding, for equal structures."""
         if self.rounding is None:
             return self
         return replace(self, divergence=None, rounding=None, skipped=(*self.skipped, self.rounding))
 
     def diverging(self, place: str, reason: str) -> Comparison:
-        """Return the comparison with a first difference that no sequence showed."""
+        """Return the comparison with a divergence that was found without a sequence."""
         where = Divergence(len(self.sequences), 0, None, (), None, None, reason, place=place)
         return replace(self, divergence=where)
 
     def followed_by(self, other: Comparison) -> Comparison:
-        """Return both comparisons as one, with the first divergence."""
+        """Return the union of two comparisons, with the first divergence."""
         shift = len(self.sequences)
         parted = other.divergence
         return replace(
@@ -333,28 +336,28 @@ class Comparison:
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Return lines on operators that were compared by numbers."""
+        """Return the lines of the structural comparison."""
         return ("structures were not compared",) if self.structure is None else tuple(self.structure.in_words())
 
     @property
     def steps_run(self) -> int:
-        """Return the greedy steps over all sequences, without prefills."""
+        """Return the number of greedy steps over all sequences, without prefills."""
         return sum(run.steps for run in self.sequences)
 
     @property
     def greedy_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the greedy ids of the first sequence, of reference and candidate."""
+        """Return the reference's and the candidate's greedy ids of the first row."""
         first = self.sequences[0]
         return first.reference_ids[0], first.candidate_ids[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields in JSON's types; values that JSON lacks are strings: ``"nan"``, ``"inf"``."""
+        """Return the fields in JSON's types; non-finite numbers are the strings ``"nan"``, ``"inf"``, ``"-inf"``."""
         content: dict[str, Any] = _plain({"passed": self.passed, "steps_run": self.steps_run, **asdict(self)})
         return content
 
     @property
     def verdict(self) -> str:
-        """Return one line: whether the models compute the same, and what was compared."""
+        """Return one line: the verdict, the compared outputs and the largest difference."""
         word = "same" if self.passed else "DIFFERENT"
         parts = f"{_counted(len(self.parts), 'part')}, " if self.parts else ""
         return (
@@ -370,7 +373,7 @@ class Comparison:
         return (*first, *(f"WARNING: {text}" for text in self.warnings), *skipped)
 
     def summary(self) -> str:
-        """Return the verdict, and a line or more on each sequence."""
+        """Return the report: the verdict, the divergence, sequences, lengths, structure and warnings."""
         lines = [self.verdict]
         if self.divergence is not None:
             lines.append(f"  first at {self.divergence}")
@@ -401,7 +404,7 @@ class Comparison:
 
 
 def _in_words(parts: tuple[PartProof, ...]) -> list[str]:
-    """Return lines on the parts that ran, and on those that were inferred."""
+    """Return the lines on parts that ran, and on parts that were inferred from others."""
     if not parts:
         return []
     ran = [part.name for part in parts if part.like is None]
@@ -419,7 +422,7 @@ def _in_words(parts: tuple[PartProof, ...]) -> list[str]:
 
 
 def _span(names: list[str]) -> str:
-    """Shorten runs of numbered names."""
+    """Return names of one kind with ranges for consecutive numbers: ``layers 1-3, 5``."""
     numbers = [int(name.split()[-1]) for name in names]
     spans: list[list[int]] = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Distinguish faults from rounding that a model amplifies."""
+"""Distinguish faults from rounding errors that a model amplifies."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from graphpass.ir.operators import CASTS
 from graphpass.ir.values import REALS
 from graphpass.verify.comparison import Comparison
 
-#: Sums in another order move numbers of f32 by as much, layer after layer, as exponents of 2.
+#: Relative changes of embeddings that have the effect of sums of f32 in another order, as exponents of 2.
 _REORDERED = (-20, -19, -18)
 
-#: A candidate may differ by as many times that by which the reference differs from itself.
+#: Maximum ratio of the candidate's difference to that of the reference with changed embeddings.
 OF_ITS_OWN = 2.0
 
-#: Distance of 1 from the next number of f16, as an exponent of 2.
+#: Distance from 1 to the next larger number of f16, as an exponent of 2.
 _ULP = -10
 
-#: Largest share by which f16 rounds numbers, as an exponent of 2.
+#: Maximum relative rounding error of f16, as an exponent of 2.
 ROUNDED_TO_F16 = -11
 
-#: Nudges of half of what a type rounds, of that and of its double are tried.
+#: Number of nudges that are tried: half of a type's rounding error, the error, and twice the error.
 _ROUNDINGS = 3
 
-#: Signs of nudges are drawn so often: a tie between experts falls either way.
+#: Number of random draws of the nudges' signs, since signs decide ties between experts.
 _DRAWS = 3
 
 #: Axes of embeddings: batch, length, hidden size.
@@ -44,31 +44,32 @@ def after_nudges(
     against_itself: Callable[[Model], Comparison],
     pooled: Callable[[Model | None], tuple[Comparison, float]],
 ) -> Comparison:
-    """Name rounding as the cause of a divergence if the reference diverges from itself likewise.
+    """Attribute a divergence to rounding if the reference with nudged embeddings diverges, too.
 
-    If all logits together differ by no more than twice as much, too, rounding may be all there is:
-    `Comparison.rounding` is set, and models of equal structures pass.
+    The channels of the embeddings are multiplied by ``1 + e`` or ``1 - e`` with random signs, where ``e`` is half of
+    the type's rounding error, the error, or twice the error. A model that selects experts by nearly equal scores, or
+    divides by a norm near zero, amplifies such nudges as much as rounding; a fault of the candidate does not affect
+    the reference. Keeping single nodes in f32 does not help: `deepseek_v3` of the fixtures diverges from itself by 4.3
+    at the position where its f16 form diverges, also with its router in f32.
 
-    Random signs decide which embeddings are raised and which are lowered, by half of what the type rounds and more. A
-    model that chooses among experts by scores near a tie, or divides by a norm of numbers near zero, moves by as much
-    as its rounded form does; a fault does not show so. No node that stays f32 helps then but all of them: `deepseek_v3`
-    of the fixtures moves by 4.3 at the place where its f16 form does, and its router in f32 changes nothing.
+    `Comparison.rounding` is set if, in addition, the pooled difference of all logits is at most twice that of the
+    nudged reference. Models of equal structure then pass.
 
     Args:
-        comparison: The comparison of the reference and the same model, rounded.
-        reference: The model that is right.
-        half: The type to which the other's weights are rounded, or in which both compute.
-        against_itself: Compares ``reference`` with a copy.
+        comparison: The comparison of the reference with a model that is the same except for rounding.
+        reference: The reference model.
+        half: The type to which the candidate's weights are rounded, or in which both models compute.
+        against_itself: Compares ``reference`` with a nudged copy.
         pooled: See `after_reordered_sums`.
     """
     if comparison.divergence is None:
         return comparison
     nudge = MOVES_BY[half] - 1
     if reference.analysis(is_in_f16):
-        # Smaller ones are lost in its numbers.
+        # f16 rounds factors nearer to 1 to 1.
         nudge = max(nudge, _ULP)
     named = comparison
-    # A rounded form rounds each result: all of that is more than one rounding of embeddings.
+    # The candidate rounds the result of each node, so its error may exceed one rounding of the embeddings.
     for off_by in range(nudge, nudge + _ROUNDINGS):
         runs = map(against_itself, nudged_copies(reference, off_by))
         itself = next((run for run in runs if not run.passed), None)
@@ -91,10 +92,10 @@ def after_nudges(
 def _pooled_shares(
     reference: Model, off_by: int, pooled: Callable[[Model | None], tuple[Comparison, float]]
 ) -> tuple[Comparison, tuple[float, float]]:
-    """Compare all logits at once; return the shares by which they differ.
+    """Compare the logits of all steps at once.
 
     Returns:
-        The comparison; the share of the candidate, and that of the reference from itself.
+        The comparison, and two relative differences: of the candidate, and of the nudged reference.
     """
     own = max((pooled(copy)[1] for copy in nudged_copies(reference, off_by)), default=0.0)
     compared, share = pooled(None)
@@ -115,21 +116,20 @@ def after_reordered_sums(
     nudges: Sequence[int] = _REORDERED,
     least: float = 0.0,
 ) -> Comparison:
-    """Let a divergence pass that is no larger than those of the reference from itself.
+    """Accept a divergence of at most twice the reference's with nudged embeddings, over all logits.
 
-    A model that rounds activations to integers rounds a number the other way if sums in another order move it across a
-    half, and all that follows from it moves by a step of 1/255. So each logit may, and all of them move by a share of
-    their size. The reference moves so by itself if its embeddings are off a little: a candidate may by twice that. Few
-    numbers lie so near a half, so several nudges are tried.
+    For models that round activations to integers: if a sum in another order moves an activation across a rounding
+    boundary, the activation changes by a step of 1/255, and all values downstream change. Few activations are near a
+    boundary, so several nudges are tried.
 
     Args:
         comparison: The comparison of both models.
-        reference: The model that is right.
-        pooled: Compares ``reference`` with a copy, or with the candidate for ``None``, all logits at once; returns the
-            share that differs, too.
-        nudges: By how much embeddings are off, as exponents of 2, from the least; by default, for sums of f32 in
-            another order.
-        least: The share that counts as right in any case.
+        reference: The reference model.
+        pooled: Compares the logits of all steps at once, of ``reference`` and a copy of it, or of ``reference`` and the
+            candidate for ``None``. Returns the comparison and the relative difference.
+        nudges: Relative changes of embeddings as exponents of 2, ascending; by default those that have the effect of
+            sums of f32 in another order.
+        least: Relative difference that is accepted without regard to the reference's.
     """
     if comparison.divergence is None:
         return comparison
@@ -142,19 +142,19 @@ def after_reordered_sums(
 
 
 def nudged_copies(model: Model, nudge: int) -> Iterator[Model]:
-    """Yield copies whose embeddings are off by ``2**nudge``, up or down at random."""
+    """Yield copies of a model with the channels of embeddings multiplied by ``1 + 2**nudge`` or ``1 - 2**nudge``."""
     copies = (_nudged(model, nudge, seed) for seed in range(_DRAWS))
     return (copy for copy in copies if copy is not None)
 
 
 def _dequantized(graph: Graph, rows: Value) -> Value:
-    """Return what DequantizeLinear makes of rows of a table; themselves without one."""
+    """Return the output of the DequantizeLinear that reads ``rows``; without one, ``rows``."""
     users = [use.node for use in graph.uses(rows) if use.node.op == "DequantizeLinear"]
     return users[0].outputs[0] if users else rows
 
 
 def _nudged(model: Model, nudge: int, seed: int) -> Model | None:
-    """Return a copy whose embeddings are off; ``None`` if it reads no table of them."""
+    """Return a copy with scaled embeddings; ``None`` if they are not rows of a constant."""
     copy = model.clone()
     graph, rewriter = copy.graph, copy.rewriter()
     random, is_nudged = np.random.default_rng(seed), False

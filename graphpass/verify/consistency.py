@@ -1,4 +1,4 @@
-"""Hold a model against itself: prompts fed in two ways, rows alone and together."""
+"""Check a model for self-consistency: tokens at once and one by one, batches and rows."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.session import DecodeSession
     from graphpass.verify.prompts import Vocabulary
 
-#: Tokens of the prompt: longer than the chunks (8 and 16) in which exports of recurrent layers were wrong.
+#: Length of the prompt, above the chunk sizes (8 and 16) at which exports of recurrent layers were wrong.
 _LENGTH = 20
 
-#: Kernels of one row and of many round in different orders, which is not a contradiction.
+#: Factor of the tolerance: kernels for one row and for several sum in different orders.
 _LEEWAY = 10
 
 
 def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Vocabulary) -> list[str]:
-    """Return how a model contradicts itself, with the largest difference of its logits.
+    """Return the inconsistencies of a model, each with the largest difference of its logits.
 
     Args:
         session: A session of the model; it is reset.
-        tolerance: Differences up to ten times this are rounding.
-        vocabulary: Chooses the prompts.
+        tolerance: A tenth of the accepted difference.
+        vocabulary: The source of prompts.
     """
     batch = session.fixed_batch
     expect(2 if batch is not None else 4, "runs")
-    # Without caches each step goes through the whole sequence again, and does no more than the first.
+    # Without caches each step recomputes the whole sequence, so one step suffices.
     fed = _LENGTH if session.has_caches or session.last_only else 1
     ids = np.array([vocabulary.prompt(_LENGTH)] * (batch or 1), np.int64)
     at_once = _logits(session, session, ids)
@@ -53,15 +53,15 @@ def contradictions(session: DecodeSession, tolerance: Tolerance, vocabulary: Voc
 
 
 def other_columns(model: Model) -> list[str]:
-    """Return inconsistencies of a model that sessions avoid."""
+    """Return inconsistencies that sessions avoid by feeding tokens one at a time."""
     if not model.analysis(find_weighing).of_others:
         return []
-    words = "several tokens after a padded past are weighed by the first columns of attention_mask"
+    words = "several tokens after a padded past are multiplied by the first columns of attention_mask"
     return [f"{words}; fed one by one here"]
 
 
 def _logits(session: DecodeSession, way: DecodeSession | InParts | RowByRow, ids: NDArray[np.int64]) -> Array:
-    """Return the logits of a prompt that is fed in one way."""
+    """Return the logits ``[batch, length, vocabulary]`` of a prompt run by ``way``."""
     way.reset()
     logits = way.forward(ids, np.ones_like(ids))[session.logits_output]
     advance()
@@ -69,9 +69,9 @@ def _logits(session: DecodeSession, way: DecodeSession | InParts | RowByRow, ids
 
 
 def _difference(left: Array, right: Array, tolerance: Tolerance) -> str:
-    """Return the largest difference beyond rounding, in words; nothing if there is none."""
+    """Return the largest difference above the accepted one, as text; empty if the arrays agree."""
     if (np.isfinite(left) != np.isfinite(right)).any():
-        return "one of the two is not finite"
+        return "only one of the two is finite"
     leeway = Tolerance(_LEEWAY * tolerance.absolute, _LEEWAY * tolerance.relative)
     divergence = difference(right, left, None, leeway)
     return "" if divergence.index is None else f"logits differ by {divergence.largest:.2g}"

@@ -1,4 +1,4 @@
-"""Compare masks and angles of two models at lengths beyond those of whole models."""
+"""Compare masks and positional encodings of two models at all lengths, without running them."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from graphpass.verify.comparison import Comparison
     from graphpass.verify.difference import Tolerance
 
-#: Prompts whose whole masks are computed: their queries are those of all shorter ones.
+#: Lengths of prompts whose masks are computed; the causal mask of a prompt contains those of shorter prompts.
 _PROMPTS = (24, 128, 512)
 _SMALL, _LONGEST_PROMPT = _PROMPTS[0], _PROMPTS[-1]
 
-#: Longest prompt around a number of the graphs: its masks take some 30 MB a tensor.
+#: Maximum length of prompts around a threshold; a mask of this length has about 30 MB.
 _LONGEST_AROUND = 2048
 
-#: Pasts tried beside the numbers of the graphs, and the largest number's double if that is more.
+#: Pasts that are tried in addition to those around thresholds.
 _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 
-#: Scores of the largest step that an example is computed at.
+#: Maximum elements ``batch * length * total`` of a mask that is computed to confirm a counterexample.
 _MOST_SCORES = 1 << 24
 
 _OF_PROMPTS = Open("the keys' sizes are those of prompts without a past")
@@ -57,20 +57,20 @@ _BEYOND = "beyond the lengths of whole models"
 def compare_cut_outs(
     reference: Model, candidate: Model, thresholds: Iterable[Threshold], tolerance: Tolerance, comparison: Comparison
 ) -> Comparison:
-    """Compare the positions that each attention sees, and the angles of its query and keys.
+    """Compare masks and positional encodings of all attention blocks, and numbers such as scales.
 
-    Attention is paired in execution order. Masks and angles are compared as expressions, for every batch, past and
-    length; those that expressions do not decide, at sampled lengths.
+    Attention blocks are paired in execution order. Masks and positional encodings are compared as expressions, for
+    every batch, past and length. Those that this does not decide are computed and compared at sampled lengths.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
-        thresholds: Lengths at which either changes.
-        tolerance: Differences that count as equal.
-        comparison: The comparison of both as whole models.
+        reference: The reference model.
+        candidate: The candidate model.
+        thresholds: Lengths at which either graph changes its computation.
+        tolerance: Tolerance of masks' biases, encodings and numbers.
+        comparison: The comparison of the whole models.
 
     Returns:
-        ``comparison`` with its reach, or with the first difference.
+        ``comparison`` with `Comparison.reach`, or with the first difference.
     """
     thresholds = list(thresholds)
     models = inlined(reference), inlined(candidate)
@@ -91,7 +91,7 @@ def compare_cut_outs(
     for pair, verdict in examples:
         if words := pair.confirmed(verdict, sides(verdict.step), tolerance):
             return comparison.diverging(_place(verdict.step, pair.called), words)
-    # A model without caches computes the whole square of each length.
+    # Without caches a mask has ``total * total`` elements instead of ``length * total``.
     longest = None if all(pasts) else _LONGEST_PROMPT
     open_pairs = [pair for pair in pairs if pair.is_open]
     steps = _steps(thresholds, len(comparison.sequences[0].prompt_ids), longest) if open_pairs else []
@@ -119,7 +119,11 @@ def _place(step: SampledStep, called: str) -> str:
 
 
 def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[list[_Pair], list[_Pair], list[str]]:
-    """Pair attention and sums of learned positions; return what has no pair, too."""
+    """Pair attention blocks, and sums with learned positions.
+
+    Returns:
+        Pairs of attention, pairs of sums, and lines on parts without a pair.
+    """
     views = [_views(model) for model in (reference, candidate)]
     learned = [model.analysis(find_learned_positions) for model in (reference, candidate)]
     skipped = [
@@ -149,7 +153,7 @@ def _pairs(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[li
 
 
 _View: TypeAlias = "tuple[tuple[Mask, ...] | Miss, AttentionMask, Angles]"
-"""One attention of a model."""
+"""The mask operands, effective mask and positional encodings of one attention block."""
 
 
 def _views(model: Model) -> list[_View]:
@@ -162,7 +166,7 @@ def _key(view: _View) -> object:
 
 
 def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
-    """Count the pairs that are equal for every batch, past and length."""
+    """Return the counts of pairs by verdict."""
     counts: Counter[str] = Counter()
     sampled: list[str] = []
     for pair in (pair for pair in pairs if pair.subject == subject):
@@ -175,7 +179,7 @@ def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
 
 
 class _Side:
-    """One model at one step; a model without caches is given all positions at once."""
+    """One model at one step; without caches, past and new positions are one prompt."""
 
     def __init__(self, model: Model, step: SampledStep, *, has_past: bool) -> None:
         self.step = step if has_past else SampledStep(step.batch, 0, step.total)
@@ -184,7 +188,11 @@ class _Side:
 
 @dataclass(slots=True)
 class _Pair:
-    """Masks or angles of attention in both models, or numbers of learned positions."""
+    """Corresponding masks or positional encodings of two models, in ``count`` attention blocks of equal expressions.
+
+    ``at`` computes an operand at a step, with the new positions in the next to last axis; ``unlike`` compares two
+    computed operands.
+    """
 
     subject: Subject
     called: str
@@ -204,7 +212,10 @@ class _Pair:
         return not isinstance(self.verdict, Equal) and self.miss is None
 
     def confirmed(self, verdict: Unlike, sides: Iterable[_Side], tolerance: Tolerance) -> str | None:
-        """Return the difference at an example, by expressions if numbers are too many."""
+        """Return the difference of the computed operands at a counterexample; ``None`` if they are equal.
+
+        Masks of more than ``_MOST_SCORES`` elements are not computed: the solver's reason is returned.
+        """
         step = verdict.step
         if self.subject == "masks" and step.batch * step.length * step.total > _MOST_SCORES:
             return verdict.reason
@@ -212,7 +223,7 @@ class _Pair:
         return verdict.reason if words and self.subject == "angles" else words
 
     def difference(self, sides: Iterable[_Side], step: SampledStep, tolerance: Tolerance) -> str | None:
-        """Return the difference at one step; note why there are no numbers to compare."""
+        """Return the difference at one step; set ``miss`` if an operand cannot be computed."""
         if not self.is_open:
             return None
         try:
@@ -225,7 +236,7 @@ class _Pair:
             return None
         found = [name for name, array in (("reference", first), ("candidate", second)) if array.shape[-1]]
         if len(found) == 1:
-            self.miss = f"only those of the {found[0]} are found"
+            self.miss = f"found in the {found[0]} alone"
         return self.unlike(first, second, step, tolerance) if len(found) == 2 else None
 
 
@@ -240,7 +251,7 @@ def _visible_at(view: _View, step: SampledStep, evaluation: Evaluation) -> Array
 
 
 def _angles_of(called: str, angles: tuple[Angles, Angles], tolerance: Tolerance) -> list[_Pair]:
-    """Return the angles of both models, if any has some."""
+    """Return the pair of positional encodings; empty if neither model has any."""
     turned = compare_angles(*angles, tolerance)
     return [] if turned is None else [_Pair("angles", called, angles, turned, columns_at, _unlike_angles)]
 
@@ -250,7 +261,13 @@ def _unlike_angles(reference: Array, candidate: Array, step: SampledStep, tolera
 
 
 def _steps(thresholds: list[Threshold], batch: int, longest: int | None) -> list[SampledStep]:
-    """Return steps of all small lengths, around each threshold, and sampled beyond, shortest first."""
+    """Return steps: of short prompts, around each threshold, and with sampled pasts, by ascending length.
+
+    Args:
+        thresholds: Lengths at which either graph changes its computation.
+        batch: Number of rows of each step.
+        longest: Maximum number of positions; ``None`` without a limit.
+    """
     ends = [threshold.length for threshold in thresholds if threshold.ends] + ([] if longest is None else [longest])
     splits = [*((0, length) for length in _PROMPTS), (_SMALL - 3, 1), (_SMALL - 5, 5)]
     for number in sorted({threshold.length for threshold in thresholds}):
@@ -266,13 +283,21 @@ def _steps(thresholds: list[Threshold], batch: int, longest: int | None) -> list
 def _unlike_masks(
     rounding: float, reference: Array, candidate: Array, step: SampledStep, tolerance: Tolerance
 ) -> str | None:
-    """Return the first query that sees other positions; their type rounds by ``rounding``."""
+    """Return the first query that attends to other keys or has other biases.
+
+    Args:
+        rounding: Maximum relative rounding error of the masks' type; 0 for f32.
+        reference: Added masks ``[..., queries, keys]``, -inf at hidden keys.
+        candidate: Likewise, of a shape that broadcasts with the reference's.
+        step: The lengths.
+        tolerance: Tolerance of biases.
+    """
     try:
         reference, candidate = np.broadcast_arrays(reference, candidate)
     except ValueError:
         return f"masks of shape {list(reference.shape)} and {list(candidate.shape)}"
     sees = np.isfinite(reference), np.isfinite(candidate)
-    # Queries that see nothing are padding.
+    # Queries that attend to no key are padding.
     unlike = (sees[0] != sees[1]) & sees[0].any(axis=-1, keepdims=True)
     if unlike.any():
         place = tuple(np.argwhere(unlike)[0][:-1])
@@ -282,7 +307,7 @@ def _unlike_masks(
     shown = [np.where(both, mask, 0) for mask in (reference, candidate)]
     last = both.shape[-1] - 1 - np.argmax(both[..., ::-1], axis=-1)[..., None]
     anchors = [np.take_along_axis(mask, last, axis=-1) for mask in shown]
-    # Softmax ignores a number added to all.
+    # Softmax is invariant to a constant added to all scores of a query.
     shifted = [mask - anchor for mask, anchor in zip(shown, anchors, strict=True)]
     apart = np.where(both, np.abs(shifted[0] - shifted[1]), 0)
     allowed = tolerance.absolute + tolerance.relative * np.abs(shifted[0])

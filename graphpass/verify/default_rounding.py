@@ -1,4 +1,4 @@
-"""Measure how far OpenVINO's plugins move logits by rounding activations."""
+"""Measure the change of logits by OpenVINO plugins that round activations."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.request import ProofRequest
 
-#: Tokens of the prompt. The CPU plugin (2026.4.1) moves logits of 40 tokens by 0.2 to 0.5, and those of few hardly.
+#: Length of the prompt. The CPU plugin (2026.4.1) changes logits of 40 tokens by 0.2 to 0.5, of few tokens hardly.
 _PROMPT = 40
 
-#: Errors of sequences that are longer than a model takes: capacities, and tables that end.
+#: Errors of sequences that exceed a model's cache capacity, or the rows of a table.
 NO_ROOM = ("GP267", "GP322")
 
 
 def with_default_rounding(proven: Comparison, candidate: Model, request: ProofRequest) -> Comparison:
-    """Warn of rounding that proofs turn off and the plugin turns on.
+    """Add a warning if the plugin rounds activations by default.
 
-    Comparisons run with activations in f32. Users run models with the plugin's defaults, unless they set its property.
+    Comparisons run with activations in f32. The plugin rounds them to 8 bits before products with compressed weights,
+    unless its property is set otherwise.
 
     Args:
-        proven: The comparison, with activations as they are.
-        candidate: The model in question.
-        request: The comparison's settings.
+        proven: The comparison, without rounding of activations.
+        candidate: The candidate model.
+        request: The settings of the comparison.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.prefill`.

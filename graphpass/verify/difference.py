@@ -1,4 +1,4 @@
-"""Compare two arrays."""
+"""Compare two arrays within a tolerance."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from graphpass.ir.values import HALVES
 from graphpass.runtime.backends.request import QNN
 from graphpass.verify.comparison import Divergence
 
-#: Distances between logits of one model on two runtimes that compute in a type, coarsest type first: about ten times
-#: those measured on the fixtures (f32 1e-5 to 1e-4, f16 1e-2 to 2e-2).
+#: Tolerances of logits of one model on two runtimes by the type of computation, coarsest first: about ten times the
+#: differences measured on the fixtures (f32 1e-5 to 1e-4, f16 1e-2 to 2e-2).
 _ROUNDING = {"bf16": 0.2, "f16": 0.05}
 _F32 = 1e-3
 
-#: Distance between logits of a model in f32 and the same with weights rounded. The largest measured on the fixtures are
-#: 0.15 in f16, of 12 layers, with weights alone rounded 0.12; and 0.43 in bf16, of gpt2.
+#: Tolerances of logits of a model in f32 and the same model with rounded weights. The largest differences measured on
+#: the fixtures are 0.15 in f16 (12 layers; 0.12 if only weights are rounded) and 0.43 in bf16 (gpt2).
 _ROUNDED_WEIGHTS: dict[Half, float] = {"bf16": 0.6, "f16": 0.2}
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Allows a difference of ``absolute + relative * |reference|``.
+    """The allowed difference ``absolute + relative * |reference|``.
 
     Attributes:
         absolute: Absolute tolerance.
@@ -40,14 +40,19 @@ class Tolerance:
 
     @classmethod
     def for_models(cls, reference: Model, *candidates: Model, device: str = "CPU") -> Tolerance:
-        """Return the effect of rounding in the coarsest type of the models.
+        """Return the tolerance for the coarsest type that the models compute in.
 
-        NPUW keeps caches in f16, and GPUs have coarser functions than CPUs, so devices other than CPUs count as f16.
+        - Types of constants are ignored: weights that are stored in f16 and converted have equal values in all models.
+        - If a model computes in f16 or bf16 and another stores weights in f32, the weights are rounded, too, and the
+          tolerance of rounded weights applies.
+        - 16-bit types of an ONNX reference are ignored, since it runs in f32 unless the candidate is in f16.
+        - Devices other than CPU count as f16: NPUW keeps caches in f16, and GPUs approximate functions.
+        - On QNN weights in f32 count as rounded to f16.
 
-        Constants do not count: weights that are stored in f16 and converted are the same numbers in every model. But
-        if one model computes in f16 or bf16 with weights that are f32 in another, those are rounded, too. References in
-        ONNX run in f32 unless the candidate is in f16, and candidates in bf16 do: what they round is constants then,
-        tables among them.
+        Args:
+            reference: The reference model.
+            candidates: The other models.
+            device: The device of the candidates.
         """
         types: set[str] = set()
         stored: list[set[str]] = []
@@ -59,7 +64,7 @@ class Tolerance:
         for half, rounding in _ROUNDED_WEIGHTS.items():
             if half in types and len({half in names for names in stored}) > 1:
                 return cls(rounding, rounding, half)
-        if device == QNN and "f32" in stored[0]:  # HTP rounds weights, too
+        if device == QNN and "f32" in stored[0]:  # HTP rounds weights to f16
             return cls(_ROUNDED_WEIGHTS["f16"], _ROUNDED_WEIGHTS["f16"], "f16")
         types |= set() if device == "CPU" else {"f16"}
         rounding = next((rounding for element_type, rounding in _ROUNDING.items() if element_type in types), _F32)
@@ -68,11 +73,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Measures how two arrays of one shape differ.
+    """The difference of two arrays of one shape.
 
     Attributes:
         largest: Largest difference between finite values.
-        index: First place outside the tolerance, in row-major order; ``None`` if there is none.
+        index: Index of the first element outside the tolerance, in row-major order; ``None`` if all are within it.
     """
 
     largest: float
@@ -82,7 +87,7 @@ class Difference:
 def difference(
     reference: NDArray[Any], candidate: NDArray[Any], counts: NDArray[np.bool_] | None, tolerance: Tolerance
 ) -> Difference:
-    """Compare two arrays of one shape; NaN equals NaN, and each infinity itself.
+    """Compare two arrays of one shape; NaN equals NaN, an infinity the same infinity.
 
     Args:
         reference: Any numeric type.
@@ -100,17 +105,17 @@ def difference(
 
 
 def _considered(elements: NDArray[np.bool_], counts: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-    """Mask ``elements`` by what counts of their leading axes; ``None`` counts all."""
+    """Return ``elements`` masked by ``counts`` over the leading axes; ``None`` for no mask."""
     return (
         elements if counts is None else elements & counts.reshape(counts.shape + (1,) * (elements.ndim - counts.ndim))
     )
 
 
 class OutputComparer:
-    """Compares outputs of two models.
+    """Compares outputs of two models step by step.
 
     Attributes:
-        tolerance: Differences that count as equal.
+        tolerance: The tolerance.
         largest: Largest difference between finite values so far.
     """
 
@@ -129,14 +134,17 @@ class OutputComparer:
         """Compare one output.
 
         Args:
-            place: Numbers of sequence and step.
-            name: The output's name.
+            place: Indices of the sequence and the step.
+            name: Name of the output.
             reference: The reference's output.
             candidate: The candidate's output.
             counts: See `difference`.
+
+        Returns:
+            The difference; ``None`` if shapes are equal and all compared elements are within the tolerance.
         """
         if reference.shape != candidate.shape:
-            shapes = f"shape {list(candidate.shape)} where the reference has {list(reference.shape)}"
+            shapes = f"shape {list(candidate.shape)}, the reference has {list(reference.shape)}"
             return Divergence(*place, name, (), None, None, shapes)
         unequal = difference(reference, candidate, counts, self.tolerance)
         self.largest = max(self.largest, unequal.largest)
@@ -147,9 +155,10 @@ class OutputComparer:
 
 
 class PooledComparer(OutputComparer):
-    """Compares outputs of a model with those of the same, rounded, all at once.
+    """Accumulates the differences of outputs over all steps, for models that differ by rounding.
 
-    Rounding moves single logits far where two experts tie; their size as a whole it hardly moves.
+    Rounding may change single logits by large amounts, for example where the scores of two experts are nearly equal,
+    but not the root mean square of the differences of all logits.
     """
 
     def __init__(self, tolerance: Tolerance) -> None:
@@ -165,7 +174,7 @@ class PooledComparer(OutputComparer):
         candidate: NDArray[Any],
         counts: NDArray[np.bool_] | None = None,
     ) -> Divergence | None:
-        """Pool one output; differences in shape, NaN and infinities alone are found at once."""
+        """Accumulate one output; return a divergence only for other shapes, NaN or infinities."""
         if reference.shape != candidate.shape:
             return super().compare(place, name, reference, candidate, counts)
         finite = np.isfinite(reference) & np.isfinite(candidate)
@@ -181,5 +190,5 @@ class PooledComparer(OutputComparer):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Return the share of each output that changed, by roots of mean squares."""
+        """Return the root mean square of each output's differences, relative to the reference's."""
         return {name: (moved / (self._sizes[name] or 1.0)) ** 0.5 for name, moved in self._moved.items()}

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Describes one edit.
+    """One edit of a session's caches.
 
     Attributes:
-        name: The session's method; ``restore`` brings back the last ``snapshot``.
-        arguments: Number of positions, or slots or rows.
+        name: The method of the session; ``restore`` restores the last ``snapshot``.
+        arguments: Arguments of the method: a number of positions, source and target slots, or rows; empty for
+            ``snapshot`` and ``restore``.
     """
 
     name: Literal["trim", "rewind", "reorder", "select", "snapshot", "restore"]
@@ -36,11 +37,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Describes a tree of drafts and the branch of it that is kept.
+    """A tree of drafts, and the branch that is kept.
 
     Attributes:
-        parents: Index of each token's parent, -1 for the history.
-        branch: The tokens that are kept, from the history on.
+        parents: Index of each token's parent; -1 for tokens that follow the past directly.
+        branch: Indices of the kept tokens, from the root on.
     """
 
     parents: tuple[int, ...]
@@ -51,7 +52,7 @@ class Tree:
 
     @property
     def paths(self) -> tuple[tuple[int, ...], ...]:
-        """Return each token with its ancestors, from the history on."""
+        """Return the path from the root to each token, as indices of tokens."""
         branches: list[tuple[int, ...]] = []
         for token, parent in enumerate(self.parents):
             branches.append((*(branches[parent] if parent >= 0 else ()), token))
@@ -60,12 +61,12 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Describes one step.
+    """One step, and the edits before it.
 
     Attributes:
-        edits: Edits before it.
-        length: Number of tokens that are fed: the reference's choice and drafts after it.
-        tree: Their tree; ``None`` for a chain, which is kept.
+        edits: Edits before the step.
+        length: Number of new tokens: the reference's greedy choice, followed by drafts.
+        tree: The tree that the tokens form; ``None`` for a chain, all of which is kept.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -73,7 +74,7 @@ class Round:
     tree: Tree | None = None
 
     def selected(self, rows: list[list[int]]) -> list[list[int]]:
-        """Return ``rows`` as the edits select them."""
+        """Return copies of ``rows`` in the order that the ``select`` edits leave."""
         for edit in self.edits:
             if edit.name == "select":
                 (chosen,) = edit.arguments
@@ -83,19 +84,19 @@ class Round:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the edits of the caches, for people."""
+        """Return the edits of the caches, as text."""
         return tuple(map(str, (*self.edits, *((self.tree,) if self.tree is not None else ()))))
 
 
 class Editor:
-    """Edits one session."""
+    """Applies edits to one session."""
 
     def __init__(self, session: DecodeSession) -> None:
         self._session = session
         self._snapshot: Snapshot | None = None
 
     def apply(self, edits: Iterable[Edit]) -> None:
-        """Make edits, one after the other.
+        """Apply edits in order.
 
         Raises:
             UnsupportedError: GP322 and GP370, as the session's methods.
@@ -110,15 +111,17 @@ class Editor:
                 getattr(self._session, edit.name)(*edit.arguments)
 
     def feed_tree(self, ids: NDArray[np.int64], tree: Tree) -> dict[str, Array]:
-        """Feed a tree at once, or branch by branch, and keep one branch.
+        """Run a tree of drafts, then keep one branch in the caches.
+
+        Without an input ``tree_mask``, the path to each token is run separately.
 
         Args:
             ids: int64 [batch, length].
             tree: The tree of ``ids``.
 
         Returns:
-            All outputs that are not caches, by name, as of one step; if the model computes the last token's alone,
-            that one's.
+            All outputs that are not caches, by name, as of one step with all tokens; of the last token alone if the
+            model computes no others.
         """
         length, kept = self._session.length, len(tree.branch)
         if self._session.takes_tree:
@@ -139,11 +142,11 @@ class Editor:
 
 
 def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
-    """Return edits of one sequence: reject drafts in part, restore old states, move slots.
+    """Return steps that reject drafts, restore earlier states and move slots of one sequence.
 
     Args:
         length: Length of the prompt.
-        moves: Whether slots can be moved; linear caches have none.
+        moves: Whether to move slots; linear caches have none.
     """
     half = (length + 1) // 2
     rounds = [
@@ -156,7 +159,7 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
         Round((Edit("rewind", (length,)),), length=4),
     ]
     if moves:
-        # Move a branch into its slots; then exchange slots, which no decoding asks for but caches take.
+        # Move a branch of drafts, as speculative decoding does; then exchange two slots, which caches also support.
         branch = Edit("reorder", ((length + 2, length + 3), (length, length + 1)))
         exchange = Edit("reorder", ((0, half), (half, 0)))
         rounds += [Round((branch, Edit("trim", (2,))), length=2), Round((exchange,)), Round((Edit("trim", (1,)),))]
@@ -164,12 +167,12 @@ def edit_rounds(length: int, *, moves: bool) -> tuple[Round, ...]:
 
 
 def row_rounds(rows: int, *, fixed: bool, drafts: bool) -> tuple[Round, ...]:
-    """Return edits of a beam search: exchange rows, continue one twice, end one.
+    """Return beam-search steps: reverse rows, replace all by the first, drop one.
 
     Args:
         rows: Number of sequences.
-        fixed: Whether their number has to stay.
-        drafts: Whether one step feeds several tokens.
+        fixed: Whether the number of sequences is fixed; no row is dropped then.
+        drafts: Whether one step has several tokens.
     """
     turned, first = Edit("select", (tuple(reversed(range(rows))),)), Edit("select", ((0,) * rows,))
     rest = () if fixed else (Round((Edit("select", (tuple(range(1, rows)),)),)),)
@@ -177,7 +180,7 @@ def row_rounds(rows: int, *, fixed: bool, drafts: bool) -> tuple[Round, ...]:
 
 
 def beam_rounds(rows: int) -> tuple[Round, ...]:
-    """Return edits of sequences side by side; the last step feeds several tokens.
+    """Return steps that select rows and trim; the last step has several tokens.
 
     Args:
         rows: Number of sequences.
@@ -188,6 +191,6 @@ def beam_rounds(rows: int) -> tuple[Round, ...]:
 
 
 def tree_rounds() -> tuple[Round, ...]:
-    """Return trees of drafts with kept branches that have to move."""
+    """Return steps with trees of drafts whose kept branches are moved to contiguous slots."""
     trees = Tree((-1, 0, 0, 1, -1, 2), (0, 2, 5)), Tree((-1, -1, 1, 1, 3), (1, 3))
     return (*(Round(length=len(tree.parents), tree=tree) for tree in trees), Round())

@@ -1,4 +1,4 @@
-"""Compare two models of an encoder and a decoder in lockstep."""
+"""Compare two encoder-decoder models in lockstep."""
 
 from __future__ import annotations
 
@@ -14,25 +14,29 @@ from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.prompts import Vocabulary
 
-#: Lengths of the encoder's rows, and of the decoder's prompt. Shorter rows are padded at the end.
+#: Lengths of the encoder's rows, and length of the decoder's prompt, of each sequence. Shorter rows are right-padded.
 _SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))
 
 
 def compare_encoder_decoders(
     reference: EncoderDecoderModels, candidate: EncoderDecoderModels, *, steps: int = 12
 ) -> Comparison:
-    """Run two models on the same input and tokens, and compare hidden states and logits.
+    """Run two models on the same inputs and tokens; compare hidden states and logits.
 
-    Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: one token
-    to start with; several, after another and longer input of the encoder; and a batch of two.
+    Three sequences, each with a reset, a prefill and ``steps`` steps with the reference's greedy choice:
+
+    - a prompt of one token after an encoder input of length 5;
+    - a prompt of 4 tokens after an encoder input of length 9;
+    - a batch of two prompts of 2 tokens after encoder inputs of lengths 7 and 5, right-padded.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
+        reference: The reference model.
+        candidate: The candidate model.
         steps: Greedy steps after each prefill.
 
     Raises:
-        UnsupportedError: GP320 to GP322, a part cannot be run; GP347, the encoder has an input that cannot be made up.
+        UnsupportedError: GP320 to GP322, a part cannot be run; GP347, an encoder input has an unsupported type or
+            shape.
     """
     parts = [part for models in (reference, candidate) for part in (models.encoder, models.decoder, models.first)]
     lockstep = _Lockstep(reference, candidate, Tolerance.for_models(*(part for part in parts if part is not None)))
@@ -100,7 +104,7 @@ def _made_up(port: Port, lengths: tuple[int, ...], random: np.random.Generator, 
         return random.integers(0, tokens, shape)
     sizes = [size for size in (port.shape or (None, None))[1:] if isinstance(size, int)]
     if port.element_type not in {"f16", "f32"} or len(sizes) + 1 != len(port.shape or ()):
-        message = f"cannot make up input {port.name} {shape_text(port.shape)} of type {port.element_type}"
+        message = f"cannot generate input {port.name} {shape_text(port.shape)} of type {port.element_type}"
         raise UnsupportedError("GP347", message)
     values: Array = random.standard_normal([shape[0], *sizes]).astype(np.float32)
     return values.astype(np.float16) if port.element_type == "f16" else values

@@ -1,4 +1,4 @@
-"""Run any two models on the same arrays, caches and tokens or not."""
+"""Run models once on random inputs, and compare the outputs."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from graphpass.ir.text.statements import Statement
     from graphpass.runtime.sessions.inputs import Array
 
-#: Size of dimensions that have none.
+#: Size of dynamic dimensions.
 _SIZE = 3
 
-#: Share of a value, and of the root mean square of its output, that rounding may take, by type; 1e-3 for others.
+#: Relative tolerance by type, of each value and of the root mean square of its output; 1e-3 for other types.
 _SHARES = {"float16": 2e-2, "bfloat16": 1e-1}
 
-#: Begin of the difference to a model that does not run.
+#: Prefix of the difference reported for a model that does not run.
 UNABLE = "the result does not run"
 
-#: Rows of a batch: GroupQueryAttention takes several tokens after others in one row alone.
+#: Batch size; GroupQueryAttention supports several new tokens after a past for one row only.
 _ROWS = 1
 
 
 def noise_for(statements: Iterable[Statement], sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-    """Return random arrays for the inputs of a graph; names decide the elements.
+    """Return random arrays for the inputs of a graph, seeded by the inputs' names.
 
     Args:
         statements: The graph.
@@ -55,10 +55,10 @@ def noise_for(statements: Iterable[Statement], sizes: Mapping[str, int] | None =
 
 
 def step_for(model: Model) -> dict[str, Array]:
-    """Return inputs of one step of a decoder: three tokens after three others.
+    """Return inputs of one step of a decoder: batch 1, past 3, 3 new tokens.
 
     Raises:
-        UnsupportedError: GP320, the model is not a decoder, or has an input that cannot be fed.
+        UnsupportedError: GP320, the model is not a decoder, or has an unsupported input.
     """
     inventory = analyze_caches(model)
     past = _SIZE if inventory.caches else 0
@@ -76,13 +76,13 @@ def step_for(model: Model) -> dict[str, Array]:
 
 
 def plan_of(model: Model) -> InputPlan:
-    """Return the plan of a model's inputs."""
+    """Return the `InputPlan` of a model."""
     inventory = analyze_caches(model)
     return InputPlan(model.inputs, inventory, find_step_tokens(model, inventory))
 
 
 def random_step(batch: int, past: int, length: int) -> StepInputs:
-    """Return random tokens after a past, without padding."""
+    """Return the inputs of a step of ``length`` random tokens after ``past`` positions, without padding."""
     positions = np.tile(np.arange(past, past + length), (batch, 1))
     ids = noise("i64", (batch, length), "tokens")
     return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past)
@@ -92,13 +92,13 @@ def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Run a model once in the runtime of its dialect.
 
     Raises:
-        UnsupportedError: GP321 the runtime refuses the model; GP322 it failed.
+        UnsupportedError: GP321, the runtime cannot load the model; GP322, the run failed.
     """
     return open_request(model, Device()).infer(dict(feeds))
 
 
 def takes(model: Model, feeds: Iterable[str]) -> bool:
-    """Return whether a model has no other inputs, and no variables."""
+    """Return whether ``feeds`` name all inputs of a model without variables."""
     return {port.name for port in model.inputs} <= set(feeds) and not any(model.graph.of_op("ReadValue"))
 
 
@@ -106,12 +106,12 @@ def difference_on(reference: Mapping[str, Array], candidate: Model, feeds: Mappi
     """Compare the outputs of a model with reference outputs.
 
     Args:
-        reference: The reference outputs.
+        reference: The reference outputs by name.
         candidate: The model to run.
-        feeds: Its inputs; names that it does not have are ignored.
+        feeds: Inputs by name; names that the model lacks are ignored.
 
     Returns:
-        The first difference; ``None`` if there is none.
+        The first difference, as text; ``None`` if all outputs agree.
     """
     names = {port.name for port in candidate.inputs}
     try:
@@ -127,7 +127,7 @@ def difference_on(reference: Mapping[str, Array], candidate: Model, feeds: Mappi
 
 
 def differing(name: str, expected: Array, actual: Array) -> str | None:
-    """Return the first difference beyond rounding; ``None`` if there is none."""
+    """Return the first difference beyond rounding, as text; ``None`` if the arrays agree."""
     finite = expected[np.isfinite(expected)].astype(np.float64)
     size = float(np.sqrt(np.square(finite).mean())) if finite.size else 0.0
     share = _SHARES.get(expected.dtype.name, 1e-3)

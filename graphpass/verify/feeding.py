@@ -1,6 +1,6 @@
 """Run unequal operators of two models on random numbers in place of equal values.
 
-Prompts make some numbers alone of these: a clipped value shows if it is large, and few are.
+Prompts cover a small range of these values. Clipping, for example, only has an effect on large values, which are rare.
 """
 
 from __future__ import annotations
@@ -37,36 +37,39 @@ if TYPE_CHECKING:
     from graphpass.verify.structure.regions import Unequal
     from graphpass.verify.structure.tensors import DefinedTensors
 
-#: Rows, positions before the step and new tokens.
+#: Batch size, past and number of new tokens of each step.
 _STEPS = ((1, 3, 3), (3, 0, 5), (2, 5, 1), (5, 2, 1))
 
-#: The same for models without caches.
+#: The steps for models without caches, with past and new tokens as one prompt.
 _PROMPTS = tuple((batch, 0, past + length) for batch, past, length in _STEPS)
 
-#: Sizes of the numbers that are fed: as norms make most activations, and as few are.
+#: Standard deviations of the random numbers: that of most normalized activations, and that of outliers.
 _SCALES = (1.0, 8.0)
 
 
 class NotFedError(Exception):
-    """Reports why unequal operators cannot run alone."""
+    """Unequal operators cannot be run separately; the message has the reason."""
 
 
 def feed(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal) -> Fed:
-    """Run both models on random numbers in place of equal values.
+    """Run both models on random numbers in place of equal values, and compare the results.
 
-    Caches are random, too, and alike in both. Steps have one to five rows, with a past and without, and no padding.
+    Both models get the same random caches. Steps have one to five rows, with and without a past, and no padding.
 
     Args:
         comparer: Both models as expressions.
-        results: Outputs and caches that are not shown to be equal.
-        unequal: The candidate's operators upstream of them.
+        results: Outputs and caches whose equality is not proven.
+        unequal: The candidate's operators upstream of ``results``.
+
+    Returns:
+        The runs, with the first difference; the reason if the operators cannot be run separately.
     """
     try:
         return _run(comparer, results, unequal)
     except NotFedError as error:
         return Fed(reason=str(error))
     except UnsupportedError as error:
-        return Fed(reason=f"they do not run alone: {error.message}")
+        return Fed(reason=f"the unequal operators cannot be run separately: {error.message}")
 
 
 def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal) -> Fed:
@@ -79,7 +82,7 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
     ends = [[pair[side] for pair in pairs] for side in (0, 1)]
     cuts = find_cuts(comparer.sides, ends, unequal)
     if not cuts:
-        raise NotFedError("no equal values separate it from tokens and caches")
+        raise NotFedError("no equal values separate the unequal operators from tokens and caches")
     parts = [_Part(model, side, comparer.pairs, cuts, ends[side]) for side, model in enumerate(comparer.models)]
     names = tuple(cut.name for cut in cuts)
     last_only = any(gives_one(model) for model in comparer.models)
@@ -92,7 +95,7 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
             carried = _carried(comparer.pairs, step, scale)
             first, second = (part.run(step, numbers, carried) for part in parts)
             if not all(np.isfinite(array).all() for array in first):
-                # Where the reference overflows, it is not defined.
+                # Results after an overflow of the reference are not compared.
                 continue
             runs += 1
             for result, *arrays in zip(results, first, second, strict=True):
@@ -103,7 +106,7 @@ def _run(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal
                     node = _first_reader(cuts, unequal)
                     return Fed(names, runs, Region(node.name, node.op, difference))
     if not runs:
-        raise NotFedError("the reference gives no finite numbers there")
+        raise NotFedError("the reference has non-finite results in all runs")
     return Fed(names, runs)
 
 
@@ -114,16 +117,16 @@ def _first_reader(cuts: Iterable[CutTensor], unequal: Unequal) -> Node:
 
 
 def _unlike_weights(comparer: Comparer, unequal: Unequal) -> str | None:
-    """Return why the models may differ by rounding; ``None`` if they may not."""
+    """Return the reason that the models may differ by rounding; ``None`` if they may not."""
     types = [{value.element_type for node in model.graph.nodes for value in node.outputs} for model in comparer.models]
     if types[0] & HALVES != types[1] & HALVES:
-        return "one of both rounds to 16 bits"
+        return "the models differ in their 16-bit types"
     reference, candidate = comparer.sides
     constants = [node.outputs[0] for node in reference.graph.of_op("Constant")]
     read = [value for node in unequal.operators for value in node.sources]
     own = [value for value in read if candidate.graph.producer(value).op == "Constant"]
     if _weights_in(candidate, own) - _weights_in(reference, constants):
-        return "the candidate has weights of its own there"
+        return "operators read weights that the reference does not have"
     return None
 
 
@@ -142,7 +145,7 @@ def _sizes(sizes: Iterable[Expr], step: StepInputs, name: str) -> tuple[int, ...
     lengths = {BATCH: step.batch, PAST: step.past, LENGTH: step.length}
 
     def unknown(*_: object) -> int:
-        raise NotFedError(f"sizes of {name} depend on the contents of inputs")
+        raise NotFedError(f"sizes of {name} depend on values of inputs")
 
     try:
         return tuple(int(value_at(size, lengths, unknown)) for size in sizes)
@@ -151,12 +154,12 @@ def _sizes(sizes: Iterable[Expr], step: StepInputs, name: str) -> tuple[int, ...
 
 
 def _carried(pairs: Sequence[Carried], step: StepInputs, scale: float) -> list[Array]:
-    """Return the content of each cache before the step, axes in the common order."""
+    """Return random contents of each cache before the step, with axes in the common order."""
     carried = []
     for pair in pairs:
         cache = pair.reference
         if cache.element_type != "f32" or pair.candidate.element_type != "f32" or cache.shape is None:
-            raise NotFedError(f"cache {pair.name} is not of f32")
+            raise NotFedError(f"cache {pair.name} is not in f32")
         free = {cache.axes.batch: step.batch, cache.axes.sequence: step.past}
         declared = [free.get(axis, cache.shape[axis]) for axis in pair.orders()[0]]
         sizes = tuple(size for size in declared if isinstance(size, int))
@@ -173,7 +176,7 @@ def _random(shape: tuple[int, ...], name: str, scale: float) -> Array:
 
 
 class _Part:
-    """Computes the results of one model from cuts, caches and inputs."""
+    """Computes the results of one model from the values at cuts, caches and inputs."""
 
     def __init__(
         self, model: Model, side: int, pairs: Iterable[Carried], cuts: Iterable[CutTensor], ends: Sequence[Value]
@@ -207,7 +210,7 @@ class _Part:
         self._request = open_request(copy, Device())
 
     def run(self, step: StepInputs, numbers: Sequence[Array], carried: Sequence[Array]) -> list[Array]:
-        """Return the ends after one step."""
+        """Return the values of ``ends`` after one step."""
         feeds = self.plan.feeds(step)
         for value, name in self._names.items():
             if value in self._caches:
@@ -221,7 +224,7 @@ class _Part:
 
 
 def _laid_out(numbers: Array, member: Member, step: StepInputs) -> Array:
-    """Return the common form of a cut as one of its tensors."""
+    """Return the values of a cut in the axes and sizes of the tensor ``member``."""
     sizes = _sizes(member.sizes, step, member.value.name)
     ordered = numbers.transpose(np.argsort(member.axes))
     aligned = ordered.reshape([size if axis in member.axes else 1 for axis, size in enumerate(sizes)])

@@ -1,4 +1,4 @@
-"""Identify weights of two models by their bytes."""
+"""Identify equal weights of two models by their bytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 
 Contents = dict[int, "Hashable"]
-"""Identities of weights' bytes, alike in both models, by the nodes of the weights."""
+"""Identity of each weight by index of its Constant; weights of equal bytes have equal identities in both models."""
 
 
 def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
-    """Identify all weights by bytes.
+    """Identify all weights of both models by their bytes.
 
-    Weights in the same place of a file for both models are the same unread; others are digested. Weights of the
-    reference in f32 are the same as those of the candidate in f16 or bf16 that they are rounded to.
+    Weights that both models read from the same offset of a file are equal without being read. Others are compared by
+    digest if their sizes match. A weight of the reference in f32 has the identity of the candidate's weight in f16 or
+    bf16 that equals it after rounding.
+
+    Returns:
+        The identities of the reference's and of the candidate's weights.
 
     Raises:
         ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.

@@ -49,7 +49,7 @@ def test_a_reference_misreading_padded_pasts_is_reported():
     found = compare(model, model, steps=1, examine=True)
     assert found.passed
     (warning,) = found.warnings
-    assert "several tokens after a padded past are weighed by the first columns of attention_mask" in warning
+    assert "several tokens after a padded past are multiplied by the first columns of attention_mask" in warning
 
 
 def test_a_missing_self_check_is_reported():

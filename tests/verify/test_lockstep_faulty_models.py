@@ -124,7 +124,7 @@ def test_a_missing_output() -> None:
 def test_another_shape() -> None:
     found, where = divergence(logits_forms.last_logits_only)
     assert (where.output, where.index) == ("logits", ())
-    assert where.reason == "shape [1, 1, 320] where the reference has [1, 5, 320]"
+    assert where.reason == "shape [1, 1, 320], the reference has [1, 5, 320]"
     assert found.sequences[0].candidate_ids == ((),)
 
 
