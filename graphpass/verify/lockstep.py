@@ -61,79 +61,80 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.session import DecodeSession
 
 
-#: Tokens of the first prompt where the reference runs no longer ones; others have up to 6 more.
+#: Length of the first prompt if the reference does not run the default one; others have up to 6 more tokens.
 _SHORT = 2
 
-#: Bytes of weights times tokens that cost about ten seconds; and tokens whose masks and logits take no gigabyte.
+#: Product of weight bytes and tokens that takes about ten seconds, and length whose masks and logits are below 1 GB.
 _WORK, _MOST_TOKENS = 10**11, 1500
 
-#: Errors of a candidate that count as a divergence: it failed to run, or its caches cannot be edited.
+#: Errors of a candidate that are reported as a divergence: a failed run, and caches that cannot be edited.
 _FAILED = ("GP322", "GP370")
 
 
 def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
     """Run two models on the same tokens and compare all outputs that are not caches.
 
-    Three sequences, each with a reset, a prefill and ``steps`` steps that feed the reference's greedy choice: a prompt;
-    another one, longer, so that leftovers of a reset show; three prompts of different lengths as one batch, padded on
-    the left. A beam search over five rows follows, prompts around each length at which either graph changes, and a
-    prompt of the token ids that either compares tokens with.
+    Each sequence is a reset, a prefill and steps with the reference's greedy choice. The sequences are:
 
-    Results at padding are unspecified (a query there sees no key at all), so only positions that the attention
-    mask counts are compared; a NaN that spreads from padding to them is still seen. If that happens to the reference
-    itself, the batch is run without padding, and the result reports so. A reference that takes padding in front for
-    tokens (by an operator such as GroupQueryAttention, in a linear cache, or counting positions that the candidate is
-    fed) runs each row of that batch alone, unless the candidate does so, too; if attention over padding then enters
-    linear caches, padding stands after each row's first token instead, which it sees. With ``padding`` on the right the
-    reference always runs each row alone, since padding takes slots of the caches of some models, but not of others;
-    models with linear caches, which padding enters, get rows of one length then, and so do those that round activations
-    of all rows by one scale. If a reference itself computes something else for such a batch than for its rows alone,
-    the candidate may compute just that, which the result reports.
+    - a prompt, and a longer one, which detects state left from the first, with ``steps`` steps each;
+    - three prompts of different lengths as a batch padded on the left, with ``steps`` steps;
+    - a batch whose rows a beam search selects;
+    - the batch of three padded on the right, with few steps;
+    - with ``edits``: sequences whose caches are edited between steps (trim, rewind, reorder, snapshot, restore,
+      select), with several new tokens in some steps. Models with an input ``tree_mask`` get trees of drafts; without
+      it, each branch is run separately;
+    - prompts around each length at which either graph changes its computation;
+    - a prompt of the token ids that either graph compares tokens with.
 
-    The other side follows with few steps. Rows padded on the right have padding between prompt and steps. Not all
-    references take that (windows reach over it, states absorb it), so the candidate may compute what the reference
-    computes, or what it computes for each row alone. Only if it does neither and the reference computes the same for
-    the batch as for rows alone, they diverge; else the result reports that the side was not compared. A model that
-    is to take padding on the right need not take it on the left, which the result reports as well.
+    Results at padding are not compared. The following rules apply to padded batches; the result lists what was not
+    compared:
 
-    With ``edits`` more sequences follow, in which the caches of both sessions are edited between steps: positions
-    trimmed, rewound and moved, snapshots restored, rows selected; some steps then feed several tokens, as drafts are.
-    A model with an input ``tree_mask`` is fed trees of drafts; one without it computes each branch alone.
+    - If the reference has NaN at tokens of the batch, rows have equal lengths instead.
+    - A reference that treats left padding as tokens (GroupQueryAttention, linear caches, or positions that it counts
+      itself and the candidate reads from ``position_ids``) runs each row alone, unless the candidate does so, too. If
+      both do and attention of padding enters linear caches, padding follows the first token of each row, so that its
+      queries attend to a key.
+    - With ``padding`` on the right the reference runs each row alone, since padding occupies cache slots in some
+      models only. Rows have equal lengths if a model has linear caches, which padding enters, or rounds activations
+      of all rows by one scale.
+    - On a right-padded batch the candidate may agree with the reference's batch, or with its rows alone. If it agrees
+      with neither, the models diverge; unless ``padding`` is on the left and the reference's batch and rows differ:
+      the right-padded batch is then skipped.
+    - With ``padding`` on the right, left padding is not compared.
 
-    A reference in f16 or bf16 in ONNX computes in f32, with its weights as they are, unless the candidate is in f16,
-    too: that may compute what the reference does as it is, or in f32.
+    Other rules:
 
-    Caches in integers are proven in two steps: dequantized, and unchanged, see `graphpass.verify.rounded_caches`.
-
-    A reference that fails with two rows, as exports that were traced with one may, is compared with one alone.
-
-    Values agree if ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only. A candidate that
-    lacks an output, gives another shape, or fails to run where the reference runs, diverges.
+    - An ONNX reference in f16 or bf16 runs in f32, with unchanged weights. A candidate in f16 may agree with either
+      the reference in f16 or the reference in f32.
+    - Caches in integers are compared twice: dequantized, and unchanged; see `graphpass.verify.rounded_caches`.
+    - If the reference fails with two rows, for example an export traced with one, all sequences have one row.
+    - Values agree if ``|reference - candidate| <= atol + rtol * |reference|``; NaN agrees with NaN only.
+    - A candidate that lacks an output, returns another shape, or fails to run diverges.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
+        reference: The reference model.
+        candidate: The candidate model.
         settings: Attributes of `ProofRequest`.
 
     Raises:
-        UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325 the size
-            of its embeddings is not known; GP330 the models have no output in common; GP331 they fix different batch
-            sizes; GP370 the reference has caches that cannot be edited.
-        UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is impossible; GP267, caches of fixed capacity have
-            no room for them.
+        UnsupportedError: GP320 to GP324, a model cannot be run, see `open_session` and `DecodeSession`; GP325, the size
+            of its embeddings is not known; GP330, the models have no output in common; GP331, they have different fixed
+            batch sizes; GP370, the reference has caches that cannot be edited.
+        UsageError: GP250, ``prompt_ids``, ``steps`` or a tolerance is out of range; GP267, the sequences exceed caches
+            of fixed capacity.
     """
     return compare_by(ProofRequest(**settings), reference, candidate)
 
 
 def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Comparison:
-    """Run two models as `compare`, by settings in one object."""
+    """Run two models as `compare`, with the settings as one object."""
     run, opened = partial(_compare, request), request.opened
     wide = reference.analysis(dequantized), candidate.analysis(dequantized)
     in_four_bits = rounded_to_four_bits(*wide)
     wide = wide if in_four_bits is None else (in_four_bits[0], wide[1])
     proven = run(*wide)
     if not proven.passed and all(model.analysis(is_in_f16) for model in wide):
-        # One of both may round angles to f16, and the other not.
+        # Only one of the models may round angles to f16.
         exact = run(*wide, exactly=True)
         proven = exact if exact.passed else proven
     stores_f16 = not proven.passed and Tolerance.for_models(*wide, device=request.device).rounded_to is None
@@ -185,7 +186,7 @@ def _compare(
     misreading = [misreads_left_padding(model) for model in both]
     drafts = takes_several_of_each(candidate.graph)
     if drafts and all(misreading):
-        # Such attention leaves results after as many new tokens as the mask counts unspecified.
+        # Results of this attention are unspecified after the number of new tokens that the mask counts.
         padding = "right"
     counting = takes_positions(candidate) and not takes_positions(reference)
     kinds = [model.analysis(analyze_caches).kind for model in both]
@@ -227,7 +228,7 @@ def _compare(
         if rounds_activations(reference.graph):
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
-            # No runtime is needed, so that types stay; a reference may compute in f32, too.
+            # The comparison needs no runtime, so the models keep their types; the reference may also be in f32.
             result = compare_cut_outs(*models, thresholds, tolerance, comparison)
             if not result.passed and reference is not models[0]:
                 result = compare_cut_outs(reference, models[1], thresholds, tolerance, comparison)
@@ -247,7 +248,7 @@ def _compare(
 
 
 def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
-    """Return the longest sequence of a certain length."""
+    """Return the limit on sequences around thresholds, by weight size and device."""
     largest = max(weight_bytes(model.graph) for model in models)
     tokens = min(_MOST_TOKENS, int(_WORK / max(largest, 1)))
     if request.device == NAME and is_software() and tokens > LONGEST_IN_SOFTWARE:
@@ -255,7 +256,7 @@ def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
     return Limit(tokens, "too much work for whole models")
 
 
-#: Reported of proofs whose reference is not in f32.
+#: Line on references in 16 bits that run in f32.
 WIDENED = "rounding of the reference to 16 bits: it runs in f32, with its weights as they are"
 
 _MISREAD = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
@@ -288,7 +289,7 @@ class _Lockstep:
             raise UnsupportedError("GP330", f"the models have no output in common that is not a cache: {names}")
         self._last_only = reference.last_only or candidate.last_only
         self._vocabulary = Vocabulary.of(reference)
-        # A dict, because skipped parts are found again at every step but reported once.
+        # Keys of a dict, since the same line may be added at each step.
         self._skipped = dict.fromkeys(
             f"output {name}: only the candidate has it" for name in candidate.outputs if name not in common
         )
@@ -313,7 +314,7 @@ class _Lockstep:
         try:
             trajectories = self._planner.plan(steps, prompt_ids, edited, thresholds, limit)
         except UnsupportedError as error:
-            # Models that were traced with few tokens run no more at once.
+            # A model traced with few tokens may not support longer prompts.
             if prompt_ids is not None or error.id != "GP322":
                 raise
             self._skipped[f"longer prompts: the reference does not run them: {error.message}"] = None
@@ -325,7 +326,7 @@ class _Lockstep:
             try:
                 run, divergence = self._held(len(runs), trajectory)
             except (UsageError, UnsupportedError) as error:
-                # A candidate that fails diverges. Some references take shorter prompts alone.
+                # Errors here are the reference's, which may not support long prompts.
                 if not (trajectory.is_long or runs) or error.id not in NO_ROOM:
                     raise
                 self._skipped[f"{trajectory.prompt.description}: the reference has no room for it: {error.message}"] = (
@@ -338,7 +339,7 @@ class _Lockstep:
         return Comparison(tuple(runs), self._reference.outputs, self._outputs.largest, divergence, tuple(self._skipped))
 
     def examined(self, comparison: Comparison, reference: Model) -> Comparison:
-        """Return ``comparison`` with warnings of how the reference contradicts itself."""
+        """Return ``comparison`` with warnings on inconsistencies of the reference."""
         try:
             sentences = contradictions(self._reference, self._outputs.tolerance, self._vocabulary)
             sentences += other_columns(reference)
@@ -350,7 +351,11 @@ class _Lockstep:
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
 
     def _held(self, sequence: int, trajectory: Trajectory) -> tuple[SequenceRun | None, Divergence | None]:
-        """Hold the candidate against the reference, or against another reading of it if they diverge."""
+        """Run one sequence; on a divergence, again with the second way to run the reference.
+
+        Returns:
+            The run, and its divergence; no run if the sequence is skipped.
+        """
         prompt, rounds, largest = trajectory.prompt, trajectory.rounds, self._outputs.largest
         first, other, words = self._readings(trajectory)
         run, divergence = self._follow(sequence, prompt, rounds, first)
@@ -371,9 +376,9 @@ class _Lockstep:
         return run, divergence
 
     def _readings(self, trajectory: Trajectory) -> tuple[_Reference, _Reference | None, str | None]:
-        """Return two ways to run the reference, and a remark on the second one.
+        """Return two ways to run the reference, and a line to report the second.
 
-        Rows of a batch that is padded on the right may be read as they are alone, long prompts in parts.
+        The second is ``None`` if there is only one way. Padded batches may run row by row, long prompts in parts.
         """
         prompt = trajectory.prompt
         if trajectory.is_other_side:
@@ -388,10 +393,15 @@ class _Lockstep:
         return first, InParts(self._reference), f"{prompt.description} at once: {words}"
 
     def _reads(self, prompt: Prompt, steps: int) -> bool:
-        """Return whether the reference computes a padded batch as its rows alone."""
+        """Return whether the reference has equal logits for a padded batch and its rows alone.
+
+        Args:
+            prompt: The batch.
+            steps: Number of steps after the prefill.
+        """
         fed = [(prompt.ids, prompt.mask)]
         for step in range(steps):
-            # Any tokens will do; those that begin the prompts are not padding.
+            # The tokens of these steps are arbitrary.
             mask = np.pad(fed[-1][1], [(0, 0), (0, 1)], constant_values=1)
             fed.append((prompt.ids[:, [step]], mask))
         name = self._reference.logits_output
@@ -420,7 +430,7 @@ class _Lockstep:
                 fed = [(row[-1], *self._vocabulary.prompt(now.length - 1)) for row in reference_ids]
                 ids = np.array(fed, np.int64)
                 editors[0].apply(now.edits)
-                # Nothing is padded once caches are edited.
+                # Sequences with edits of caches have no padding.
                 edited = any(done.words for done in rounds[:step])
                 past = np.ones((len(ids), self._reference.length), np.int64) if edited else mask
                 mask = np.concatenate([past, np.ones_like(ids)], axis=1)
@@ -477,7 +487,7 @@ class _Lockstep:
             return f"the reference runs, the candidate does not: {error.message}"
 
     def _comparable(self, outputs: dict[str, Array]) -> dict[str, Array]:
-        """Drop the logits that one of the two does not compute."""
+        """Return ``outputs`` with logits of the last token alone, if a model computes no others."""
         name = self._reference.logits_output
         return outputs | {name: outputs[name][:, -1:]} if self._last_only and name in outputs else outputs
 
@@ -509,7 +519,7 @@ def _fixed_batch(reference: DecodeSession, candidate: DecodeSession) -> int | No
 
 
 def _why_one_row(session: DecodeSession) -> str | None:
-    """Return why ``session`` runs no batch, as exports that were traced with one row may."""
+    """Return the error of ``session`` on a batch of two rows; ``None`` if it runs."""
     try:
         session.prefill(np.zeros((2, 2), np.int64))
     except UnsupportedError as error:
@@ -520,18 +530,18 @@ def _why_one_row(session: DecodeSession) -> str | None:
 
 
 def _is_per_token(output: Array, counts: NDArray[np.bool_]) -> bool:
-    """Return whether it is [batch, length, ...], or [batch, 1, ...] for the last position."""
+    """Return whether ``output`` is ``[batch, length, ...]``, or ``[batch, 1, ...]`` for the last position."""
     return output.ndim >= 2 and output.shape[0] == counts.shape[0] and output.shape[1] in (1, counts.shape[1])
 
 
 def _slots(ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the positions of the new ``ids``, counted by entries of ``mask``."""
+    """Return the slots of the new ``ids`` as positions, int64 [batch, length]; padding counts."""
     total = mask.shape[1]
     return np.broadcast_to(np.arange(total - ids.shape[1], total), ids.shape)
 
 
 def _greedy(logits: Array, mask: NDArray[np.int64], chosen: list[list[int]]) -> None:
-    """Append the choice at the last token of each row, which padding may follow."""
+    """Append the greedy choice at the last token of each row, padding aside, to ``chosen``."""
     new = mask[:, -logits.shape[1] :]
     last = new.shape[1] - 1 - new[:, ::-1].argmax(axis=1)
     for row, token in zip(chosen, logits[np.arange(len(last)), last].argmax(axis=-1).tolist(), strict=True):

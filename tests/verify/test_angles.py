@@ -56,7 +56,9 @@ def test_other_positions_are_found_with_an_example(form, kind, positions):
     model = exported(f"llama/{form}")
     for verdict in verdicts(model, faulty(model, kind)):
         assert isinstance(verdict, Unlike)
-        told = re.search(r"position (\d+) has the angles of position (\d+), in the candidate of position (\d+)", verdict.reason)
+        told = re.search(
+            r"position (\d+) has the angles of position (\d+), in the candidate of position (\d+)", verdict.reason
+        )
         last = verdict.step.total - 1
         assert last in positions, verdict
         assert told is None or (int(told[1]) == int(told[2]) != int(told[3]))

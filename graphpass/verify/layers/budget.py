@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
     from graphpass.ir.model import Model
 
-#: Seconds of a proof on this machine by default.
+#: Default time budget in seconds.
 _SECONDS = 60.0
 
-#: Memory that runtimes take for each byte of weights, maps and packed copies: 6.7 GB for 2.5 GB in two models.
+#: Bytes of memory that runtimes use for each byte of weights, memory maps and packed copies included. Measured: 6.7 GB
+#: for two models of 2.5 GB.
 _COPIES = 1.35
 
-#: Seconds of one core that whole models take for each GB of weights: 120 s of two cores for 2.5 GB.
+#: Core seconds of a comparison of whole models for each GB of weights. Measured: 120 s on two cores for 2.5 GB.
 _SECONDS_PER_GB = 96.0
 
 _UNITS = {"MB": 10**6, "GB": 10**9}
@@ -29,11 +30,11 @@ _UNITS = {"MB": 10**6, "GB": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bounds a proof.
+    """Limits of a comparison of whole models.
 
     Attributes:
-        seconds: Time.
-        bytes: Memory.
+        seconds: Time in seconds.
+        bytes: Memory in bytes.
     """
 
     seconds: float
@@ -41,15 +42,18 @@ class Budget:
 
     @classmethod
     def of_machine(cls) -> Budget:
-        """Return a minute, and half of the memory that is available."""
+        """Return 60 seconds, and half of the available memory."""
         return cls(_SECONDS, MEMORY_SHARE * available_memory())
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Read ``60s``, ``4GB`` or ``60s,4GB``; the other bound is the machine's.
+        """Parse ``60s``, ``4GB`` or ``60s,4GB``; a missing limit is that of `of_machine`.
+
+        Args:
+            text: Numbers with the units ``s``, ``min``, ``MB`` (10^6 bytes) or ``GB`` (10^9), separated by commas.
 
         Raises:
-            UsageError: GP250, it is no such text.
+            UsageError: GP250, the text has another form.
         """
         usual = cls.of_machine()
         seconds, size = usual.seconds, usual.bytes
@@ -65,7 +69,7 @@ class Budget:
         return cls(seconds, size)
 
     def holds(self, models: Iterable[Model]) -> bool:
-        """Return whether a proof of whole ``models`` stays within the budget."""
+        """Return whether a comparison of whole ``models`` stays within the budget, as estimated from weights."""
         sizes = [weight_bytes(model.graph) for model in models]
         seconds = max(sizes) / 1e9 * _SECONDS_PER_GB / usable_cores()
         return sum(sizes) * _COPIES <= self.bytes and seconds <= self.seconds

@@ -1,4 +1,4 @@
-"""Cut a feed-forward part along its inner channels, which its last product sums."""
+"""Split a feed-forward part along its inner channels, over which its last MatMul sums."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Maker:
-    """Makes channels of one kind, as a gate's.
+    """A MatMul, or a range of its columns, that computes inner channels.
 
     Attributes:
         value: The channels, ``[batch, length, n]``.
         product: The MatMul.
         weights: Its weights, a Constant, before casts.
-        first: The column of the first channel.
+        first: Index of the column of the first channel.
     """
 
     value: Value
@@ -35,14 +35,14 @@ class _Maker:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Describes inner channels, each computed from columns of products by operators that treat channels alike.
+    """Inner channels of a feed-forward part, computed by MatMuls and elementwise operators.
 
     Attributes:
         product: The MatMul that sums over channels.
         weights: Its weights, a Constant, before casts.
-        makers: Products that make channels.
-        constants: Constants with an element for each channel, with the nodes that read them.
-        slices: First and last channel, exclusive, of slices that run one after the other.
+        makers: The MatMuls that compute channels.
+        constants: Constants with an element for each channel, with the indices of the nodes that read them.
+        slices: Start and end, exclusive, of the ranges of channels that run separately.
     """
 
     product: Node
@@ -53,7 +53,7 @@ class Channels:
 
 
 def find_channels(graph: Graph) -> Channels | None:
-    """Return the inner channels of a part: those of its largest product."""
+    """Return the inner channels of a part: those of its MatMul with the largest weights."""
     candidates = [_channels(graph, product) for product in graph.of_op("MatMul")]
     return max(
         (candidate for candidate in candidates if candidate is not None),
@@ -63,7 +63,7 @@ def find_channels(graph: Graph) -> Channels | None:
 
 
 def with_channels(model: Model, ends: tuple[int, int]) -> Model:
-    """Copy a part that computes some channels alone, the first to before the last."""
+    """Return a copy of a part that computes the channels from ``ends[0]`` to before ``ends[1]``."""
     copy = model.clone()
     graph = copy.graph
     channels = find_channels(graph)
@@ -112,7 +112,7 @@ def _channels(graph: Graph, product: Node) -> Channels | None:
             return None
         inside.add(node.index)
         for source in node.inputs:
-            # Numbers of one channel for all broadcast to any number of them.
+            # Operands of one channel broadcast to any number of channels.
             if source is None or is_scalar(source) or fixed_size(source, -1) == 1:
                 continue
             if graph.producer(graph.look_through(source, CASTS)).op != "Constant":
@@ -128,16 +128,16 @@ def _channels(graph: Graph, product: Node) -> Channels | None:
     if not makers or any(use.node.index not in inside for value in values for use in graph.uses(value)):
         return None
     read = tuple((value, frozenset(readers)) for value, readers in constants.items())
-    # A product that was joined with another counts as it did alone.
+    # Slices follow from the sizes of single products, whether or not they are joined with others.
     widths = [fixed_size(weights, columns_of(product)) or 0]
     widths += [fixed_size(maker.weights, 1 - columns_of(maker.product)) or 0 for maker in makers]
     return Channels(product, weights, tuple(makers), read, bounds(count, count * max(widths)))
 
 
 def _is_added(graph: Graph, product: Node) -> bool:
-    """Return whether a product is added to the stream, scaled or with a bias.
+    """Return whether a product, scaled or with a bias, is added to the residual stream.
 
-    After a norm, how much each slice weighs among the others would be lost.
+    A norm in between would remove the scale of each slice's result.
     """
     value = product.outputs[0]
     while len(uses := graph.uses(value)) == 1:
@@ -152,7 +152,7 @@ def _is_added(graph: Graph, product: Node) -> bool:
 
 
 def _maker(graph: Graph, value: Value) -> _Maker | None:
-    """Return what makes channels: a product, or some columns of one."""
+    """Return the MatMul, or its columns, that compute ``value``; ``None`` if another operator does."""
     node, first = graph.producer(value), 0
     if node.op in SPLITS:
         before = [fixed_size(output, -1) for output in node.outputs[: value.port]]

@@ -1,4 +1,4 @@
-"""Make models of single parts: tokens in, caches kept, the part's contribution out."""
+"""Extract models of single parts, from tokens to the part's contribution."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from graphpass.ir.rewriter import Handle, Rewriter, Writer
     from graphpass.verify.layers.plan import Part
 
-#: Rows of the table that stands for all that happens before a part; token ids count modulo this number.
+#: Rows of the table of random vectors that replaces the graph upstream of a part; token ids are taken modulo this.
 _ROWS = 251
 
-#: Sizes of the vectors' elements: small enough that what a layer adds is not lost in rounding, and that the epsilon of
-#: a norm shows; large enough that norms have something to scale.
+#: Minimum and maximum standard deviation of the vectors: small enough for the contribution of a layer and the epsilon
+#: of a norm to exceed rounding errors, large enough for norms.
 _LEAST, _MOST = 0.02, 0.2
 
 _TINY = 1e-20
 
-#: Angles that a scale gives are its logarithm times these. Tolerances are for numbers up to about 1, and relative
-#: beyond; sines and cosines show 0.02 % in f32 by the second, and more than e**(pi / 5) by the first.
+#: Factors of the scale's logarithm; the output has cosine and sine of each product, since tolerances suit values up to
+#: about 1. The second factor shows changes of the scale from 0.02 % on in f32, the first those above e**(pi / 5).
 _TURNS = 1.0, 10.0
 
 
 def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
-    """Return the inputs of ``node`` that a model of ``part`` alone keeps."""
+    """Return the inputs of ``node`` that the extracted model of ``part`` keeps."""
     graph = part.chain.graph
     if node.op in {"Parameter", "ReadValue"}:
         return node.inputs if node.name in part.reads else ()
@@ -50,10 +50,11 @@ def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
 def extract(part: Part) -> Model:
     """Return a model of ``part`` alone.
 
-    Token ids select rows of a table, the same for all models, in place of all that happens before the part; embeddings
-    are such rows themselves. Of other parts shapes alone matter: the values between them become those rows, and their
-    caches zeros. The output ``logits`` is the part's contribution to the stream, scaled to a mean square of 1 at each
-    position, followed by the scale; the logits themselves if the part ends with them.
+    - The first value of the part is replaced by rows of a table of random vectors, selected by token ids; the table is
+      the same for all models of this width. If the model accepts embeddings, they are used instead.
+    - Values between other parts, of which only shapes are read, become the same vectors, and their caches zeros.
+    - The output ``logits`` ``[batch, length, width + 4]`` is the part's contribution to the residual stream, scaled to
+      a mean square of 1 at each position, and 4 values that encode the scale. The last part returns its logits.
     """
     chain = part.chain
     needed = _needed(part)
@@ -78,7 +79,7 @@ def extract(part: Part) -> Model:
             zeros = _zeros(write, cache, read, tokens, length)
             rewriter.redirect_uses(read, zeros)
             if (gather := only_beam_gather(chain.graph, node)) is not None and gather.index in needed:
-                # There are as many beams as rows of tokens, whose number is known ahead.
+                # The zeros already have the batch size of the tokens, so that they need no gather.
                 rewriter.redirect_uses(_twin(graph, same, gather.outputs[0]), zeros)
     reads = {cache.read for cache in others}
     writes = {cache.write for cache in chain.caches if cache.name in part.caches}
@@ -98,7 +99,7 @@ def extract(part: Part) -> Model:
 
 
 def _needed(part: Part) -> dict[int, Node]:
-    """Return the nodes of a model of ``part`` alone, and all inputs but caches."""
+    """Return the nodes of the extracted model of ``part``, by index."""
     chain, graph = part.chain, part.chain.graph
     nodes = {node.index: node for node in graph.backward(part.ends, lambda node: sources_in(part, node))}
     read = [graph.producer(value) for node in nodes.values() for value in node.sources]
@@ -123,7 +124,7 @@ def _replace_cut(rewriter: Rewriter, write: Writer, cut: Value, stream: Handle) 
 
 
 def _zeros(write: Writer, cache: Cache, read: Value, tokens: Value, length: Handle) -> Handle:
-    """Make zeros of the shape of a cache; nothing reads more than the shape."""
+    """Create zeros with the shape of a cache, of which only the shape is read."""
     sizes = []
     for axis, size in enumerate(read.shape or ()):
         if axis == cache.axes.batch:
@@ -142,12 +143,12 @@ def _width(value: Value) -> int:
 
 
 def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
-    """Make the vectors of tokens, of the type and width of ``like``."""
+    """Create vectors ``[batch, length, width]`` from tokens, with the type and width of ``like``."""
     width = _width(like)
     if tokens.element_type in REALS:
         if fixed_size(tokens, -1) != width:
-            size = f"{fixed_size(tokens, -1)} numbers, and the model goes on with {width}"
-            raise UnsupportedError("GP325", f"embeddings of {size} cannot stand for what happens before a part")
+            size = f"{fixed_size(tokens, -1)} elements instead of {width}"
+            raise UnsupportedError("GP325", f"embeddings of {size} cannot replace the input of a part")
         small = write.op("Multiply", tokens, write.number(_MOST, tokens.element_type))
         return write.op("Convert", small, to=like.element_type)
     generator = numpy.random.default_rng(width)
@@ -161,7 +162,7 @@ def _stream(write: Writer, tokens: Value, like: Value) -> Handle:
 
 
 def _contribution(write: Writer, leaving: Value, base: Handle) -> Handle:
-    """Make the change from ``base``, scaled to 1, and points for the scale."""
+    """Create ``leaving - base``, normalized, followed by 4 values that encode the scale."""
     change = write.op("Convert", leaving, to="f32")
     if base is not None:
         change = write.op("Subtract", change, write.op("Convert", base, to="f32"))

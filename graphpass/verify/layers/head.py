@@ -1,4 +1,4 @@
-"""Cut the product with the vocabulary, which may be larger than all layers."""
+"""Split the LM head, whose weights may be larger than those of all layers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LOGITS = "logits"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Describes the product with the vocabulary.
+    """The LM head: the MatMul that computes one logit for each token id.
 
     Attributes:
         product: The MatMul.
         weights: Its weights, a Constant, before casts.
-        slices: Start and end, exclusive, of slices of the vocabulary, which run one after the other.
+        slices: Start and end, exclusive, of the ranges of token ids that run separately.
     """
 
     product: Node
@@ -34,7 +34,7 @@ class Head:
 
 
 def find_head(graph: Graph, logits: Node) -> Head | None:
-    """Return the product that makes ``logits``, if all after it treats words alike."""
+    """Return the MatMul of ``logits``; ``None`` if operators after it depend on the token id."""
     product = head_of(graph, logits)
     if product is None or product.op != "MatMul":
         return None
@@ -46,7 +46,7 @@ def find_head(graph: Graph, logits: Node) -> Head | None:
 
 
 def with_words(model: Model, words: tuple[int, int]) -> Model:
-    """Copy a part whose head computes some words alone, the first to before the last."""
+    """Return a copy with the logits of token ids ``words[0]`` to before ``words[1]``."""
     copy = model.clone()
     graph = copy.graph
     logits = next(node for node in graph.of_op("Result") if node.name == LOGITS)

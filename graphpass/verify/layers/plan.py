@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Bounds a part of one model.
+    """A part of one model.
 
     Attributes:
-        chain: The model.
-        entry: The value that the part begins with; ``None`` for the tokens.
-        exit: The value that it ends with; ``None`` for the logits.
-        caches: Names of caches that belong to it.
+        chain: The values between the layers of the model.
+        entry: First value of the part; ``None`` for the tokens.
+        exit: Last value of the part; ``None`` for the logits.
+        caches: Names of the part's caches.
     """
 
     chain: LayerChain
@@ -39,13 +39,13 @@ class Part:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """Return the names of inputs and ReadValues that are its own caches, or no caches."""
+        """Return the names of inputs and ReadValues except caches of other parts."""
         others = {cache.read for cache in self.chain.caches if cache.name not in self.caches}
         return frozenset(self.chain.graph.reads.keys() - others)
 
     @property
     def ends(self) -> list[Value]:
-        """Return its last value, then those written to its caches."""
+        """Return the last value, followed by the values written to the part's caches."""
         graph = self.chain.graph
         values = [self.exit if self.exit is not None else self.chain.logits.source()]
         own = (cache for cache in self.chain.caches if cache.name in self.caches and cache.write in graph.writes)
@@ -53,7 +53,7 @@ class Part:
 
     @cached_property
     def outside(self) -> dict[int, Value]:
-        """Return cuts outside of it, by node; none if it has no entry."""
+        """Return the cuts outside of the part, of its width, by node; empty without ``entry``."""
         if self.entry is None:
             return {}
         first, last = self.entry.node, self.chain.logits.index if self.exit is None else self.exit.node
@@ -64,11 +64,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Pairs the parts of two models.
+    """Paired parts of two models.
 
     Attributes:
-        parts: A part of the reference with that of the candidate, in order.
-        contents: Identities of weights: the reference's and the candidate's.
+        parts: Pairs of a part of the reference and a part of the candidate, in order.
+        contents: Identities of the reference's and of the candidate's weights.
     """
 
     parts: tuple[tuple[Part, Part], ...]
@@ -76,7 +76,14 @@ class Plan:
 
 
 def plan(reference: Model, candidate: Model) -> Plan | str:
-    """Pair the parts of two models, or return the reason if that is impossible."""
+    """Pair the parts of two models.
+
+    Returns:
+        The pairs; the reason if a model has no parts or no common ones.
+
+    Raises:
+        ReadError: As `identify`.
+    """
     chains = []
     for name, model in (("reference", reference), ("candidate", candidate)):
         chain = _chain(model)
@@ -96,21 +103,21 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
 def _chain(model: Model) -> LayerChain | str:
     chain = find_chain(model)
     if not isinstance(chain, str) and fixed_size(chain.tokens, 1) is not None:
-        return "it takes a fixed number of tokens, so that parts without caches cannot run"
+        return "the number of new tokens is fixed, so that parts without caches cannot run"
     return chain
 
 
 def _paired(
     reference: LayerChain, candidate: LayerChain, contents: tuple[Contents, Contents]
 ) -> list[tuple[Value, Value]]:
-    """Return the values of both models, in order, before which they read the same weights."""
+    """Return pairs of cuts, in order, upstream of which both models read the same weights."""
     counts = [
         Counter(content[node] for node in chain.weights if node in content)
         for chain, content in zip((reference, candidate), contents, strict=True)
     ]
     common = {key: hash_of(key) for key, count in counts[0].items() if counts[1][key] == count}
     sums = [_sums(chain, content, common) for chain, content in zip((reference, candidate), contents, strict=True)]
-    # The first value after some weights: norms and casts of it that follow may be fused in one model.
+    # Several cuts may have the same weights upstream. The first is used: norms and casts after it may be fused.
     firsts: list[dict[int, Value]] = [{}, {}]
     for side, chain in enumerate((reference, candidate)):
         for total, cut in zip(sums[side], chain.cuts, strict=True):
@@ -123,12 +130,12 @@ def _paired(
 
 
 def hash_of(key: Hashable) -> int:
-    """Return a number that sums of keys hardly ever share."""
+    """Return a hash of 128 bits, so that sums of different hashes hardly ever coincide."""
     return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:16])
 
 
 def _sums(chain: LayerChain, content: Contents, common: Mapping[Hashable, int]) -> list[int]:
-    """Return the sum of common weights read up to each cut."""
+    """Return the sum of hashes of the common weights upstream of each cut."""
     pieces = [0] * (len(chain.cuts) + 1)
     for node, piece in chain.weights.items():
         pieces[piece] += common.get(content.get(node), 0)
@@ -140,20 +147,20 @@ def _sums(chain: LayerChain, content: Contents, common: Mapping[Hashable, int]) 
 
 
 def _segments(chain: LayerChain, cuts: list[Value]) -> dict[str, int]:
-    """Return the segment between ``cuts`` that each cache lies in."""
+    """Return the index of the segment between ``cuts`` that contains each cache, by name."""
     places = {cut: place for place, cut in enumerate(chain.cuts)}
     ends = [places[cut] for cut in cuts]
     return {name: bisect_left(ends, piece) for name, piece in chain.homes.items()}
 
 
 def _starts(chains: list[LayerChain], pairs: list[tuple[Value, Value]]) -> list[int]:
-    """Return the pairs that begin parts: around segments with caches, and after the last layer."""
+    """Return the pairs at which parts begin: around segments with caches, and before the head."""
     segments = [_segments(chain, [pair[side] for pair in pairs]) for side, chain in enumerate(chains)]
     holding = sorted({segment for side in segments for segment in side.values()}) or list(range(len(pairs) + 1))
-    # Prompts and steps are the same to a layer after its caches, so it need not go through both.
+    # Feed-forward networks are parts of their own: they depend on the current tokens only, and need few steps.
     starts = {end for segment in holding for end in (segment - 1, segment) if 0 <= end < len(pairs)}
     steps = {later - earlier for earlier, later in pairwise(holding)}
-    # The last layer is as long as the one before; head and final norm have a part of their own.
+    # The last layer has as many segments as the longest; final norm and head are a separate part.
     after = holding[-1] + max(steps, default=len(pairs)) - 1
     return sorted(starts | ({after} if after < len(pairs) else set()))
 

@@ -54,29 +54,31 @@ def compare_within(
 ) -> Comparison:
     """Run two models in lockstep, whole or layer by layer, and compare their structures.
 
-    Layer by layer both models are cut at the values between layers, found by the weights that are read before them. Of
-    each part a model is made, fed the same vectors on both sides, and compared with its own weights and caches. Parts
-    whose structure is that of another in both models, and that read weights of their own in the same places, are not
-    run, unless one of their weights is in no place of the reference.
+    Models that exceed the budget are cut between layers, at values with the same weights upstream in both models. Each
+    part is extracted as a model, with its own weights and caches, and compared on random vectors. A part is not run
+    if a part with the same structure in both models ran, and the candidate's weights in this part are those of the
+    reference at the corresponding nodes.
 
-    If nothing of its structure is left to numbers, a candidate in 16 bits may differ at single prompts as much as
-    rounding moves the reference, as where experts tie.
+    If the structures are equal for every input, a candidate in 16 bits may differ at single prompts by as much as
+    rounding changes the reference, for example where the scores of experts are nearly equal.
 
-    Models that compute the same for all prompts differ nevertheless if the candidate compares the batch size, the
-    number of a row or token ids with something that the reference does not: it may do anything where that holds. They
-    differ, too, if their unequal operators compute something else from random numbers in place of equal values.
+    Models whose outputs agree on all prompts still differ if
+
+    - the candidate compares the batch size, a row index or token ids, and the reference does not: its results may
+      differ where the comparison holds;
+    - unequal operators have different results on random numbers in place of equal values.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
-        budget: Time and memory beyond which models are cut, as `Budget.parse` reads them; the machine's by default.
-        all_layers: Whether to cut the models and run all parts.
-        allow: Names of nodes that may do so.
+        reference: The reference model.
+        candidate: The candidate model.
+        budget: Time and memory for whole models, as `Budget.parse` accepts; by default that of `Budget.of_machine`.
+        all_layers: Whether to cut the models and run all parts, regardless of the budget.
+        allow: Names of the candidate's nodes that are exempt from the two conditions above.
         settings: Arguments of `graphpass.verify.compare`.
 
     Raises:
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
-        UsageError: GP250, ``budget`` is none.
+        UsageError: GP250, ``budget`` cannot be parsed.
     """
     comparison = _compared(ProofRequest(**settings), reference, candidate, budget, all_layers=all_layers)
     if not comparison.passed and comparison.rounding is None:
@@ -107,7 +109,7 @@ def _compared(
         try:
             with _set_aside():
                 comparison = with_names(_Proof(planned, request).run(all_layers=all_layers), *wide)
-            # Parts are fed random vectors, whose keys and values no scales suit.
+            # Scales of quantized caches do not fit the keys and values of random vectors.
             if is_rounded and not candidate.analysis(find_cache_scales):
                 return without_rounding(comparison, reference)
             if is_rounded and limits.holds((candidate,)):
@@ -121,7 +123,7 @@ def _compared(
 
 @contextlib.contextmanager
 def _set_aside() -> Iterator[None]:
-    """Spare the garbage collector the whole models, which it would search again after each part."""
+    """Exclude existing objects from garbage collection, which runs after each part."""
     gc.freeze()
     try:
         yield
@@ -171,7 +173,7 @@ class _Proof:
         return "head" if parts[number][0].exit is None else f"{FEED_FORWARD} {layer}"
 
     def _compare(self, name: str, pair: tuple[Part, Part]) -> bool:
-        """Run one part of both models; return whether they agree, but for rounding."""
+        """Run one part of both models; return whether they agree, rounding aside."""
         with stage(name):
             return all(self._run(words, pair, models) for words, models in _pieces(name, pair))
 
@@ -194,25 +196,25 @@ class _Proof:
             )
         )
         del models
-        # Models and their analyses refer to each other, and hold weights.
+        # Models and their analyses are reference cycles that keep weights in memory.
         gc.collect()
         return result.passed or result.rounding is not None
 
     def _request(self, name: str, pair: tuple[Part, Part]) -> ProofRequest:
         request = self.request
         if request.prompt_ids is not None and pair[0].exit is not None:
-            # Outputs of a part are as wide as the stream, and stand for a vocabulary.
+            # The width of a part's output is its vocabulary size.
             width = fixed_size(pair[0].exit, -1) or 1
             request = replace(request, prompt_ids=tuple(number % width for number in request.prompt_ids))
         if self._carries and not any(part.caches for part in pair):
-            # Nothing is carried from step to step.
+            # Steps are independent without caches.
             examine = request.examine and name.startswith(FEED_FORWARD)
             request = replace(request, steps=min(request.steps, 1), edits=False, examine=examine)
         return request
 
     @cached_property
     def _carries(self) -> bool:
-        """Return whether caches carry the past, so that parts without any need none."""
+        """Return whether any part has caches; the others then depend on new tokens only."""
         return any(part.caches for pair in self.plan.parts for part in pair)
 
     def _summed(self, parts: tuple[PartProof, ...]) -> Comparison:
@@ -234,8 +236,14 @@ class _Proof:
 
 
 def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeSession:
-    """Open a model with as little memory for weights as the runtime takes; see `StatelessStore.replays`."""
-    # ONNX Runtime takes long to import, and proofs of whole models of IR do without.
+    """Open a session with as little memory for weights as the runtime needs.
+
+    Args:
+        model: The model.
+        replays: See `StatelessStore.replays`.
+        options: Further arguments of `open_session`.
+    """
+    # Importing ONNX Runtime is slow, and comparisons of whole IR models do not need it.
     from graphpass.runtime.backends.onnxruntime_request import weights_in_place
 
     with weights_in_place():
@@ -247,12 +255,12 @@ def _open_lean(model: Model, *, replays: bool = True, **options: Any) -> DecodeS
 
 
 def _pieces(name: str, pair: tuple[Part, Part]) -> Iterator[tuple[str, tuple[Model, Model]]]:
-    """Yield models of both parts with their name: one pair, or several small ones."""
+    """Yield names and models of both parts: one pair, or one for each slice."""
     models = extract(pair[0]), extract(pair[1])
     heads = [find_head(part.chain.graph, part.chain.logits) for part in pair if part.exit is None]
     slices, kind = _shared(heads), "words"
     with_some: Callable[[Model, tuple[int, int]], Model] = with_words
-    if not heads and not any(part.caches for part in pair):  # others run too often
+    if not heads and not any(part.caches for part in pair):  # parts with caches run more steps
         slices, kind = _shared([find_channels(model.graph) for model in models]), "channels"
         with_some = with_channels
     for ends in slices:
@@ -262,7 +270,7 @@ def _pieces(name: str, pair: tuple[Part, Part]) -> Iterator[tuple[str, tuple[Mod
 
 
 def _shared(parts: Sequence[Head | Channels | None]) -> tuple[tuple[int, int], ...]:
-    """Return the slices of both sides, if there are several, and the same ones."""
+    """Return the slices of both parts if they are equal and several; else ``()``."""
     slices = {part.slices if part is not None else () for part in parts}
     return next(iter(slices)) if len(slices) == 1 and len(min(slices)) > 1 else ()
 

@@ -1,4 +1,4 @@
-"""Cut weights into slices, of which one runs after the other."""
+"""Split weights into slices that run separately."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.ir.rewriter import Handle
 
-#: Bytes in f32 of the weights of a product that run at a time.
+#: Maximum size of a slice of weights, in bytes of f32.
 _MOST = 128e6
 
 
 def bounds(size: int, elements: int) -> tuple[tuple[int, int], ...]:
-    """Return first and last place, exclusive, of slices of weights with so many ``elements``."""
+    """Return start and end, exclusive, of slices along an axis of weights.
+
+    Args:
+        size: Size of the axis.
+        elements: Number of elements of the weights.
+    """
     count = max(1, -int(-4 * elements // _MOST))
     return tuple(pairwise(size * number // count for number in range(count + 1)))
 
 
 def multiplied_constant(graph: Graph, product: Node) -> Value | None:
-    """Return the Constant ``[k, n]`` that a MatMul multiplies with, before casts, if it does."""
+    """Return the Constant of rank 2 that a MatMul multiplies by, before casts."""
     weights = graph.look_through(product.source(1), CASTS)
     sizes = [size for size in weights.shape or () if isinstance(size, int)]
     is_plain = weights.rank == 2 and len(sizes) == 2 and not product.attributes.get("transpose_a")
@@ -36,30 +41,30 @@ def multiplied_constant(graph: Graph, product: Node) -> Value | None:
 
 
 def columns_of(product: Node) -> int:
-    """Return the axis of a MatMul's weights along which its results lie."""
+    """Return the axis of a MatMul's weights that becomes the last axis of its result."""
     return 0 if product.attributes.get("transpose_b") else 1
 
 
 class Cutter:
-    """Cuts weights of one model.
+    """Replaces weights of one model by slices.
 
-    Runtimes that fold a Slice of f16 do so in f32, all of it, and ONNX Runtime makes others at each run; so what is
-    left of weights is rewritten.
+    Slices in f16 and f32 are stored as new constants: runtimes fold a Slice of f16 constants in f32 and for the whole
+    constant, and ONNX Runtime computes other Slices in each run.
 
     Attributes:
-        rewriter: Edits the model.
-        write: Makes operators around the slices.
+        rewriter: The rewriter of the model.
+        write: The writer for operators around the slices.
     """
 
     def __init__(self, model: Model, name: str) -> None:
-        """Edit ``model``; names of new nodes begin with ``name``."""
+        """Start to edit ``model``; names of new nodes begin with ``graphpass/`` and ``name``."""
         self.rewriter = model.rewriter()
         self.write = self.rewriter.under(f"graphpass/{name}")
         self._model = model
         self._files = NewWeights(model.path, name) if isinstance(model, OnnxModel) else None
 
     def cut(self, weights: Value, ends: tuple[int, int], axis: int) -> Handle:
-        """Make the places of a Constant from the first to before the last of ``ends``."""
+        """Create the slice of a Constant from ``ends[0]`` to before ``ends[1]`` along ``axis``."""
         graph = self._model.graph
         constant = graph.constant(weights, known_elements(weights)) if weights.element_type in {"f16", "f32"} else None
         if constant is None:

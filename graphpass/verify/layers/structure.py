@@ -1,4 +1,4 @@
-"""Describe the structure of parts, so that parts alike need not all run."""
+"""Structure of parts, by which one part is run in place of equal ones."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Describes a part without its weights.
+    """The structure of a part, and its weights.
 
     Attributes:
-        digest: A hash of operators, attributes, types, edges, small constants, and pairs of past and present.
-        weights: The nodes of compared weights, in order of execution.
+        digest: SHA-256 of operators, attributes, types, edges, small constants, and pairs of past and present.
+        weights: Indices of the Constants whose values the part reads, in order of execution.
     """
 
     digest: str
@@ -34,19 +34,17 @@ class Structure:
 
 
 def structure_of(part: Part) -> Structure:
-    """Describe ``part`` without names and weights."""
+    """Return the structure of ``part``, without names."""
     return _Description(part).run()
 
 
 def weights_alike(structures: tuple[Structure, Structure], contents: tuple[Contents, Contents]) -> Hashable:
-    """Describe the weights of both models' parts.
+    """Return a key of the correspondence of weights in a part of both models.
 
-    Weights of the reference may be any if the candidate has them in the same places. If it has others, as tables of
-    angles that all layers share, these have to be the same ones, and so have those that it lacks: they may be made of
-    them.
-
-    Returns:
-        Equal descriptions for parts of which one proves the other.
+    Keys of two parts of equal structure are equal if one part can run in place of the other: weights that both models
+    have are at corresponding nodes. Weights that only the candidate has, for example rotary tables that all layers
+    share, must be the same in both parts. So must the weights that only the reference has, since the candidate's may
+    be computed from them.
     """
     numbers: dict[Hashable, int] = {}
     reference, candidate = (
@@ -74,10 +72,10 @@ class _Description:
     def run(self) -> Structure:
         part, graph = self._part, self._graph
         end = part.ends[0]
-        # Shapes alone are read from weights of other parts.
+        # Weights of other parts are read for their shapes only.
         self._contents = {node.index for node in graph.backward(part.ends, self._elements)}
         self._walk(end)
-        # Caches in the order in which the computation reads them; names serve those that it does not.
+        # Caches in the order in which the computation reads them, followed by the others in order of names.
         for cache in sorted(self._own(), key=lambda cache: (self._pasts.get(cache.read, len(self._pasts)), cache.name)):
             if (write := graph.writes.get(cache.write)) is not None:
                 self._walk(write.source())
