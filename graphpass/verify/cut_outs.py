@@ -49,7 +49,7 @@ _SAMPLED = (*(4**power for power in range(3, 8)), 2**15)
 #: Maximum elements ``batch * length * total`` of a mask that is computed to confirm a counterexample.
 _MOST_SCORES = 1 << 24
 
-_OF_PROMPTS = Open("the keys' sizes are those of prompts without a past")
+_OF_PROMPTS = Open("the number of keys is that of prompts without a past")
 
 _BEYOND = "beyond the lengths of whole models"
 
@@ -302,7 +302,7 @@ def _unlike_masks(
     if unlike.any():
         place = tuple(np.argwhere(unlike)[0][:-1])
         words = [_seen(mask[place]) for mask in sees]
-        return f"the query at position {step.past + place[-1]} sees {words[0]}, the candidate's {words[1]}"
+        return f"the query at position {step.past + place[-1]} attends to {words[0]}, the candidate's {words[1]}"
     both = sees[0]
     shown = [np.where(both, mask, 0) for mask in (reference, candidate)]
     last = both.shape[-1] - 1 - np.argmax(both[..., ::-1], axis=-1)[..., None]

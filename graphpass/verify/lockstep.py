@@ -257,7 +257,7 @@ def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
 
 
 #: Line on references in 16 bits that run in f32.
-WIDENED = "rounding of the reference to 16 bits: it runs in f32, with its weights as they are"
+WIDENED = "rounding of the reference to 16 bits: it runs in f32, with unchanged weights"
 
 _MISREAD = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
 
@@ -346,7 +346,7 @@ class _Lockstep:
         except (UsageError, UnsupportedError) as error:
             if error.id not in NO_ROOM:
                 raise
-            words = f"the reference with itself: it has no room for it: {error.message}"
+            words = f"self-consistency of the reference: no room for the prompt: {error.message}"
             return replace(comparison, skipped=(*comparison.skipped, words))
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
 
@@ -370,7 +370,7 @@ class _Lockstep:
             return (run if trajectory.is_long else again), None
         if trajectory.is_other_side:
             self._outputs.largest = largest
-            self._skipped["right padding: the reference computes something else for rows alone"] = None
+            self._skipped["right padding: the reference has other results for rows alone"] = None
             return None, None
         self._outputs.largest = apart
         return run, divergence

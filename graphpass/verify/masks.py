@@ -1,4 +1,4 @@
-"""Compare the masks of two models' attention for every batch, past and length."""
+"""Compare the effective masks of two models for every batch, past and length."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.solver import Example, example_of, never
 from graphpass.verify.verdicts import Equal, Open, Unlike, Verdict
 
-#: Slopes of ALiBi are kept in f32, and products of two factors rounded.
+#: Relative tolerance of ALiBi slopes, which are rounded to f32.
 _ROUNDING = 1e-5
 
 
 def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded: bool = True) -> Verdict:
-    """Compare two masks as conditions and numbers of their indices.
+    """Compare the conditions and biases of two effective masks as expressions.
 
-    Queries that see no key are padding and are left out. A number added to all keys of a query changes nothing.
+    Queries that attend to no key are padding, and are ignored. So is a bias that is equal for all keys of a query.
 
     Args:
-        reference: The mask that is right, but for padding that it may misread.
-        candidate: The mask in question.
-        padded: Whether both models can hide padding.
+        reference: The reference's mask. If it attends to padding, the candidate's need not.
+        candidate: The candidate's mask.
+        padded: Whether both models have an input by which masks exclude padding.
     """
     for name, mask in (("reference", reference), ("candidate", candidate)):
         if mask.misses:
@@ -46,19 +46,22 @@ def compare_masks(reference: AttentionMask, candidate: AttentionMask, *, padded:
     reads_as_is = not (reference.has_lengths or candidate.has_lengths or any(map(_reads_positions, visible)))
     if isinstance(result, Example) and reads_as_is and padded and not _hides_padding(reference, visible[1]):
         return _unlike(left, result, needs_padding=True)
-    # Row lengths and positions read padding as a slot mask does for rows that are padded at one end alone.
+    # Row lengths and positions describe padding only for rows that are padded at one end.
     return Equal("unpadded") if plain is None else Open(plain)
 
 
 def unlike_visible(left: Expr, right: Expr, key: Expr) -> Example | Literal["never", "unknown"]:
-    """Return an example of a key that one of two conditions alone shows.
+    """Return an example at which only one of two conditions holds.
 
-    Queries that see no key in ``left`` are padding and are left out.
+    Queries that attend to no key by ``left`` are padding, and are ignored.
 
     Args:
-        left: A condition.
-        right: Another one.
-        key: The index of the key in both.
+        left: The condition under which a query attends to a key.
+        right: The condition that it is compared with.
+        key: The index of the key in both conditions.
+
+    Returns:
+        The example; ``"never"`` if the conditions are equal, ``"unknown"`` if this is not decided.
     """
     differs = ex.negate(ex.equal(left, right))
     if any(part.op in {"opaque", "times", "raise"} for part in ex.walk(differs)):
@@ -73,7 +76,7 @@ def reads_padding(mask: AttentionMask) -> bool:
 
 
 def _hides_padding(reference: AttentionMask, candidate: Expr) -> bool:
-    """Return whether tokens of a padded row see the same keys as without padding."""
+    """Return whether ``candidate`` is the reference's mask without padding, at keys that are tokens."""
     row, query, key = reference.scope.row, reference.scope.query, reference.scope.key
     reads = [part for part in ex.walk(candidate) if part.op == "read" and part.sort == "bool" and part.args[-1] is key]
     if len(reads) != 1 or reads[0].args[1:] != (row, key):
@@ -88,22 +91,30 @@ def _reads_positions(expr: Expr) -> bool:
 
 
 def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope) -> Example | str | None:
-    """Return an example at which two masks differ, or why none is known."""
+    """Return an example at which two masks differ.
+
+    Returns:
+        The example; the reason if equality is not decided; ``None`` if the masks are equal.
+    """
     key, answer = scope.key, unlike_visible(*visible, scope.key)
     if answer != "never":
-        return "no decision in time" if isinstance(answer, str) else answer
+        return "the solver does not decide" if isinstance(answer, str) else answer
     if key not in set(ex.walk(ex.subtract(*bias))):
         return None
     lines = [_line(number, scope) for number in bias]
     is_one = lines[0] is not None and lines[1] is not None and _are_alike(lines[0], lines[1])
-    return None if is_one else "numbers added to scores are written differently"
+    return None if is_one else "biases of scores differ in form"
 
 
 _Line: TypeAlias = "tuple[bool, tuple[float, ...]]"
 
 
 def _line(bias: Expr, scope: Scope) -> _Line | None:
-    """Return whether a line over visible keys counts tokens instead of places, and its slopes."""
+    """Return whether an ALiBi bias counts tokens instead of slots, and its slopes.
+
+    Returns:
+        ``None`` if the bias is not linear in the distance of the key.
+    """
     counted = {part for part in ex.walk(bias) if part.op == "running_sum" and part.args[2] is scope.key}
     read = {part for part in ex.walk(bias) if part.op == "read" and part.sort == "bool" and part.args[-1] is scope.key}
     kept = ex.substitute(bias, {**dict.fromkeys(read, ex.TRUE), **dict.fromkeys(counted, scope.key)})
@@ -119,7 +130,7 @@ def _unlike(scope: Scope, example: Example, *, needs_padding: bool) -> Unlike:
     values = {BATCH: 1, PAST: 0, LENGTH: 1} | dict(example.values)
     step = SampledStep(values[BATCH], values[PAST], values[LENGTH])
     query = values.get(scope.query, 0) + step.past
-    words = f"the query at position {query} sees the key at {values.get(scope.key, 0)} in one model alone"
+    words = f"the query at position {query} attends to the key at {values.get(scope.key, 0)} in one model alone"
     if step.batch > 1:
         words = f"in row {values.get(scope.row, 0)} of {step.batch}, {words}"
     hidden = [places[-1] for (_, places), bit in sorted(example.inputs.items()) if bit is False]

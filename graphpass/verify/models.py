@@ -1,4 +1,4 @@
-"""Compare models that are given as paths or loaded."""
+"""Compare models, by path or loaded."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def verify(
     """Run two models in lockstep and report the first difference.
 
     Args:
-        reference: The source model: a file, a folder that has one model, or a model.
+        reference: The source model: a file, a folder with one model, or a loaded model.
         candidate: The model to compare, likewise.
         steps: Greedy steps after each prefill.
         prompt_ids: Token ids of the first prompt.
         atol: Absolute tolerance; ``None`` for that of the models' types.
         rtol: Relative tolerance, with the same default.
-        edits: Whether to edit the caches of both on the way, as speculative decoding and beam search do.
-        budget: Time and memory for whole models, ``60s,4GB``; larger ones are compared layer by layer.
-        all_layers: Whether to compare layer by layer, and run layers that are like another, too.
-        allow: Names of the candidate's nodes to accept although they compare the batch size, a row's index or token
-            ids and the reference does not, or differ on random numbers.
-        device: OpenVINO device of the candidate.
-        properties: OpenVINO properties for it.
+        edits: Whether to edit the caches of both models between steps, as speculative decoding and beam search do.
+        budget: Time and memory for whole models, ``60s,4GB``; models above are compared layer by layer.
+        all_layers: Whether to compare layer by layer, and run all layers.
+        allow: Names of the candidate's nodes that may compare the batch size, a row index or token ids although the
+            reference does not, or have different results on random numbers.
+        device: OpenVINO device of the candidate, or ``"WEBGPU"`` for ONNX.
+        properties: OpenVINO properties of the candidate.
 
     Returns:
         The comparison; `Comparison.passed` is the verdict.
 
     Raises:
         ReadError: A model cannot be read.
-        UsageError: GP201 a folder holds several models; GP250 an argument is out of range.
-        UnsupportedError: A model cannot be run here.
+        UsageError: GP201, a folder has several models; GP250, an argument is out of range.
+        UnsupportedError: A model cannot be run on this machine.
 
     Examples:
         >>> import graphpass

@@ -1,4 +1,4 @@
-"""Compare numbers that hardly show in logits: scales, soft caps, epsilons of norms."""
+"""Compare numbers with a small effect on logits: scales, soft caps, epsilons of norms."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.verify.difference import Tolerance
 
-#: Relative distance of a number in f32 and in a coarser type from itself.
+#: Relative tolerance of numbers in f32, and in coarser types.
 _F32, _COARSE = 1e-4, 1e-2
 
 _COARSE_TOLERANCE = 1e-2
 
 
 def unlike_numbers(reference: Model, candidate: Model, tolerance: Tolerance) -> tuple[str, str] | None:
-    """Return place and difference of the first number that differs, if any.
+    """Return the location of the first number that differs, and the difference, as text.
 
-    Attention is paired in execution order, norms by their epsilons' size. Numbers that either graph does not show are
-    left out.
+    Attention blocks are paired in execution order, norms by ascending epsilon. Numbers that are not known in one of the
+    graphs are not compared.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
-        tolerance: Tolerance of the comparison, a sign of how coarse the types are.
+        reference: The reference model.
+        candidate: The candidate model.
+        tolerance: Tolerance of the comparison; from 1e-2 on, numbers count as coarser than f32.
     """
     allowed = _COARSE if tolerance.relative >= _COARSE_TOLERANCE else _F32
     for place, name, left, right in (*_of_attention(reference, candidate), *_of_norms(reference, candidate)):

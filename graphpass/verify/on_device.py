@@ -1,6 +1,6 @@
-"""Compare two models, one on a device or on what stands in for it.
+"""Compare two models, with the candidate on a device or on a stand-in for it.
 
-The environment's variables have to be set before a process starts, so the comparison runs in a process of its own.
+Environment variables of runtimes must be set before a process starts, so the comparison runs in a separate process.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
     """Compare two models, the candidate on a device.
 
     Args:
-        reference: The model that is right; it runs on the CPU.
-        candidate: The model in question.
-        device: The OpenVINO device, an environment may stand in for ``"GPU"``, see `stand_in`; or ``"WEBGPU"``, on
-            which ONNX Runtime runs.
+        reference: The reference model, which runs on the CPU.
+        candidate: The candidate model.
+        device: The OpenVINO device; an environment may stand in for ``"GPU"``, see `stand_in`. ``"WEBGPU"`` for ONNX
+            Runtime's WebGPU execution provider.
         options: Further arguments of `graphpass.verify.compare_within`.
 
     Raises:
-        UsageError: GP228, no environment stands in for a GPU; or as `graphpass.verify.compare_within`.
-        UnsupportedError: GP321, there is no GPU, or its stand-in ended; or as `graphpass.verify.compare_within`.
+        UsageError: GP228, the stand-in's folder is invalid; or as `graphpass.verify.compare_within`.
+        UnsupportedError: GP321, the machine has neither a GPU nor a stand-in, or the process ended; or as
+            `graphpass.verify.compare_within`.
     """
     device = NAME if device.upper() == NAME else device
     options["device"] = device
-    # ONNX Runtime and OpenVINO refuse devices of the other.
+    # `compare_within` raises for a device of the other runtime.
     if device == NAME and candidate.dialect == "onnx":
         return _compare_on_webgpu(reference, candidate, options)
     place = _stand_in_for(device) if candidate.dialect == "openvino" else None
@@ -55,7 +56,7 @@ def compare_on_device(reference: Model, candidate: Model, device: str, **options
 
 
 def _compare_on_webgpu(reference: Model, candidate: Model, options: dict[str, Any]) -> Comparison:
-    """Compare in an environment with an adapter, in f32 if that has no f16."""
+    """Compare on a WebGPU adapter, in f32 if it does not support f16."""
     variables = _webgpu(options.get("prompt_ids") or ())
     twin, difference = for_adapter(candidate, is_software=bool(variables))
     comparison = _apart((reference, twin), options, NAME, variables)
@@ -69,18 +70,18 @@ def compare_pair_on_device(reference: Model, prefill: Model, decode: Model, devi
     Prompts and steps are those of `compare_pair`.
 
     Args:
-        reference: The model that is right; it runs on the CPU.
-        prefill: The model that takes prompts.
-        decode: The model that takes one token.
+        reference: The dynamic model, which runs on the CPU.
+        prefill: The model for prompts.
+        decode: The model for steps of one token.
         device: Device of the pair: ``"CPU"``, ``"QNN"`` for ONNX, or one of OpenVINO.
 
     Raises:
-        UsageError: GP240, pairs do not run on this device.
+        UsageError: GP240, the device does not support pairs.
         UnsupportedError: GP321, the device's process ended; GP394, the two are not a pair; or as `compare_pair`.
     """
     if decode.dialect == "onnx" and device not in {"CPU", QNN}:
         message = f"a prefill and a decode model in ONNX are compared on CPU and {QNN}, not on {device!r}"
-        raise UsageError("GP240", message, f"take CPU, or {QNN} for Qualcomm's HTP")
+        raise UsageError("GP240", message, f"use CPU, or {QNN} for Qualcomm's HTP")
     options = {"split": sizes_of(prefill, decode), "device": device}
     return _apart((reference, prefill, decode), options, device)
 
@@ -92,7 +93,15 @@ def _apart(
     variables: Mapping[str, str] | None = None,
     start: Sequence[str] = (),
 ) -> Comparison:
-    """Compare in a process of its own, which ``start`` prepares."""
+    """Compare in a separate process.
+
+    Args:
+        models: Arguments of the comparison.
+        options: Options of the comparison.
+        place: Name of the device in errors.
+        variables: Environment variables of the process.
+        start: Command that starts the process; the interpreter and its arguments are appended.
+    """
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         files = tuple(_file(model, scratch / str(number)) for number, model in enumerate(models))
@@ -109,17 +118,17 @@ def _apart(
 
 
 def _webgpu(prompt: Sequence[int]) -> Mapping[str, str]:
-    """Return the variables by which ONNX Runtime finds an adapter.
+    """Return the environment variables by which ONNX Runtime finds a WebGPU adapter.
 
     Raises:
-        UnsupportedError: GP321, there is none, or none that takes such a prompt.
+        UnsupportedError: GP321, no adapter is available, or it does not support prompts of this length.
     """
     variables = environment()
     if isinstance(variables, str):
         raise UnsupportedError("GP321", f"cannot compare on {NAME}: {variables}")
     if variables and len(prompt) > LONGEST_IN_SOFTWARE:
         reason = f"SwiftShader computes prompts of more than {LONGEST_IN_SOFTWARE} tokens wrongly"
-        raise UnsupportedError("GP321", f"cannot compare on {NAME}: {reason}", "take a shorter prompt, or a GPU")
+        raise UnsupportedError("GP321", f"cannot compare on {NAME}: {reason}", "use a shorter prompt, or a GPU")
     return variables
 
 
@@ -147,7 +156,7 @@ def _file(model: Model, folder: Path) -> Path:
 
 
 def _run(task: Path, answer: Path) -> None:
-    """Do the work of the other process."""
+    """Compare in the separate process, and write the result or error to ``answer``."""
     files, options = pickle.loads(task.read_bytes())  # noqa: S301 - our own process wrote it
     try:
         compare: Any = compare_pair if "split" in options else compare_within

@@ -21,39 +21,39 @@ from graphpass.verify.conditioning import ROUNDED_TO_F16, after_reordered_sums
 from graphpass.verify.difference import OutputComparer, PooledComparer, Tolerance
 from graphpass.verify.prompts import Vocabulary
 
-#: Share of the size of logits by which models that round activations may differ on HTP, which multiplies activations
-#: of 16 bits with others in 8 bits. Measured: 0.023.
+#: Maximum relative difference of logits on HTP for models that round activations: HTP multiplies activations of 16 bits
+#: by others in 8 bits. Measured: 0.023.
 _ON_HTP = 0.03
 
-#: Greedy steps after each prompt.
+#: Number of greedy steps after each prompt.
 _STEPS = 4
 
 
 def sizes_of(prefill: Model, decode: Model) -> Split:
-    """Return the sizes of a pair.
+    """Return the sizes of a pair from its metadata.
 
     Raises:
-        UnsupportedError: GP394, the two are not a pair.
+        UnsupportedError: GP394, the two models are not a pair.
     """
     first, second = Phase.of(prefill), Phase.of(decode)
     return Split(first.past, first.length, second.past)
 
 
 def compare_pair(reference: Model, prefill: Model, decode: Model, split: Split, device: str = "CPU") -> Comparison:
-    """Run all on the same tokens, and compare logits of last tokens.
+    """Run the models on the same tokens, and compare the last logits of each step.
 
-    Prompts of 1 token, a chunk less and more 1, a chunk, and the longest one, each followed by greedy steps.
+    Prompts have 1 token, a chunk, a chunk minus and plus 1, and the maximum length; each is followed by greedy steps.
 
     Args:
         reference: The dynamic model.
-        prefill: The model that takes prompts, as `graphpass.artifacts.split.stage_split` returns it.
-        decode: The model that takes one token.
-        split: Their sizes.
+        prefill: The model for prompts, as `graphpass.artifacts.split.stage_split` returns it.
+        decode: The model for steps of one token.
+        split: Sizes of the pair.
         device: Device of the pair, see `graphpass.runtime.open_pair`.
 
     Raises:
-        UnsupportedError: GP320 to GP322, one of them cannot be run here.
-        UsageError: GP240, the runtime of the pair has no such device.
+        UnsupportedError: GP320 to GP322, a model cannot be run on this machine.
+        UsageError: GP240, the runtime of the pair does not support the device.
     """
     tolerance = Tolerance.for_models(reference, prefill, decode, device=device)
     session, pair = open_session(reference), open_pair(prefill, decode, device=device)
@@ -86,12 +86,12 @@ def _compare(
         runs.append(run)
         if divergence is not None:
             break
-    skipped = (f"positions from {room} on: the input keeps no more",) if room < split.capacity else ()
+    skipped = (f"positions from {room} on: the input's caches end there",) if room < split.capacity else ()
     return Comparison(tuple(runs), ("logits",), outputs.largest, divergence, skipped)
 
 
 def _room(reference: Model, split: Split) -> int:
-    """Return the number of positions that both sides keep."""
+    """Return the number of positions that the caches of all models have room for."""
     from graphpass.dialects.onnx.model import OnnxModel
 
     kept = capacity_in_place(reference, analyze_caches(reference)) if isinstance(reference, OnnxModel) else None
@@ -123,7 +123,7 @@ def _follow(
 
 
 def _prefill(session: DecodeSession, ids: tuple[int, ...], chunk: int) -> NDArray[np.float32]:
-    """Feed a prompt at once, or in chunks to a model of few new tokens."""
+    """Run a prompt at once, or in chunks if the model supports fewer new tokens."""
     try:
         return session.prefill([list(ids)])
     except UnsupportedError as error:

@@ -1,4 +1,4 @@
-"""Find caches whose names contradict dataflow: runtimes pair pasts with presents by name."""
+"""Find caches whose names contradict dataflow; runtimes pair pasts and presents by name."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
 
 
 def with_names(proven: Comparison, reference: Model, candidate: Model) -> Comparison:
-    """Add pasts and presents of ``candidate`` whose names do not belong together to a comparison.
+    """Add pasts and presents of ``candidate`` whose names do not match to a comparison.
 
-    Sessions pair by dataflow, so that sequences do not show them. If the reference has some, too, they are a warning.
+    They are a divergence, or a warning if the reference has some, too. Sessions pair by dataflow, so sequences do not
+    detect them.
     """
     crossed = candidate.analysis(crossed_caches)
     if not crossed:
         return proven
     (past, present), more = crossed[0], f" ({len(crossed)} such pairs)" if len(crossed) > 1 else ""
-    words = f"{past} is carried on by {present}, which runtimes do not pair with it by name{more}"
+    words = f"{past} has the present {present} by dataflow, but not by name{more}"
     if reference.analysis(crossed_caches):
         return replace(proven, warnings=(*proven.warnings, f"as in the reference, {words}"))
     return proven.diverging("caches", words) if proven.passed else proven
 
 
 def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
-    """Return past inputs and present outputs that belong together by dataflow, and not by name.
+    """Return pairs of past input and present output by dataflow whose names do not match.
 
-    Two names belong together if their numbers and last words are equal. Names count only if all pasts of one form have
-    the numbers that their presents have, so that any of them could be exchanged.
+    Names match if their numbers and last words are equal. Numbers are compared only within a group of names that are
+    equal except for numbers, and only if pasts and presents of the group have the same numbers in some order.
     """
     inventory = model.analysis(analyze_caches)
     if inventory.stateful:
@@ -54,7 +55,7 @@ def crossed_caches(model: Model) -> tuple[tuple[str, str], ...]:
 
 
 def _of_other_roles(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return pairs whose last words differ, though another present has the past's."""
+    """Return pairs whose last words differ, while another present matches the past."""
     pairs = list(pairs)
     written = {(_numbers(write), _last_word(write)) for _, write in pairs}
     return [

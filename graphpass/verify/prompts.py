@@ -1,4 +1,4 @@
-"""Make the prompts of a comparison."""
+"""Prompts of a comparison."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from graphpass.errors import UsageError
 if TYPE_CHECKING:
     from graphpass.runtime.sessions.session import DecodeSession
 
-#: Tokens of text before an image.
+#: Number of text tokens before the image.
 _PICTURED = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """Holds the tokens of a prefill.
+    """The inputs of a prefill.
 
     Attributes:
-        description: The tokens, for people.
-        ids: int64 [batch, length].
-        mask: int64 [batch, length], 0 at the padding of shorter rows.
-        counts_padding: Whether padding takes positions as tokens do.
-        positions: int64 [axes, batch, length]; ``None`` if the session counts them.
+        description: The prompt, as text.
+        ids: Token ids, int64 [batch, length].
+        mask: Attention mask, int64 [batch, length], 0 at padding.
+        counts_padding: Whether padding counts in positions.
+        positions: Positions, int64 [axes, batch, length]; ``None`` if the session counts them.
     """
 
     description: str
@@ -42,13 +42,13 @@ class Prompt:
 
 
 def rectangular(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Return prompts of one length."""
+    """Return a batch of prompts of equal length."""
     ids = np.array(rows, np.int64)
     return Prompt(f"{description} of {ids.shape[1]} tokens", ids, np.ones_like(ids))
 
 
 def padded(description: str, rows: list[tuple[int, ...]], side: Literal["left", "right"] = "left") -> Prompt:
-    """Return prompts of several lengths, padded on one side with id 0."""
+    """Return a batch of prompts, padded on one side with id 0."""
     width = max(map(len, rows))
 
     def wide(row: tuple[int, ...], filling: tuple[int, ...]) -> tuple[int, ...]:
@@ -60,9 +60,9 @@ def padded(description: str, rows: list[tuple[int, ...]], side: Literal["left", 
 
 
 def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Return prompts of several lengths, padded with id 0 after the first token.
+    """Return a batch of prompts, padded with id 0 after the first token.
 
-    Padding takes positions, since a model that counts them itself counts it, too.
+    Padding counts in positions, as in models that compute positions without the attention mask.
     """
     left = padded(description, [row[1:] for row in rows])
     ids = np.concatenate([np.array([row[:1] for row in rows], np.int64), left.ids], axis=1)
@@ -72,9 +72,14 @@ def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
 
 
 def pictured(description: str, rows: list[tuple[int, ...]], axes: int) -> Prompt:
-    """Return prompts with an image of 2 x 2 patches after two tokens.
+    """Return prompts with an image of 2 x 2 patches after two text tokens.
 
-    Its positions are those of Qwen2-VL: time stays, height and width count patches, and text goes on after the largest.
+    Positions are those of Qwen2-VL: constant time, height and width by patch, and text after the largest position.
+
+    Args:
+        description: Start of the description.
+        rows: Token ids of each row, of equal length.
+        axes: Number of positions of each token.
     """
     ids = np.array(rows, np.int64)
     text = np.arange(ids.shape[1] - 4)
@@ -92,19 +97,19 @@ def _listed(rows: list[tuple[int, ...]]) -> str:
 
 
 class Vocabulary:
-    """Chooses prompts, the same ones every time."""
+    """A seeded source of prompts."""
 
     def __init__(self, size: int) -> None:
-        """Start with the first prompt; ``size`` is the number of token ids."""
+        """Seed the generator; ``size`` is the number of token ids."""
         self.size = size
         self._generator = np.random.Generator(np.random.PCG64(20))
 
     @classmethod
     def of(cls, session: DecodeSession) -> Vocabulary:
-        """Return that of a model, as large as its logits are wide.
+        """Return the vocabulary of a model, with the size of the logits' last axis.
 
         Args:
-            session: A session of the model; it is reset, and fed one token a row.
+            session: A session of the model; it is reset, and runs one token in each row.
 
         Raises:
             GraphpassError: As `DecodeSession.prefill`.
@@ -112,19 +117,19 @@ class Vocabulary:
         return cls(session.prefill(np.zeros((session.fixed_batch or 1, 1), np.int64)).shape[-1])
 
     def prompt(self, length: int) -> tuple[int, ...]:
-        """Return a new random prompt."""
+        """Return the next pseudo-random prompt of ``length`` ids."""
         return tuple(int(token) for token in self._generator.integers(0, self.size, length))
 
     def check(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Return ``ids`` unchanged.
 
         Raises:
-            UsageError: GP250, an empty prompt, or an id outside the vocabulary.
+            UsageError: GP250, the prompt is empty, or an id is outside the vocabulary.
         """
         if not ids:
             raise UsageError("GP250", "a prompt needs at least one token id")
         for token in ids:
             if not 0 <= token < self.size:
                 reason = f"prompt id {token} is outside the model's vocabulary of {self.size}"
-                raise UsageError("GP250", reason, f"ids go from 0 to {self.size - 1}")
+                raise UsageError("GP250", reason, f"expected ids from 0 to {self.size - 1}")
         return ids

@@ -1,4 +1,4 @@
-"""Run models row by row or in parts, which misread padding or many tokens."""
+"""Run models that misread padding or long prompts row by row or in parts."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.session import DecodeSession
 
 
-#: Most tokens of a part: exports of recurrent layers hold chunks of 64 tokens, of 8 in the smallest models.
+#: Maximum tokens of a part. Exports of recurrent layers have chunks of 64 tokens, of 8 in the smallest models.
 MOST_AT_ONCE = 8
 
-#: Operators of ONNX Runtime that get a row's number of positions, and take the first ones, and this input.
+#: Operators of ONNX Runtime that attend to the first positions of a row, up to a length; index of that input.
 _COUNT_FROM_THE_FRONT = {"GroupQueryAttention": 5, "SparseAttention": 8}
 
 
 def misreads_left_padding(model: Model) -> bool:
-    """Return whether ``model`` takes padding in front for tokens, although it has an attention mask."""
+    """Return whether ``model`` treats left padding as tokens despite its attention mask."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     counts = counted_from_the_front(model.graph)
     return counts or any(absorbs_padding(model, cache) for cache in linear)
 
 
 def counted_from_the_front(graph: Graph) -> bool:
-    """Return whether attention takes as many first positions of a row as its mask counts."""
+    """Return whether attention reads a row's first positions, as many as the mask counts."""
     counts = [node.input(_COUNT_FROM_THE_FRONT[node.op]) for node in graph.of_op(*_COUNT_FROM_THE_FRONT)]
-    # The length of the mask is the same for all rows.
+    # Shapes are ignored: a length from the mask's shape is equal for all rows.
     made_of = graph.backward(counts, lambda node: () if node.op in SHAPE_READERS else node.inputs)
     return any(node.op == "Parameter" for node in made_of)
 
 
 def is_undefined_behind_padding(model: Model) -> bool:
-    """Return whether ``model`` uses attention of padding in front, which sees no key."""
+    """Return whether attention of left padding, which has no visible key, enters linear caches."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)
 
@@ -53,20 +53,20 @@ def rounds_rows_together(graph: Graph) -> bool:
 
 
 def takes_positions(model: Model) -> bool:
-    """Return whether ``model`` is fed positions; one that counts them itself counts padding, too."""
+    """Return whether ``model`` reads an input ``position_ids``; other models may count padding."""
     graph = model.graph
     return any(node.name == "position_ids" and graph.uses(node.outputs[0]) for node in graph.of_op("Parameter"))
 
 
 def takes_several_of_each(graph: Graph) -> bool:
-    """Return whether attention gets each row's number of new tokens."""
+    """Return whether GroupQueryAttention has an input with each row's number of new tokens."""
     return any(node.input(NEW_TOKENS) is not None for node in graph.of_op("GroupQueryAttention"))
 
 
 class RowByRow:
-    """Runs each row of a batch alone, without padding.
+    """Runs each row of a batch separately, without padding.
 
-    Each forward pass starts over with all tokens of a row, so that one session serves all rows.
+    Each forward pass resets the session and runs all tokens of a row again, so that rows can share one session.
     """
 
     def __init__(self, session: DecodeSession) -> None:
@@ -74,13 +74,18 @@ class RowByRow:
         self._ids: NDArray[np.int64] | None = None
 
     def reset(self) -> None:
-        """Forget all tokens."""
+        """Remove all tokens."""
         self._ids = None
 
     def forward(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Array]:
-        """Run new tokens ``[batch, length]``; results at padding are 0.
+        """Run new tokens of all rows.
 
-        Outputs that are not ``[batch, length, ..]`` or ``[batch, 1, ..]`` are left out.
+        Args:
+            ids: int64 [batch, length].
+            mask: int64 [batch, past + length], 0 at padding.
+
+        Returns:
+            The outputs ``[batch, length, ...]`` and ``[batch, 1, ...]`` by name; 0 at padding. Others are omitted.
         """
         self._ids = ids if self._ids is None else np.concatenate([self._ids, ids], axis=1)
         length = ids.shape[1]
@@ -88,7 +93,7 @@ class RowByRow:
         return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def _row(self, tokens: NDArray[np.int64], real: NDArray[np.bool_]) -> dict[str, Array]:
-        """Return the outputs of the last positions, ``real`` ones of which hold the last tokens."""
+        """Return the outputs of one row's last positions; 0 where ``real`` is false."""
         self._session.reset()
         outputs = self._session.forward(tokens[None], np.ones((1, len(tokens)), np.int64))
         per_token = {name: array for name, array in outputs.items() if array.ndim >= 2 and array.shape[0] == 1}
@@ -105,19 +110,24 @@ def _placed(output: Array, tokens: int, real: NDArray[np.bool_]) -> Array:
 
 
 class InParts:
-    """Runs new tokens in parts of ``most``, for models that compute many at once wrongly."""
+    """Runs new tokens in parts, for models that compute long prompts incorrectly."""
 
     def __init__(self, session: DecodeSession, most: int = MOST_AT_ONCE) -> None:
         self._session, self._most = session, most
 
     def reset(self) -> None:
-        """Forget all tokens."""
+        """Reset the session."""
         self._session.reset()
 
     def forward(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> dict[str, Array]:
-        """Run new tokens ``[batch, length]``, and return the results of all.
+        """Run new tokens part by part.
 
-        Outputs without an axis of tokens are those of the last part.
+        Args:
+            ids: int64 [batch, length].
+            mask: int64 [batch, past + length], 0 at padding.
+
+        Returns:
+            The outputs of all tokens by name; of the last part for outputs without an axis of tokens.
         """
         past, length = mask.shape[1] - ids.shape[1], ids.shape[1]
         parts = []

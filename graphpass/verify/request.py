@@ -1,4 +1,4 @@
-"""Settings of a comparison of two models."""
+"""Settings of a comparison."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProofRequest:
-    """Describes how two models are compared.
+    """Settings of a comparison of two models.
 
     Attributes:
-        steps: Greedy steps after each prefill.
-        prompt_ids: The first prompt; by default pseudo-random and always the same.
-        atol: Absolute tolerance; by default from the types in which the models compute: 1e-3 for f32.
+        steps: Number of greedy steps after each prefill.
+        prompt_ids: Token ids of the first prompt; pseudo-random with a fixed seed by default.
+        atol: Absolute tolerance; by default that of the types in which the models compute, 1e-3 for f32.
         rtol: Relative tolerance, with the same default.
-        edits: Also edit the caches.
-        examine: Also hold the reference against itself, and warn if it contradicts itself; warn of rounding that the
-            candidate's plugin adds by default, see `graphpass.verify.default_rounding`.
-        padding: Side of the shorter row of the batch on which padding stands.
-        device: OpenVINO device that runs the candidate; see `graphpass.verify.on_device` for stand-ins.
-        properties: OpenVINO's properties of the candidate, by name.
-        opened: Opens a model, as `open_session`.
+        edits: Whether to edit caches between steps, in further sequences.
+        examine: Whether to check the reference for self-consistency, and to measure rounding that the candidate's
+            plugin adds by default, see `graphpass.verify.default_rounding`; the results are warnings.
+        padding: Side on which the candidate supports padding of shorter rows.
+        device: OpenVINO device of the candidate; see `graphpass.verify.on_device` for stand-ins.
+        properties: OpenVINO properties of the candidate, by name.
+        opened: Opens a session, as `open_session`.
     """
 
     steps: int = 12
@@ -45,20 +45,20 @@ class ProofRequest:
     opened: Callable[..., DecodeSession] = open_session
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check steps and tolerances.
 
         Raises:
-            UsageError: GP250, nothing can be compared like that.
+            UsageError: GP250, a number is below 0.
         """
         check_numbers(self.steps, self.atol, self.rtol)
 
     @property
     def is_strict(self) -> bool:
-        """Return whether weights have to agree, too: given tolerances say how much they may differ."""
+        """Return whether weights are compared, too: with steps, and without given tolerances."""
         return self.steps > 0 and self.atol is None and self.rtol is None
 
     def tolerance(self, usual: Tolerance) -> Tolerance:
-        """Return the tolerances, with ``usual`` ones by default."""
+        """Return the tolerance, with ``usual`` for missing numbers."""
         from graphpass.verify.difference import Tolerance
 
         absolute, relative = usual.absolute if self.atol is None else self.atol, self.rtol

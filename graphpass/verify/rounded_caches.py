@@ -1,9 +1,11 @@
-"""Prove models whose caches are kept in integers.
+"""Verify models with caches in integers.
 
-Rounding moves logits by more than a fault does, so it is proven by itself. Both models, with their caches dequantized,
-have to compute the same within the usual tolerance. Scales that the reference does not have must then suit what the
-caches hold. At last the candidate runs as it is: it has to give the logits of its dequantized form, or of a reference
-with the same scales, but for a share that rounding explains.
+Rounding of caches changes logits by more than a fault may, so it is verified separately:
+
+1. Both models with dequantized caches agree within the usual tolerance.
+2. Scales that the reference does not have fit the contents of the caches.
+3. The logits of the unchanged candidate differ from those of its dequantized form, or of a reference with the same
+   scales, by no more than rounding explains.
 """
 
 from __future__ import annotations
@@ -28,22 +30,22 @@ if TYPE_CHECKING:
 
 ROUNDED = "rounded caches"
 
-#: Largest share of a cache's size, root of mean squares, that rounding may take, by bits. On all decoders among the
-#: fixtures it takes up to 1.2 % and 13 %; with scales of half the size 9 % and 30 % at least.
+#: Maximum relative rounding error of a cache, as root mean square, by bits. On all decoders of the fixtures the errors
+#: are up to 1.2 % and 13 %; with scales of half the size at least 9 % and 30 %.
 _MOST = {8: 0.05, 4: 0.25}
 
-#: Likewise of logits: 0.6 % to 6 %, and 6 % to 49 %. Logits that have nothing to do with each other differ by 141 %.
+#: Likewise of logits. Measured: 0.6 % to 6 %, and 6 % to 49 %. Independent logits differ by 141 %.
 _MOST_OF_LOGITS = {8: 0.2, 4: 0.8}
 
-#: Tokens of the prompt that fills the caches; those that calibrations take first are left out.
+#: Length of the prompt that fills the caches, and number of ids skipped before it, which calibrations use.
 _PROMPT, _LEFT_OUT = 48, 256
 
-#: Share of values beyond the scales that shows them to be too small.
+#: Share of values beyond the range of the scales from which on the scales are reported as too small.
 _CUT = 0.01
 
 
 def dequantized(model: Model) -> Model:
-    """Keep caches of ``model`` in the query's type; return itself without any in integers."""
+    """Return a copy with caches in the query's type; ``model`` if no cache is quantized."""
     if not model.analysis(find_cache_scales):
         return model
     from graphpass.dialects.onnx.model import OnnxModel
@@ -56,7 +58,7 @@ def dequantized(model: Model) -> Model:
 
 
 def without_rounding(proven: Comparison, reference: Model) -> Comparison:
-    """Report that the reference ran with its caches dequantized, if they are quantized."""
+    """Add a line to `Comparison.skipped` if the reference ran with dequantized caches."""
     scales = reference.analysis(find_cache_scales).values()
     if not scales:
         return proven
@@ -73,7 +75,7 @@ def rounds_alike(reference: Model, candidate: Model) -> bool:
 
 
 def _own_scales(reference: Model, candidate: Model) -> dict[str, CacheScale]:
-    """Return the scales of ``candidate`` that the reference does not have, by cache."""
+    """Return the scales of ``candidate`` that the reference lacks, by name of the cache."""
     known = reference.analysis(find_cache_scales)
     scales = candidate.analysis(find_cache_scales)
     return {name: scale for name, scale in scales.items() if name not in known or not scale.equals(known[name])}
@@ -82,13 +84,13 @@ def _own_scales(reference: Model, candidate: Model) -> dict[str, CacheScale]:
 def with_rounding(
     proven: Comparison, reference: Model, candidate: Model, opened: Callable[..., DecodeSession]
 ) -> Comparison:
-    """Add the first scale of ``candidate`` that does not suit to a comparison.
+    """Add a divergence to a comparison if scales of ``candidate`` do not fit its caches.
 
     Args:
-        proven: The comparison.
-        reference: The other model.
-        candidate: The model in question.
-        opened: Opens a model, as `graphpass.runtime.open_session`.
+        proven: The comparison of both models with dequantized caches.
+        reference: The reference model.
+        candidate: The candidate model.
+        opened: Opens a session, as `graphpass.runtime.open_session`.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.forward`.
@@ -102,27 +104,29 @@ def with_rounding(
 
 
 def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
-    """Return the output that differs by more than rounding explains, if any.
+    """Return the output that differs by more than rounding explains, as text; ``None`` without one.
 
     Args:
         candidate: A model with caches in integers.
-        shares: Share of each output that rounding took.
+        shares: Relative difference of each output by name, see `PooledComparer.shares`.
     """
     bits = min(scale.bits for scale in candidate.analysis(find_cache_scales).values())
     worst = max(shares, key=lambda name: shares[name])
     if shares[worst] <= _MOST_OF_LOGITS[bits]:
         return None
-    allowed = f"where {_MOST_OF_LOGITS[bits]:.0%} count as right"
-    return f"rounding to {bits} bits takes {shares[worst]:.0%} of output {worst}, {allowed}"
+    allowed = f"where {_MOST_OF_LOGITS[bits]:.0%} are allowed"
+    return f"rounding to {bits} bits changes {shares[worst]:.0%} of output {worst}, {allowed}"
 
 
 def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., DecodeSession]) -> str | None:
-    """Return the cache that loses too much to scales that the reference lacks.
+    """Return the cache with the largest rounding error by new scales, if above the limit.
+
+    Scales that the reference has, too, are not checked.
 
     Args:
-        reference: The other model.
+        reference: The reference model.
         candidate: A model with caches in integers.
-        opened: Opens a model, as `graphpass.runtime.open_session`.
+        opened: Opens a session, as `graphpass.runtime.open_session`.
 
     Raises:
         GraphpassError: As `graphpass.runtime.open_session` and `DecodeSession.forward`.
@@ -144,15 +148,15 @@ def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., 
         return None
     scale = scales[worst]
     cut = float(np.mean(np.abs(contents[worst]) > scale.largest))
-    why = f"{cut:.0%} of its values are larger than its scales reach" if cut > _CUT else "its scales are wide"
+    why = f"{cut:.0%} of its values exceed the range of its scales" if cut > _CUT else "its scales are too coarse"
     return (
-        f"rounding to {scale.bits} bits takes {losses[worst]:.0%} of cache {worst}, where {_MOST[scale.bits]:.0%} "
-        f"count as right: {why}"
+        f"rounding to {scale.bits} bits changes {losses[worst]:.0%} of cache {worst}, where {_MOST[scale.bits]:.0%} "
+        f"are allowed: {why}"
     )
 
 
 def rounding_loss(content: Array, scale: CacheScale) -> float:
-    """Return the share of ``content`` that rounding takes, by roots of mean squares."""
+    """Return the relative rounding error of ``content``, as root mean square."""
     wide = content.astype(np.float64)
     size = float(np.linalg.norm(wide))
     return float(np.linalg.norm(scale.rounded(content) - wide)) / size if size else 0.0

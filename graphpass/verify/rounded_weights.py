@@ -1,7 +1,7 @@
-"""Prove models whose weights are rounded: by `quantize-weights`, or by OpenVINO's `save_model` in f16.
+"""Verify models with rounded weights, by `quantize-weights` or OpenVINO's `save_model` in f16.
 
-Rounding moves logits by more than a fault does: weights in f16 alone are off by up to 2^-11. The reference with its
-weights rounded in the same way has to give the candidate's logits within the usual tolerance.
+Rounding changes logits by more than a fault may: the relative error of weights in f16 is up to 2^-11. So the weights of
+the reference are rounded in the same way, and its logits compared within the usual tolerance.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int] | None:
-    """Round those weights of ``reference`` that ``candidate`` holds in 4 bits.
+    """Round those weights of ``reference`` that ``candidate`` has in 4 bits.
 
-    A weight counts as rounded if each of its outputs has, in blocks, the numbers of an output of the candidate:
-    projections may have been joined before.
+    A weight is rounded if each of its output channels equals, after quantization, an output channel of a weight of
+    the candidate: projections may have been joined before quantization.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
+        reference: The reference model.
+        candidate: The candidate model.
 
     Returns:
-        A copy of the reference, and the number of weights that were rounded; ``None`` if there are none.
+        A copy of the reference, and the number of rounded weights; ``None`` if no weight is rounded.
     """
     from graphpass.dialects.onnx.four_bits import FourBits, four_bit_product, packed_weights
     from graphpass.dialects.onnx.precision import in_f32, is_in_f16
@@ -36,7 +36,7 @@ def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int
     outputs = {row.tobytes() for packed in packed_weights(candidate.graph) for row in packed}
     if not outputs or reference.dialect != "onnx":
         return None
-    # Rounded weights need more digits than f16 has.
+    # Dequantized weights are not exact in f16.
     copy = (reference if candidate.analysis(is_in_f16) else reference.analysis(in_f32)).clone()
     rewriter, count = copy.rewriter(), 0
     for node in list(copy.graph.of_op("MatMul")):
@@ -52,7 +52,7 @@ def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int
 
 
 def rounded_to_f16(reference: Model, candidate: Model) -> tuple[Model, int] | None:
-    """Round those weights of ``reference`` that ``candidate`` holds in f16, as `rounded_to_four_bits`.
+    """Round those weights of ``reference`` that ``candidate`` has in f16, as `rounded_to_four_bits`.
 
     Raises:
         ReadError: GP105, GP110 and GP111, weights cannot be read.

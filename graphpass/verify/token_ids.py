@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
 _COMPARING = ARITHMETIC | EXTREMA | {*COMPARISONS, "Equal", "NotEqual"}
 
-#: Longer constants are tables, not ids.
+#: Maximum elements of a constant of token ids; larger ones are tables.
 _MOST_IDS = 64
 
 
 def compared_token_ids(model: Model) -> tuple[int, ...]:
-    """Return whole numbers that ``model`` compares token ids with, and their neighbours, rising.
+    """Return integers that ``model`` compares token ids with, and their neighbours, ascending.
 
-    Prompts are random, so that an id that a graph treats apart, such as a placeholder of images, is hardly ever among
-    them.
+    Random prompts hardly ever contain an id that a graph handles specially, such as a placeholder of images.
     """
     graph = inlined(model).graph
     tokens = token_input(graph)

@@ -1,4 +1,4 @@
-"""Choose the sequences on which two models are compared."""
+"""Plan the sequences on which two models are compared."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _PROMPT_LENGTH = 5
 
-#: Steps after a batch that is padded on the other side.
+#: Maximum number of steps after a batch that is padded on the other side.
 _OTHER_STEPS = 3
 
-#: Tokens of each padded row, added to those of the first prompt: 9 entries of padding in the second, 2 in the third.
+#: Length of each row of the padded batch, minus that of the first prompt: padding of 0, 9 and 2.
 _UNEVEN = (6, -3, 4)
 
 #: Rows of the batch that a beam search selects from.
@@ -32,13 +32,13 @@ _BEAMS = 5
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """Holds one sequence: a prompt after a reset, and steps.
+    """One sequence: a prompt after a reset, and steps.
 
     Attributes:
         prompt: The prompt.
         rounds: The steps.
-        is_other_side: Whether padding stands on a side that the reference need not take.
-        is_long: Whether models may have no room for it.
+        is_other_side: Whether padding is on the side that models need not support.
+        is_long: Whether the reference may not support the length; the sequence is skipped then.
     """
 
     prompt: Prompt
@@ -49,13 +49,13 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Describes where padding may stand.
+    """The sides on which batches are padded.
 
     Attributes:
-        pads: Ways to pad a batch, by the side on which padding stands.
-        entered: Tensors that padding would enter, on sides without a way.
-        taken: Side on which the candidate is to take padding.
-        alone: Whether the reference runs each row of a padded batch alone.
+        pads: Functions that pad a batch, by side; a missing side is not padded.
+        entered: Tensors that padding on a missing side would enter, as text.
+        taken: Side on which the candidate supports padding.
+        alone: Whether the reference runs each row of a padded batch separately.
     """
 
     pads: Mapping[str, Callable[[str, list[tuple[int, ...]]], Prompt]]
@@ -66,11 +66,11 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Limits the length of compared sequences.
+    """The maximum length of sequences around thresholds.
 
     Attributes:
-        tokens: Number of tokens of the longest sequence.
-        reason: Why longer ones are not run.
+        tokens: Maximum number of tokens of all rows.
+        reason: Reason that longer sequences are skipped, as text.
     """
 
     tokens: int
@@ -79,17 +79,17 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Chooses prompts and edits that two sessions take, and notes what they do not take.
+    """Plans prompts and edits that two sessions support.
 
     Attributes:
-        reference: The session that is right.
-        candidate: The session in question.
-        batch: Batch that one of them fixes.
-        vocabulary: Chooses tokens.
-        sides: Where padding may stand.
-        skipped: Gets what is not compared, with reasons.
-        drafts: Whether rows side by side are fed several tokens at a step, too.
-        token_ids: Token ids that either graph treats apart.
+        reference: The reference's session.
+        candidate: The candidate's session.
+        batch: Fixed batch size of the sessions; ``None`` if it is dynamic.
+        vocabulary: The source of prompts.
+        sides: The sides on which batches are padded.
+        skipped: Receives lines on sequences that are not run, with reasons.
+        drafts: Whether a step of a batch may have several new tokens.
+        token_ids: Token ids that either graph compares tokens with.
     """
 
     reference: DecodeSession
@@ -112,14 +112,14 @@ class Planner:
         """Return the sequences, in order.
 
         Args:
-            steps: Greedy steps after prompts.
-            prompt_ids: The first prompt; any by default.
-            edited: Kinds of both models if caches are edited as well.
-            thresholds: Lengths at which either model changes.
-            limit: Longest sequence of a certain length.
+            steps: Number of greedy steps after each prompt.
+            prompt_ids: Token ids of the first prompt; pseudo-random by default.
+            edited: Kinds of both models if caches are edited, too; else empty.
+            thresholds: Lengths at which either graph changes its computation.
+            limit: Maximum length of sequences around thresholds.
 
         Raises:
-            UsageError: GP250, ``prompt_ids`` is not a prompt.
+            UsageError: GP250, ``prompt_ids`` is empty or has an id outside the vocabulary.
         """
         prompts = self._prompts(prompt_ids)
         length = prompts[0].ids.shape[1]
@@ -146,7 +146,7 @@ class Planner:
         if batch is not None:
             self.skipped[f"padded batch: the batch is fixed at {batch}"] = None
         elif maskless:
-            self.skipped[f"padding: it cannot be hidden from the {' and the '.join(maskless)}"] = None
+            self.skipped[f"padding: no input attention_mask in the {' and the '.join(maskless)}"] = None
             prompts.append(self._even(length))
         elif self.sides.taken not in self.sides.pads:
             self.skipped[f"{self.sides.taken} padding: it enters {self.sides.entered}"] = None
@@ -161,7 +161,7 @@ class Planner:
         axes = {session.axes for _, session in self._named_sessions()} - {()}
         counting = [name for name, session in self._named_sessions() if not session.takes_any_positions]
         if axes and counting:
-            words = f"the runtime of the {' and the '.join(counting)} takes positions in order"
+            words = f"the runtime of the {' and the '.join(counting)} requires positions in order"
             self.skipped[f"positions of an image: {words}"] = None
         elif axes:
             fed = [vocabulary.prompt(length + 6) for _ in range(rows)]
@@ -169,16 +169,16 @@ class Planner:
         return prompts
 
     def _even(self, length: int) -> Prompt:
-        """Return as many prompts as a padded batch has, of one length."""
+        """Return a batch as large as the padded one, with prompts of equal length."""
         rows = [self.vocabulary.prompt(length) for _ in _UNEVEN]
         return rectangular(_batch_of(rows), rows)
 
     def _other_side(self, prompts: list[Prompt], steps: int) -> list[Trajectory]:
-        """Return the batch among ``prompts`` padded on the right, if it is not."""
+        """Return a batch padded on the right, unless ``prompts`` has one; empty if unsupported."""
         if self.batch is not None or not all(session.takes_mask for _, session in self._named_sessions()):
             return []
         if self.sides.taken == "right":
-            self.skipped["left padding: the candidate is to take padding on the right"] = None
+            self.skipped["left padding: the candidate supports padding on the right"] = None
             return []
         if "right" not in self.sides.pads:
             self.skipped[f"right padding: it enters {self.sides.entered}"] = None
@@ -188,7 +188,11 @@ class Planner:
         return [Trajectory(behind, (Round(),) * min(steps, _OTHER_STEPS), is_other_side=True)]
 
     def _rows(self, length: int) -> list[Trajectory]:
-        """Return sequences side by side whose rows a beam search selects, after a longer prompt."""
+        """Return a batch whose rows a beam search selects.
+
+        Args:
+            length: Length of the first prompt.
+        """
         if self.batch == 1:
             self.skipped["rows selected by a beam search: the batch is fixed at 1"] = None
             return []
@@ -206,9 +210,9 @@ class Planner:
         trajectories = []
         for length in sorted({threshold.length for threshold in thresholds if threshold.changes}):
             if end is not None and length > end:
-                self.skipped[f"lengths around {length}: nothing is defined beyond {end} positions"] = None
+                self.skipped[f"lengths around {length}: tables of the models end after {end} positions"] = None
                 continue
-            # From one less on, with a past; and at once, of the length itself and of its double.
+            # Pairs of prompt length and steps: steps across the threshold, and prompts of the length and its double.
             counts = [(length - 1, 3), (length, 1), (2 * length, 1)]
             tried = [
                 (count, steps if end is None else min(steps, end - count))
@@ -245,7 +249,7 @@ class Planner:
                 self.skipped[f"reorder: the {name} is of kind {kind}, and only kv caches have slots to move"] = None
         fixed = [name for name, session in self._named_sessions() if not session.moves_slots]
         if fixed:
-            self.skipped[f"reorder: the runtime of the {' and the '.join(fixed)} keeps slots in their places"] = None
+            self.skipped[f"reorder: the runtime of the {' and the '.join(fixed)} cannot reorder slots"] = None
         rows = [self.vocabulary.prompt(length) for _ in range(self.batch or 1)]
         rounds = edit_rounds(length, moves=set(kinds) == {"kv"} and not fixed)
         trajectories = [Trajectory(rectangular("edits, prompt", rows), rounds)]
@@ -266,7 +270,7 @@ class Planner:
         return trajectories
 
     def _reference_gives_nan(self, prompt: Prompt) -> bool:
-        """Return whether rows that are masked whole spoil the others, as in some exports."""
+        """Return whether the reference has NaN at tokens of a padded batch."""
         self.reference.reset()
         self.reference.forward(prompt.ids, prompt.mask)
         logits = self.reference.logits

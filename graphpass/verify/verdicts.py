@@ -1,4 +1,4 @@
-"""Verdicts on the masks, or the angles, of two attentions."""
+"""Verdicts on masks or positional encodings of two attention blocks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Literal, TypeAlias
 from graphpass.analysis.equations.evaluation import SampledStep
 
 Inputs: TypeAlias = Literal["any", "unpadded"]
-"""The inputs that masks or angles are equal for: any, or those without padding."""
+"""The inputs for which masks or encodings are equal: any, or those without padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Both are equal at every step that both models have.
+    """Equality for every batch, past and length.
 
     Attributes:
-        inputs: The inputs for which they are.
-        rows: Number of rows of the shortest table, beyond which positions have none; 0 without tables.
+        inputs: The inputs for which they are equal.
+        rows: Number of rows of the shortest table, which limits positions; 0 without tables.
     """
 
     inputs: Inputs
@@ -26,12 +26,12 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """Both differ at an example.
+    """A difference, with a counterexample.
 
     Attributes:
-        step: Lengths of the example.
-        reason: The difference there.
-        needs_padding: Whether they differ for padded rows alone.
+        step: Lengths of the counterexample.
+        reason: The difference at this step, as text.
+        needs_padding: Whether the difference requires padded rows.
     """
 
     step: SampledStep
@@ -41,11 +41,11 @@ class Unlike:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Equality is not decided.
+    """Equality that is not decided.
 
     Attributes:
-        reason: The part that is not known, with its node.
-        rows: Number of positions, from 0 on, at which angles are equal.
+        reason: The reason, with the node, as text.
+        rows: Number of positions, from 0 on, at which encodings are equal.
     """
 
     reason: str

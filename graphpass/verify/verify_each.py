@@ -1,4 +1,4 @@
-"""Prove each pass of a pipeline."""
+"""Verify each pass of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from graphpass.progress import stage
 
 
 class VerifyEach(Instrumentation):
-    """Checks after each pass that the graph is well formed and computes the same.
+    """Checks after each pass that the graph is well formed and equal to the input.
 
-    Numbers are compared with those of the pipeline's input, structures with the model before the pass, so that the
-    first wrong pass is named. The model has to differ if and only if the pass reports a change.
+    Outputs are compared with those of the pipeline's input by running the models, structures with those of the model
+    before the pass. The first wrong pass is reported. The model must differ if and only if the pass reports a change.
 
     Raises from its hooks:
-        PassFailedError: GP403 report and digest disagree; GP404 the numbers differ from those of the pipeline's input,
-            or the model does not compile any more.
+        PassFailedError: GP403, the pass reports a change and the model is equal, or the reverse; GP404, outputs differ
+            from those of the pipeline's input, or the runtime does not load the model any more.
         UnsupportedError: GP310, the graph is not well formed.
     """
 
     def __init__(self, note: Callable[[str], None], steps: int = 4) -> None:
-        """Create an observer.
+        """Create an instrumentation.
 
         Args:
-            note: Receives the lines of each pass that is left to numbers, or whose numbers were not compared.
-            steps: Greedy steps to compare after each prefill.
+            note: Receives the lines on each pass that is not proven for every input, or whose outputs are not compared.
+            steps: Number of greedy steps to compare after each prefill.
         """
         self._note = note
         self._steps = steps
@@ -62,7 +62,7 @@ class VerifyEach(Instrumentation):
                 comparison = compare(self._reference, model, steps=self._steps)
         except UnsupportedError as error:
             if error.id == "GP321" and _opens(self._reference):
-                raise PassFailedError("GP404", f"no runtime runs the result: {error.message}", error.hint) from error
+                raise PassFailedError("GP404", f"the result cannot be loaded: {error.message}", error.hint) from error
             self._note(f"{step.name}: numbers not compared: {error.message}")
             return
         if comparison.divergence is not None:

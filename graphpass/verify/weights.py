@@ -1,7 +1,7 @@
-"""Find weights that are nearly, and not quite, one of the reference's.
+"""Find weights that differ from a weight of the reference in few elements.
 
-Passes keep weights, permute them, or compute new values. A weight that differs from one of the
-reference's in a few numbers alone is damaged, and single numbers hardly show in logits.
+Passes copy weights, permute them, or compute new values. A weight that differs from one of the reference's in a few
+elements only is damaged, and single elements have little effect on logits.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Value
     from graphpass.ir.model import Model
 
-#: Sizes of weights that are compared, in numbers.
+#: Minimum and maximum number of elements of compared weights.
 _LEAST, _MOST = 256, 2**28
 
-#: Numbers that are compared first, and the largest share of a weight that counts as a few.
+#: Number of elements that are sampled first, and the maximum share of differing elements that is reported.
 _SAMPLED, _FEW = 4096, 0.005
 
 
 def damaged_weight(reference: Model, candidate: Model) -> tuple[str, str] | None:
-    """Return name and difference of the first weight that differs slightly, if any.
+    """Return the first weight that differs in few elements, and the difference, as text.
 
-    Weights of the same bytes are known by digests; of the others those of one type and shape are compared.
+    Weights of equal bytes are found by digests. The others are compared with all of equal type and shape.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
+        reference: The reference model.
+        candidate: The candidate model.
+
+    Returns:
+        ``None`` if no weight is damaged.
 
     Raises:
         ReadError: GP105, GP110 and GP111, weights cannot be read.
@@ -54,7 +57,7 @@ def damaged_weight(reference: Model, candidate: Model) -> tuple[str, str] | None
 def _by_form(
     model: Model, identities: Mapping[int, Hashable], others: set[Hashable]
 ) -> dict[tuple[str, tuple[int, ...]], list[Value]]:
-    """Return weights of ``model`` that are none of ``others``, by type and shape."""
+    """Return the weights of ``model`` whose identity is not among ``others``, by type and shape."""
     by_form: dict[tuple[str, tuple[int, ...]], list[Value]] = {}
     for node in model.graph.of_op("Constant"):
         value = node.outputs[0]
@@ -79,7 +82,7 @@ def _few_differences(reference: np.ndarray, candidate: np.ndarray, value: Value)
     if not 0 < len(places) <= max(1, _FEW * len(reference)):
         return None
     if np.array_equal(np.sort(reference[places]), np.sort(candidate[places])):
-        return None  # numbers changed places, as heads and channels do
+        return None  # the elements are permuted, as by a pass that reorders heads or channels
     where = tuple(
         int(axis) for axis in np.unravel_index(places[0], [size for size in value.shape or () if isinstance(size, int)])
     )

@@ -57,7 +57,9 @@ def test_a_missing_self_check_is_reported():
     found = compare(fixed, fixed, steps=2, examine=True)
     assert found.passed
     assert found.warnings == ()
-    assert any(words.startswith("the reference with itself: it has no room for it: ") for words in found.skipped)
+    assert any(
+        words.startswith("self-consistency of the reference: no room for the prompt: ") for words in found.skipped
+    )
 
 
 def test_sums_with_a_bias_are_wrong_in_a_batch():

@@ -23,7 +23,7 @@ def same(first: tuple[str, str], second: tuple[str, str], **options: Any) -> Com
 
 
 #: Windows of 8 reach over padding, which one of the two counts.
-MISREAD = "right padding: the reference computes something else for rows alone"
+MISREAD = "right padding: the reference has other results for rows alone"
 ENTERS = "right padding: it enters linear caches"
 
 
@@ -94,7 +94,7 @@ def test_without_a_mask_input_the_batch_is_not_padded() -> None:
     maskless = faulty_models.drop_mask_input(model)
     found = compare(model, maskless, steps=2)
     assert found.passed, found.summary()
-    assert found.skipped == ("padding: it cannot be hidden from the candidate",)
+    assert found.skipped == ("padding: no input attention_mask in the candidate",)
     assert [len(prompt) for prompt in found.sequences[2].prompt_ids] == [5, 5, 5]
 
 

@@ -36,7 +36,7 @@ def test_exchanged_names_are_found(first, second):
     found = compare(model, mutant, steps=1)
     assert found.divergence is not None
     assert found.divergence.place == "caches"
-    assert "which runtimes do not pair with it by name (2 such pairs)" in found.divergence.reason
+    assert "by dataflow, but not by name (2 such pairs)" in found.divergence.reason
     in_parts = compare_within(model, mutant, "0.01MB", steps=1)
     assert in_parts.divergence is not None
     again = compare(mutant, mutant, steps=1)

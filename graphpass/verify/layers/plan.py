@@ -93,7 +93,7 @@ def plan(reference: Model, candidate: Model) -> Plan | str:
     contents = identify(reference, candidate)
     pairs = _paired(chains[0], chains[1], contents)
     if len(pairs) < 2:
-        return "no two values between their layers follow the same weights"
+        return "no values between layers have the same weights upstream in both models"
     sides = [_parts(chain, [pair[side] for pair in pairs], _starts(chains, pairs)) for side, chain in enumerate(chains)]
     if len(sides[0]) < 2:
         return "all caches lie in one part"

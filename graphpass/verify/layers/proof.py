@@ -31,7 +31,7 @@ from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import dequantized, with_rounding, without_rounding
 from graphpass.verify.structure.proof import compare_structures
 
-_ROUNDING = "rounding of caches: too much work for whole models; layers have caches dequantized"
+_ROUNDING = "rounding of caches: whole models exceed the budget; layers ran with dequantized caches"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterator, Sequence

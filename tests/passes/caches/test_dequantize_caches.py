@@ -60,7 +60,9 @@ def test_scales_of_the_reference_need_not_suit():
     assert compare(reference, reference.clone(), steps=1).passed
 
 
-@pytest.mark.parametrize(("factor", "reason"), [(0.2, "larger than its scales reach"), (9.0, "its scales are wide")])
+@pytest.mark.parametrize(
+    ("factor", "reason"), [(0.2, "exceed the range of its scales"), (9.0, "its scales are too coarse")]
+)
 def test_scales_that_the_reference_lacks_have_to_suit(factor, reason):
     comparison = compare(quantized(), quantized(factor=factor), steps=1)
     assert not comparison.passed

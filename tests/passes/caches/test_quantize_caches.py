@@ -86,9 +86,9 @@ def test_decoders_with_quantized_caches_compute_the_same(name, target):
 def test_unsuitable_scales_are_found(bits):
     model, right = exported("llama/onnx"), made("llama", f"ort{{cache-precision=i{bits}}}")
     small = compare(model, rescaled(right, 0.5), steps=1)
-    assert "of its values are larger than its scales reach" in str(small.divergence)
+    assert "of its values exceed the range of its scales" in str(small.divergence)
     wide = compare(model, rescaled(right, 8), steps=1)
-    assert str(wide.divergence).endswith("its scales are wide")
+    assert str(wide.divergence).endswith("its scales are too coarse")
 
 
 def test_other_faults_are_found_without_rounding():
