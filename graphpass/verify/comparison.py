@@ -367,7 +367,7 @@ class Comparison:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return lines on the first difference, warnings and what was not compared."""
+        """Return the lines on the first difference, warnings and skipped parts."""
         first = () if self.divergence is None else (f"first at {self.divergence}",)
         skipped = (f"not compared: {text}" for text in self.skipped)
         return (*first, *(f"WARNING: {text}" for text in self.warnings), *skipped)

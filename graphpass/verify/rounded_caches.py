@@ -115,7 +115,7 @@ def too_much(candidate: Model, shares: Mapping[str, float]) -> str | None:
     if shares[worst] <= _MOST_OF_LOGITS[bits]:
         return None
     allowed = f"where {_MOST_OF_LOGITS[bits]:.0%} are allowed"
-    return f"rounding to {bits} bits changes {shares[worst]:.0%} of output {worst}, {allowed}"
+    return f"rounding to {bits} bits has an error of {shares[worst]:.0%} in output {worst}, {allowed}"
 
 
 def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., DecodeSession]) -> str | None:
@@ -150,8 +150,8 @@ def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., 
     cut = float(np.mean(np.abs(contents[worst]) > scale.largest))
     why = f"{cut:.0%} of its values exceed the range of its scales" if cut > _CUT else "its scales are too coarse"
     return (
-        f"rounding to {scale.bits} bits changes {losses[worst]:.0%} of cache {worst}, where {_MOST[scale.bits]:.0%} "
-        f"are allowed: {why}"
+        f"rounding to {scale.bits} bits has an error of {losses[worst]:.0%} in cache {worst}, where "
+        f"{_MOST[scale.bits]:.0%} are allowed: {why}"
     )
 
 
