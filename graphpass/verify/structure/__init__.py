@@ -1,1 +1,1 @@
-"""Equality of two graphs for every input, as expressions of indices."""
+"""Symbolic comparison of two graphs: tensors as expressions of their indices, equal for every input."""

@@ -1,4 +1,4 @@
-"""Meaning of activations that runtimes fuse."""
+"""Symbolic definitions of fused activations: Gelu, FastGelu, QuickGelu and Swish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def swish(operand: Expr, beta: Expr = ONE) -> Expr:
 
 
 def gelu(operand: Expr, approximate: bool) -> Expr:
-    """Return GELU by erf, or approximated by tanh."""
+    """Return GELU, exact by erf or approximated by tanh."""
     if not approximate:
         inner = ex.apply("erf", (ex.multiply(operand, number(math.sqrt(0.5))),))
     else:
@@ -34,7 +34,7 @@ def _of_gelu(element: Element) -> Steps:
     attributes = native_attributes(element.node)
     mode = str(attributes.get("approximation_mode", attributes.get("approximate", "none"))).lower()
     if mode not in {"erf", "none", "tanh"}:
-        raise UnknownError(f"its mode {mode} is not known")
+        raise UnknownError(f"approximation {mode} has no definition")
     return gelu(operand, mode == "tanh")
 
 

@@ -1,8 +1,7 @@
-"""Conditions on the step's data that the candidate has and the reference lacks.
+"""Detection of comparisons in the candidate with the batch size, row indices or token ids.
 
-Passes add conditions on places, lengths and padding: masks, windows, tables. None makes a result depend on the batch,
-on the number of a row, or on which token is fed, unless the model did so before. Such a condition may hold for no
-prompt that is run.
+Passes add conditions on positions, lengths and padding (masks, windows, tables), but none on the batch size, the row or
+the token id. Runs on prompts may miss an added condition of this kind, because no prompt meets it.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _COMPARISONS = {"not_positive", "zero"}
 
 
 def added_conditions(sides: tuple[DefinedTensors, ...], operators: Iterable[Node]) -> tuple[Region, ...]:
-    """Return operators that compare the batch, rows or token ids as the reference does not.
+    """Return operators with comparisons of batch size, row or token ids that the reference lacks.
 
     Args:
-        sides: Both models.
-        operators: The candidate's operators that are not shown to be equal.
+        sides: Reference and candidate.
+        operators: The candidate's operators that are not proven equal.
     """
     reference, candidate = sides
     known = {_without_axes(expr) for node in reference.graph.nodes for expr in _comparisons(reference, node)}
@@ -45,13 +44,13 @@ def added_conditions(sides: tuple[DefinedTensors, ...], operators: Iterable[Node
                 continue
             known.add(plain)
             if (subject := _decisive(candidate, condition)) is not None:
-                reason = f"it compares {subject}, and the reference does not; --allow names nodes that may"
+                reason = f"compares {subject}, which the reference does not; accept the node with --allow"
                 regions.setdefault(node.name, Region(node.name, node.op, reason))
     return tuple(regions.values())
 
 
 def _comparisons(tensors: DefinedTensors, node: Node) -> list[Expr]:
-    """Return comparisons with the batch, rows or token ids in an operator's results."""
+    """Return an operator's comparisons that read batch size, row indices or token ids."""
     comparisons: dict[Expr, None] = {}
     for value in node.outputs:
         if value.element_type in REALS:
@@ -66,12 +65,12 @@ def _comparisons(tensors: DefinedTensors, node: Node) -> list[Expr]:
 
 
 def _values(root: Expr) -> Iterator[Expr]:
-    """Yield what an expression is computed from, but not the places that are read."""
+    """Yield the subexpressions of ``root``, except indices of elements that are read."""
     return walk_outside({"read", "index"}, root)
 
 
 def _others(tensors: DefinedTensors, condition: Expr) -> dict[str, dict[Expr, Expr]]:
-    """Return what stands for another batch, other rows and other token ids in a condition."""
+    """Return substitutions by another batch size, other rows and other token ids, by subject."""
     tokens = token_input(tensors.graph)
     ids = None if tokens is None else tensors.graph.producer(tokens).name
     symbols: dict[str, dict[Expr, Expr]] = {"the batch size": {}, "the number of a row": {}, "token ids": {}}
@@ -86,12 +85,12 @@ def _others(tensors: DefinedTensors, condition: Expr) -> dict[str, dict[Expr, Ex
 
 
 def _decisive(tensors: DefinedTensors, condition: Expr) -> str | None:
-    """Return what of the batch decides a condition, by an example of two that differ."""
+    """Return the subject that ``condition`` depends on, if the solver finds an example."""
     indices = [part for part in ex.walk(condition) if part.op == "index"]
     for subject, others in _others(tensors, condition).items():
         if not others:
             continue
-        # The same places, which both batches have.
+        # Compare equal indices, within the sizes of both batches.
         changed = ex.substitute(condition, {index: index for index in indices} | others)
         shared = ex.conjunction(*(ex.less(index, ex.substitute(index.args[1], others)) for index in indices))
         if isinstance(example_of(ex.conjunction(shared, ex.negate(ex.equal(condition, changed)))), Example):
@@ -100,7 +99,7 @@ def _decisive(tensors: DefinedTensors, condition: Expr) -> str | None:
 
 
 def _without_axes(condition: Expr) -> Expr:
-    """Return a condition with indices named by their sizes alone: axes may change places."""
+    """Return a condition with indices named by size alone, to ignore the order of axes."""
     indices = [part for part in ex.walk(condition) if part.op == "index"]
     return ex.substitute(
         condition, {index: ex.index("any", index.args[1]) for index in indices if len(index.args) == 2}

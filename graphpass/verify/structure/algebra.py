@@ -1,7 +1,7 @@
-"""One form for equal real expressions: sums of products of powers, cases outermost.
+"""Canonical form of real expressions: sums of products of powers, with case distinctions outermost.
 
-`Elements` writes what the operators do in their order. Here factors and terms are collected and ordered, so that
-``x / sqrt(y)``, ``x * y ** -0.5`` and ``(-x) * (-1 / sqrt(y))`` are one expression.
+Factors and terms are collected and sorted, so that ``x / sqrt(y)``, ``x * y ** -0.5`` and ``(-x) * (-1 / sqrt(y))`` are
+one expression.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented, parted
 
-#: Relative difference of constants that count as one: exporters compute scales in f32 or f64.
+#: Relative difference up to which constants are equal: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
 
-#: Largest number of f32.
+#: Largest finite f32.
 LARGEST = float(numpy.finfo(numpy.float32).max)
 
-#: More conditions are not distinguished.
+#: Most conditions that are moved outermost.
 _MOST_CONDITIONS = 48
 
-#: Longer sums become definitions where they are factors or bases, so that work stays linear in experts and layers.
+#: Longer sums become definitions where they are factors or bases, which keeps the work linear in experts and layers.
 _MOST_TERMS = 64
 
-#: More cases are left unchanged.
+#: Most cases of an expression whose conditions are moved outermost.
 _MOST_CASES = 48
 
 
 def _counts(expr: Expr) -> bool:
-    """Return whether an expression is computed from positions, as angles are."""
+    """Return whether an expression, such as an angle, depends on positions."""
     pending, seen = [expr], {expr}
     while pending:
         part = pending.pop()
@@ -54,26 +54,26 @@ def _counts(expr: Expr) -> bool:
 
 
 class TooLargeError(Exception):
-    """Ends a comparison that takes more work than its models are worth."""
+    """Raised if a comparison rewrites more expressions than its limit."""
 
 
 class Algebra:
-    """Canonical forms, each computed once.
+    """Canonical forms of expressions, each computed once.
 
     Attributes:
-        angles: Frequencies of angles that occurred.
-        neutral: Functions that round to the type which the reference computes in; they are ignored, but for
-            those of positions, which a type of 16 bits confuses from 2048 or 256 on.
-        define: Makes a definition of a long sum; returns its element.
+        angles: Frequencies of the angles in rewritten expressions.
+        neutral: Rounding functions that are ignored, except on positions, which are not exact above 2048 in f16 or 256
+            in bf16.
+        define: Returns an element of a new definition of a long sum.
     """
 
     def __init__(self, angles: AngleTables, limit: int, neutral: Iterable[str] = ()) -> None:
-        """Begin with none.
+        """Create an algebra without known forms.
 
         Args:
-            angles: Frequencies of angles.
-            limit: Number of expressions that are rewritten at most.
-            neutral: Functions that are ignored.
+            angles: Collects the frequencies of angles.
+            limit: Most expressions that are rewritten.
+            neutral: Names of rounding functions that are ignored.
         """
         self._left = limit
         self.angles = angles
@@ -84,7 +84,11 @@ class Algebra:
         self._tables: dict[tuple[int, ...], list[Table]] = {}
 
     def normal(self, root: Expr) -> Expr:
-        """Return the canonical form of ``root``."""
+        """Return the canonical form of ``root``.
+
+        Raises:
+            TooLargeError: The limit of rewritten expressions is exceeded.
+        """
         if root in self._known:
             return self._known[root]
         for part in ex.walk(root):
@@ -126,7 +130,7 @@ class Algebra:
         return self._with_indicators(result) if result.op == "choose" and result.sort == "real" else result
 
     def _with_indicators(self, choice: Expr) -> Expr:
-        """Return a choice by data of an expression or 0 as a product."""
+        """Return ``condition ? x : 0`` as a product of ``x`` with indicators of conditions on data."""
         condition, then, otherwise = choice.args
         if then is ZERO:
             condition, then, otherwise = ex.negate(condition), otherwise, then
@@ -138,7 +142,7 @@ class Algebra:
         return ex.choose(kept, self.times(*of_data, then), ZERO) if of_data else choice
 
     def _snapped(self, part: Expr) -> Expr:
-        """Return a constant that occurred before if it is equal but for rounding."""
+        """Return the earlier constant or integer that ``part`` equals up to rounding; otherwise ``part``."""
         value = part.args[0]
         if part.sort != "real" or not math.isfinite(value):
             return part
@@ -152,9 +156,9 @@ class Algebra:
         return part
 
     def _scaled_table(self, table: Table, places: Sequence[Expr]) -> Expr:
-        """Return an element of a table by the first that it is a multiple of.
+        """Return an element of a table as a multiple of the first proportional table.
 
-        Of tables that are joined the part is taken that the index stays in.
+        If the index covers only some columns, the table is cut to them.
         """
         table, places = _part_of(table, places)
         elements = numpy.asarray(table.elements, numpy.float64)
@@ -200,11 +204,11 @@ class Algebra:
         return ex.make("raise", (self._short(base), float(exponent)), "real")
 
     def _short(self, factor: Expr) -> Expr:
-        """Return a factor without long sums."""
+        """Return a factor; a long sum is replaced by a definition."""
         return self.define(factor) if factor.op == "real_sum" and len(factor.args) > _MOST_TERMS else factor
 
     def times(self, *factors: Expr) -> Expr:
-        """Return the product: one coefficient, and each base once."""
+        """Return the canonical product: one coefficient, and one power of each base."""
         coefficient, powers = 1.0, dict[Expr, float]()
         pending = list(factors)
         while pending:
@@ -244,7 +248,7 @@ class Algebra:
         return ex.make("times", (constant, *sorted(kept, key=lambda factor: factor.order)), "real")
 
     def leading(self, expr: Expr) -> float:
-        """Return the coefficient of the first term of the first case."""
+        """Return the coefficient of the first term, in the first case with a term."""
         while expr.op == "choose":
             expr = expr.args[1] if expr.args[1].as_number is None else expr.args[2]
         if expr.op == "real_sum":
@@ -259,7 +263,7 @@ class Algebra:
         return factors[0] if len(factors) == 1 else ex.make("times", (ONE, *factors), "real")
 
     def scaled(self, expr: Expr, factor: float) -> Expr:
-        """Return an expression times a number, in each case and term."""
+        """Return ``factor * expr``, multiplied out in each case and term."""
         if expr.op == "choose":
             return ex.choose(expr.args[0], *(self.scaled(branch, factor) for branch in expr.args[1:]))
         if expr.op == "real_sum":
@@ -267,7 +271,7 @@ class Algebra:
         return self.times(number(factor), expr)
 
     def _sum(self, terms: Sequence[Expr]) -> Expr:
-        """Return the sum: each product once."""
+        """Return the canonical sum: one coefficient for each product."""
         factors: dict[Expr, float] = {}
         largest: dict[Expr, float] = {}
         integers: list[Expr] = []
@@ -285,7 +289,7 @@ class Algebra:
             else:
                 factors[term] = factors.get(term, 0.0) + 1.0
                 largest[term] = max(largest.get(term, 0.0), 1.0)
-        # Terms that cancel but for rounding are none.
+        # Terms that cancel up to rounding are dropped.
         kept = [
             term if factor == 1 else self.times(number(factor), term)
             for term, factor in factors.items()
@@ -294,11 +298,11 @@ class Algebra:
         return ex.add(*integers, *kept) if integers or kept else ZERO
 
     def cases(self, expr: Expr, apart: Callable[[Expr], bool] = lambda _: True) -> Expr:
-        """Return the canonical form of ``expr`` with its conditions on indices outermost, in one order.
+        """Return the canonical form of ``expr`` with conditions on indices outermost, in canonical order.
 
         Args:
-            expr: The expression.
-            apart: Whether a condition is to be moved.
+            expr: The expression; returned without moved conditions if it has too many.
+            apart: Whether to move a condition.
         """
         expr = self.normal(expr)
         if expr.sort != "real":
@@ -333,7 +337,7 @@ class Algebra:
         return ex.choose(first, *sides)
 
     def _within(self, side: Expr, limit: dict[Expr, Expr]) -> Expr:
-        """Return a case with quotients, remainders and parts of tables that its bounds decide."""
+        """Simplify quotients, remainders and tables in a case by the bounds of its index."""
         if all(shifted.op == "number" for shifted in limit.values()):
             return self.normal(ex.substitute(side, limit))
         if not any(part.op in {"floor_quotient", "modulo"} or reads_table(part) for part in ex.walk(side)):
@@ -345,7 +349,7 @@ class Algebra:
 
 
 def _extreme(choice: Expr) -> Expr:
-    """Return the larger or smaller of two numbers in one form."""
+    """Return a choice that is a maximum or minimum in canonical form; others unchanged."""
     condition: Expr
     left: Expr
     right: Expr
@@ -355,19 +359,19 @@ def _extreme(choice: Expr) -> Expr:
     bound = left.as_number if right.as_number is None else right.as_number
     is_larger = condition.args != (left, right)
     if bound is not None and (bound <= -LARGEST if is_larger else bound >= LARGEST):
-        # No finite number is beyond it.
+        # Every finite number is within the bound.
         return right if left.op == "number" else left
     first, second = sorted((left, right), key=lambda operand: (operand.op == "number", operand.order))
     return ex.maximum(first, second) if is_larger else ex.minimum(first, second)
 
 
 def reads_table(part: Expr) -> bool:
-    """Return whether an expression is an element of a table of real numbers."""
+    """Return whether an expression is an element of a constant table of real numbers."""
     return part.op == "read" and part.sort == "real" and isinstance(part.args[0], Table)
 
 
 def _part_of(table: Table, places: Sequence[Expr]) -> tuple[Table, Sequence[Expr]]:
-    """Return the columns that an index is within, and the index there."""
+    """Return the table cut to the columns that ``places`` covers, and the index in it."""
     *rows, last = places
     terms = ex.polynomial(last)
     first = most = terms.pop((), 0)

@@ -1,4 +1,4 @@
-"""Recognize tables of cosines and sines: all rows equal a formula of the other model."""
+"""Rotary tables as formulas: cosines and sines of positions times the other model's frequencies."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import Expr, number
 from graphpass.dialects.rounding import MOVES_BY
 
-#: Rounding of an angle in f32, for each position.
+#: Relative error of an angle in f32.
 ROUNDING = 4e-7
 
-#: Difference of cosines in f32.
+#: Absolute error of a cosine in f32.
 _ABSOLUTE = 2e-6
 
 _FUNCTIONS = {"cos": numpy.cos, "sin": numpy.sin}
 
 
 class AngleTables:
-    """Frequencies by which positions are multiplied.
+    """Frequencies in formulas of both models, and the rotary tables that equal such a formula.
 
     Attributes:
-        rows: Numbers of rows of the tables that were recognized: further positions have no row.
+        rows: Numbers of rows of these tables; positions are compared up to the least.
     """
 
     def __init__(self, rounded: Collection[str] = ()) -> None:
-        """Begin with none.
+        """Create an empty set of frequencies.
 
         Args:
-            rounded: Types to which tables may be rounded: the reference rounds angles to them, too.
+            rounded: 16-bit types to which tables may be rounded.
         """
         self._rounding: dict[str, float] = {half: 2.0**moved for half, moved in MOVES_BY.items() if half in rounded}
         self.rows: set[int] = set()
@@ -42,11 +42,11 @@ class AngleTables:
 
     @property
     def columns(self) -> set[int]:
-        """Return the numbers of columns that a table may have."""
+        """Return the possible numbers of columns of a table: one column for each frequency."""
         return {table.elements.size for table, _ in self._frequencies}
 
     def note(self, angle: Expr) -> None:
-        """Remember the frequencies of an angle ``factor * position * frequencies[channel]``."""
+        """Record the frequencies of an angle ``factor * position * frequencies[channel]``."""
         if angle.op != "times" or len(angle.args) != 3:
             return
         factor = angle.args[0].as_number
@@ -57,7 +57,14 @@ class AngleTables:
     def element(
         self, elements: numpy.ndarray[Any, Any], element_type: str, digest: str, index: tuple[Expr, ...]
     ) -> Expr | None:
-        """Return an element of a table as a function of an angle."""
+        """Return an element of a table as ``amplitude * cos(angle)`` or ``sin``; ``None`` for other tables.
+
+        Args:
+            elements: The table, ``[positions, channels]``.
+            element_type: The type in the model.
+            digest: Hash of the table.
+            index: Position and channel of the element.
+        """
         if elements.ndim != 2 or elements.dtype.kind != "f" or elements.shape[0] < 2:
             return None
         key = digest, len(self._frequencies)

@@ -1,4 +1,4 @@
-"""Meaning of operators that compute attention or turn operands by positions as a whole."""
+"""Symbolic definitions of fused attention and rotary embedding operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, de
 
 @dataclass(frozen=True, slots=True)
 class _Norm:
-    """A norm of each head inside an operator; its weight is ``[size]``."""
+    """RMS norm of each head inside an attention operator, with weight ``[head_dim]``."""
 
     weight: Value
     epsilon: float
@@ -30,7 +30,7 @@ class _Norm:
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """Layout of an operand: ``[batch, heads, length, size]``, or ``[batch, length, heads * size]``."""
+    """Layout of an operand: ``[batch, heads, length, head_dim]`` or merged ``[batch, length, heads * head_dim]``."""
 
     value: Value
     size: Expr
@@ -43,7 +43,7 @@ class _Heads:
         return element.elements.shape(self.value)[1 if self.is_merged else 2]
 
     def place(self, row: Expr, head: Expr, place: Expr, channel: Expr) -> tuple[Value, tuple[Expr, ...]]:
-        """Return the element of one head."""
+        """Return the tensor and the index of an element of one head."""
         if not self.is_merged:
             return self.value, (row, head, place, channel)
         merged = ex.add(ex.multiply(ex.add(self.first, head), self.size), channel)
@@ -51,7 +51,7 @@ class _Heads:
 
 
 def _score(element: Element, query: Expr, key: Expr, within: Expr) -> Expr:
-    """Return the product of query and key, scaled and capped as attributes say."""
+    """Return the product of query and key, with scale and soft cap from attributes."""
     attributes, size = element.node.attributes, within.args[1].as_number
     assert isinstance(size, int)
     scale = float(attributes.get("scale") or 0) or size**-0.5
@@ -61,13 +61,13 @@ def _score(element: Element, query: Expr, key: Expr, within: Expr) -> Expr:
 
 
 def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value: Steps) -> Steps:
-    """Return the values weighed by the shares of a score."""
+    """Return the sum of values weighted by the softmax of scores over the index ``along``."""
     definitions = definitions_of(element)
     elements = element.elements
     assert isinstance(elements, Elements)
     mask = attention_mask(elements, Attention(element.node, element.node.outputs[0]))
     if mask.misses:
-        raise UnknownError(f"its mask: {mask.misses[0]}")
+        raise UnknownError(f"mask: {mask.misses[0]}")
     own = {mask.scope.row: element.index[0], mask.scope.head: head, mask.scope.key: along}
     query = element.index[1] if len(element.index) == 3 else element.index[-2]
     own[mask.scope.query] = query
@@ -78,13 +78,13 @@ def _attended(element: Element, score: Expr, along: Expr, head: Expr, read_value
 
 
 def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]:
-    """Return the score of the attention sink of a head, if there is one."""
+    """Return the score of a head's attention sink; ``None`` without one."""
     if not operator_sinks(element.node):
         return None
     port = OPERATORS[element.node.op].sink
     value = element.node.input(port) if port is not None else None
     if value is None:
-        # Smooth softmax adds 1 to the sum of exponents.
+        # Smooth softmax adds 1 to the denominator: a sink of score 0.
         return ZERO
     sizes = element.elements.shape(value)
     by_head = 1 if len(sizes) == 4 else 0
@@ -93,7 +93,7 @@ def _sink(element: Element, head: Expr) -> Generator[Request, Expr, Expr | None]
 
 
 def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
-    """Return the sink that a Softmax counts by a gate of its result, if any."""
+    """Return the sink that a gate applies to a Softmax's result; ``None`` without one."""
     assert isinstance(element.elements, DefinedTensors)
     gate = element.elements.sink_gates.get(element.node.index)
     if gate is None:
@@ -104,7 +104,7 @@ def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
 
 
 def share_of(definitions: Definitions, visible: Expr, score: Expr, along: Expr, sink: Expr | None) -> Expr:
-    """Return the share of a key; a sink is one more score."""
+    """Return the attention weight of the key ``along``; a sink is an additional score."""
     if sink is None:
         return definitions.softmax(visible, score, along)
     keys = along.args[1] if along.op == "index" else ONE
@@ -125,7 +125,7 @@ def _sdpa(element: Element) -> Steps:
     """ScaledDotProductAttention-13 of OpenVINO."""
     node, own = element.node, element.index
     if len(own) != 4:
-        raise UnknownError("it has other axes than four")
+        raise UnknownError("expected 4 axes")
     sizes = [element.shape(port) for port in range(3)]
     keys = sizes[1][-2]
     along = index_along("key", keys)
@@ -147,21 +147,21 @@ def _sdpa(element: Element) -> Steps:
 def _operand(node: Node, port: int, size: int) -> _Heads:
     value = node.source(port)
     if value.rank not in {3, 4}:
-        raise UnknownError(f"{value.name} has other axes than three or four")
+        raise UnknownError(f"{value.name} has neither 3 nor 4 axes")
     return _Heads(value, number(size), is_merged=value.rank == 3)
 
 
 @closed
 def _attention(element: Element) -> Steps:
-    """Attention-23 and 24 of ONNX, and MultiHeadAttention of com.microsoft.
+    """Return an element of Attention-23, Attention-24 or com.microsoft's MultiHeadAttention.
 
     Source: onnx.defs; docs/ContribOperators.md of ONNX Runtime.
     """
     node, index = element.node, element.index
     if any(node.input(port) is not None for port in _UNREAD.get(node.op, ())):
-        raise UnknownError("it adds to projections or keeps its cache in a buffer")
+        raise UnknownError("inputs for a bias of projections or a cache buffer have no definition")
     if node.input(1) is None or node.input(2) is None:
-        raise UnknownError("keys and values are not inputs of their own")
+        raise UnknownError("expected keys and values as separate inputs")
     *_, size, value_size = _known_heads(node)
     query, key = (_operand(node, port, size) for port in (0, 1))
     operands = {1: key, 2: _operand(node, 2, value_size)}
@@ -179,30 +179,34 @@ def _attention(element: Element) -> Steps:
     if element.value.port in pasts:
         return (yield from present(element.value.port, *index))
     if element.value.port:
-        raise UnknownError("its products are read")
+        raise UnknownError("the output for products of query and key has no definition")
     past = pasts[1]
     keys = ex.add(ZERO if past is None else element.elements.shape(past)[2], key.length(element))
     return (yield from _by_heads(element, keys, lambda *place: _read(query.place(*place)), present))
 
 
 def _known_heads(node: Node) -> tuple[int, int, int, int]:
-    """Return the number of heads of query and keys, and sizes of keys and values."""
+    """Return heads, kv heads, head_dim of keys and head_dim of values."""
     heads = operator_heads(node)
     value_size = heads.head_dim if node.op == "GroupQueryAttention" else heads.value_head_dim
     if not (heads.heads and heads.key_heads and heads.head_dim and value_size):
-        raise UnknownError("its heads are not known")
+        raise UnknownError("the number or size of heads is not known")
     return heads.heads, heads.key_heads, heads.head_dim, value_size
 
 
 def _by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present: Callable[..., Steps]) -> Steps:
-    """Return an element of a result in heads, which may be merged.
+    """Return an element of the result, whose heads may be merged into one axis.
 
-    ``asked`` gives elements of the query, ``present`` those of ``keys`` keys (1) and values (2).
+    Args:
+        element: The element.
+        keys: Number of keys.
+        asked: Returns an element of the query at row, head, token and channel.
+        present: Returns an element of keys (port 1) or values (port 2) at port, row, kv head, slot and channel.
     """
     heads, key_heads, size, width = map(number, _known_heads(element.node))
     if is_merged := len(element.index) == 3:
         row, token, merged = element.index
-        # By quotients, parts of joined projections would not be known.
+        # With quotients in place of these indices, slices of joined projections would not match.
         head, channel = ex.index("head", heads), ex.index("of head", width)
     else:
         row, head, token, channel = element.index
@@ -218,18 +222,18 @@ def _by_heads(element: Element, keys: Expr, asked: Callable[..., Steps], present
     return ex.substitute(result, dict(zip((head, channel), digits(merged, width), strict=True)))
 
 
-#: Inputs of caches in buffers, whose size is not the past's.
+#: Inputs that make the cache a shared buffer, whose size is not the past.
 _BUFFERS = {"MultiHeadAttention": (8, 9)}
 
-#: Inputs without a meaning here: those, and a bias of projections.
+#: Inputs without a definition: these, and the bias of projections.
 _UNREAD = {"MultiHeadAttention": (3, 8, 9)}
 
 
-# GroupQueryAttention and its kin
+# GroupQueryAttention
 
 
 def _norm_inside(node: Node, port: int, heads: int) -> _Norm | None:
-    """Return the norm of query (0) or key (1)."""
+    """Return the operator's norm of query (port 0) or key (port 1); ``None`` without one."""
     weight, attributes = node.input(NORM_WEIGHTS[port]), node.attributes
     if weight is None:
         return None
@@ -239,12 +243,12 @@ def _norm_inside(node: Node, port: int, heads: int) -> _Norm | None:
 
 
 def _normed(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr) -> Steps:
-    """Return an element of a head, after its norm if there is one."""
+    """Return an element of a head, after the operator's norm if it has one."""
     result = yield read.place(*place, channel)
     if (norm := read.norm) is None:
         return result
     definitions = definitions_of(element)
-    # Written for any head and token, the mean is one definition, wherever it is read.
+    # The mean is written for any head and token, so that all elements share one definition.
     sizes = element.shape(0)[0], number(norm.heads), read.length(element)
     row, head, token = own = tuple(map(ex.index, ("row", "head", "token"), sizes))
     bound = ex.index("k", read.size)
@@ -256,7 +260,7 @@ def _normed(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
 
 
 def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], channel: Expr, at: Expr) -> Steps:
-    """Return an element of query or key turned by its position, as GroupQueryAttention does."""
+    """Return an element of query or key after norm and rotary embedding at position ``at``."""
     interleaved = bool(element.node.attributes.get("rotary_interleaved", 0))
 
     def normed(channel: Expr) -> Steps:
@@ -267,10 +271,13 @@ def _turned(element: Element, read: _Heads, place: tuple[Expr, Expr, Expr], chan
 
 @closed
 def _group_query(element: Element) -> Steps:
-    """GroupQueryAttention of com.microsoft, unquantized: docs/ContribOperators.md of ONNX Runtime."""
+    """Return an element of com.microsoft's GroupQueryAttention without a quantized cache.
+
+    Source: docs/ContribOperators.md of ONNX Runtime.
+    """
     node, attributes = element.node, element.node.attributes
     if any(attributes.get(name, b"NONE") not in {b"NONE", "NONE"} for name in _QUANTIZED):
-        raise UnknownError("its cache is quantized")
+        raise UnknownError("a quantized cache has no definition")
     count, key_count, head_dim, _ = _known_heads(node)
     size = number(head_dim)
     norms = [_norm_inside(node, port, heads) for port, heads in enumerate((count, key_count))]
@@ -284,7 +291,7 @@ def _group_query(element: Element) -> Steps:
     past = ZERO if node.input(3) is None else element.shape(3)[2]
 
     def start(row: Expr) -> Steps:
-        """Return the positions of a row before this step."""
+        """Return the number of positions of a row before the step."""
         count = yield node.source(5), (row,) if node.source(5).rank == 1 else (row, ZERO)
         new = length if node.input(NEW_TOKENS) is None else (yield node.source(NEW_TOKENS), (row,))
         return ex.subtract(ex.add(count, ONE), new)
@@ -311,7 +318,7 @@ def _group_query(element: Element) -> Steps:
     if element.value.port in {1, 2}:
         return (yield from present(element.value.port, *element.index))
     if element.value.port:
-        raise UnknownError("its products are read")
+        raise UnknownError("the output for products of query and key has no definition")
     keys = ex.add(past, length) if node.outputs[1:] == () else element.elements.shape(node.outputs[1])[2]
     return (yield from _by_heads(element, keys, lambda *place: read(query, *place), present))
 
@@ -320,18 +327,18 @@ _QUANTIZED = ("k_quant_type", "v_quant_type")
 
 
 def _as_query(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return a size other than the last: that of the first input."""
+    """Return the size of the first input along ``axis``; ``None`` for the last axis."""
     sizes = elements.shape(node.source(0))
     return sizes[axis] if axis < len(sizes) - 1 else None
 
 
 def _state_rows(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the number of rows, which a state and the first input have."""
+    """Return the batch size of a state, from the first input; ``None`` for other axes."""
     return None if axis else elements.shape(node.source(0))[0]
 
 
 def _present(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the rows of present keys and values, or the positions after the step."""
+    """Return the size of present keys or values along the batch or the sequence axis."""
     query, key = (node.input(port) for port in (0, 1))
     past = node.input(STATE_OPERATORS[node.op][0].past)
     is_buffer = any(node.input(port) is not None for port in _BUFFERS.get(node.op, ()))
@@ -352,7 +359,7 @@ def _sdpa_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return key[axis] if query[axis] is ONE else ex.choose(ex.equal(query[axis], ONE), key[axis], query[axis])
 
 
-#: The size of an axis of the first result, and of further ones.
+#: Functions that return the size of the first result along an axis; below, of further results.
 SIZES = {
     "CausalConvWithState": lambda elements, node, axis: elements.shape(node.source(0))[axis],
     **dict.fromkeys(("Attention", "GroupQueryAttention", "LinearAttention", "MultiHeadAttention"), _as_query),

@@ -1,4 +1,4 @@
-"""Constants of one model as rows of the other's: stacked, joined, transposed or interleaved."""
+"""Constants of one model in terms of the other's: stacked, concatenated, transposed or interleaved."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     Matrix = numpy.ndarray[Any, Any]
 
-#: Elements of the shortest row that is looked for.
+#: Fewest elements of a row that is compared.
 _SHORTEST = 4
 
-#: Constants of more blocks are left whole.
+#: Most blocks of a constant; others are not decomposed.
 _MOST_BLOCKS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A constant of the other model, or a matrix of a stack, or its transpose."""
+    """A constant matrix of the other model, or one matrix of a stack, perhaps transposed."""
 
     value: Value
     lead: int | None
@@ -39,7 +39,7 @@ class _Source:
     rows: Matrix
 
     def place(self, lead: Expr | None, row: Expr, column: Expr) -> Index:
-        """Return the index of the constant; ``lead`` stands for the number in the stack."""
+        """Return an element's index in the constant; ``lead`` replaces the index in the stack."""
         own = (column, row) if self.is_swapped else (row, column)
         axes = [place for place, size in enumerate(self.value.shape or ()) if size != 1]
         indices = dict(zip(reversed(axes), reversed(own), strict=False))
@@ -50,7 +50,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Consecutive rows of a source: ``count`` from ``first`` on."""
+    """Consecutive rows ``[first, first + count)`` of a source."""
 
     source: _Source
     first: int
@@ -58,18 +58,18 @@ class _Block:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return all but the number in a stack."""
+        """Return all fields except the index in the stack."""
         return self.source.value, self.source.is_swapped, self.first, self.count
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A matrix made of blocks.
+    """A matrix composed of blocks.
 
     Attributes:
-        blocks: Blocks that follow one another; with ``is_interleaved``, one for even and one for odd rows.
-        is_swapped: Columns are meant by rows.
-        is_interleaved: See ``blocks``.
+        blocks: Concatenated blocks of rows; with ``is_interleaved``, one block of even and one of odd rows.
+        is_swapped: Whether the matrix is the transpose of these rows.
+        is_interleaved: Whether rows of two blocks alternate.
     """
 
     blocks: tuple[_Block, ...]
@@ -78,19 +78,19 @@ class _Made:
 
     @property
     def leads(self) -> set[int | None]:
-        """Return the index along the stack axis of each block's source."""
+        """Return the indices in a stack of the blocks' sources."""
         return {block.source.lead for block in self.blocks}
 
     def alike(self, other: _Made) -> bool:
-        """Return whether both are made alike of matrices of one stack each."""
+        """Return whether both have equal blocks, apart from the index in the stack."""
         keys = [(made.is_swapped, made.is_interleaved, *(block.key for block in made.blocks)) for made in (self, other)]
         return keys[0] == keys[1]
 
 
 class ConstantBlocks:
-    """Rows of the constants of one model.
+    """The constants of one model, searched for rows of another model's constants.
 
-    Rows are found by a sum of their bits, and compared.
+    Candidate rows are found by a hash, then compared in full.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class ConstantBlocks:
         weights: WeightDigests,
         stored: Callable[[Matrix], Matrix] | None = None,
     ) -> None:
-        """Read nothing yet.
+        """Prepare the search; constants are read on first use.
 
         Args:
             graph: The graph with the constants.
-            element: Returns an element of one.
-            weights: Constants of both models.
-            stored: Returns numbers of f32 as the other model stores them; as they are by default.
+            element: Returns an element of a constant at an index.
+            weights: Digests of both models' constants.
+            stored: Rounds an f32 matrix as the other model stores it; unchanged by default.
         """
         self._graph, self._element, self._weights = graph, element, weights
         self._stored = stored
@@ -114,7 +114,16 @@ class ConstantBlocks:
         self._known: dict[int, list[_Made] | None] = {}
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
-        """Return an element of a constant by those that it is made of."""
+        """Return an element of ``value`` in terms of this model's constants.
+
+        Args:
+            graph: The other model's graph.
+            value: A constant with two or three axes larger than 1.
+            index: Index of the element.
+
+        Returns:
+            ``None`` if ``value`` is not composed of this model's constants.
+        """
         axes = [place for place, size in enumerate(value.shape or ()) if size != 1]
         if not 2 <= len(axes) <= 3 or value.element_type not in REALS:
             return None
@@ -164,7 +173,7 @@ class ConstantBlocks:
         return self._element(block.source.value, place)
 
     def _made(self, whole: Matrix) -> list[_Made] | None:
-        """Return how each matrix of a stack is made."""
+        """Return the blocks of each matrix of a stack; ``None`` if any has none."""
         blocks = []
         for matrix in whole if whole.ndim == 3 else [whole]:
             made = self._rows_made(matrix) or self._rows_made(numpy.ascontiguousarray(matrix.T), is_swapped=True)
@@ -184,7 +193,7 @@ class ConstantBlocks:
         )
 
     def _runs(self, matrix: Matrix) -> tuple[_Block, ...] | None:
-        """Return blocks that follow one another."""
+        """Return the blocks whose concatenation is ``matrix``; ``None`` without any."""
         if matrix.shape[1] < _SHORTEST:
             return None
         keys, rows = _sums(matrix), self._index()
@@ -233,13 +242,13 @@ class ConstantBlocks:
 
 
 def _plain(matrix: Matrix) -> Matrix:
-    """Return elements in f32, or as they are, without axes of size 1."""
+    """Return a matrix without axes of size 1; 16-bit types are converted to f32."""
     matrix = matrix.astype(numpy.float32) if matrix.dtype.itemsize < 4 else matrix
     return numpy.ascontiguousarray(matrix).reshape([size for size in matrix.shape if size != 1])
 
 
 def _sums(matrix: Matrix) -> Matrix:
-    """Return a sum of the bits of each row."""
+    """Return a hash of the bits of each row, as u64."""
     words = matrix.view(numpy.uint32).astype(numpy.uint64)
     factors = numpy.arange(1, 2 * words.shape[1], 2, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
     sums: Matrix = ((words + 1) * factors).sum(axis=1, dtype=numpy.uint64)
@@ -247,7 +256,7 @@ def _sums(matrix: Matrix) -> Matrix:
 
 
 def _common(left: Matrix, right: Matrix) -> int:
-    """Return the number of first rows that are equal."""
+    """Return the number of equal leading rows."""
     count = min(len(left), len(right))
     differs = (left[:count] != right[:count]).any(axis=1)
     return int(differs.argmax()) if differs.any() else count

@@ -1,4 +1,4 @@
-"""Caches of both models as common leaves."""
+"""Pairs of caches of both models, read as common leaves of expressions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from graphpass.verify.structure.tensors import CacheWindow, Leaf
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """One cache of both models.
+    """A cache of the reference, paired with one of the candidate.
 
     Attributes:
-        name: Its name in the reference.
-        reference: The cache there.
-        candidate: The cache in the candidate.
+        name: Name of the reference's cache.
+        reference: The reference's cache.
+        candidate: The candidate's cache.
     """
 
     name: str
@@ -29,7 +29,10 @@ class Carried:
     candidate: Cache
 
     def orders(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the axes of both tensors in one order."""
+        """Return the axes of both tensors in a common order.
+
+        The order is batch, heads, sequence, head_dim if both caches have exactly these; otherwise that of the tensors.
+        """
         ranks = len(self.reference.shape or ()), len(self.candidate.shape or ())
         mine, theirs = (
             [axes.batch, axes.heads, axes.sequence, axes.head_dim]
@@ -44,9 +47,9 @@ class Carried:
         return tuple(first), tuple(second)
 
     def windows(self) -> tuple[CacheWindow | None, CacheWindow | None]:
-        """Return the common part of both tensors, if one is larger on one axis.
+        """Return the window of the larger tensor, if sizes differ along one axis; otherwise ``None``.
 
-        States of convolutions have further columns before it; keys and values are filled with zeros after it.
+        A convolution state has the additional columns before the window; keys and values have zeros after it.
         """
         shapes = [cache.shape or () for cache in (self.reference, self.candidate)]
         if len(shapes[0]) != len(shapes[1]):
@@ -67,10 +70,10 @@ class Carried:
 
 
 def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
-    """Yield the caches that both models have.
+    """Yield the pairs of caches: by name and kind, then by kind, layer and role.
 
-    They are paired by name and kind, the others by kind, layer and role.
-    Any pairing may be tried: if equal caches before a step give equal results and caches after it, they stay equal.
+    The proof is by induction, so any pairing is sound: if paired caches are equal before a step, then the results and
+    the paired caches after it are proven equal.
     """
     caches = [{cache.name: cache for cache in analyze_caches(model).caches} for model in (reference, candidate)]
     named = {name for name in caches[0].keys() & caches[1] if caches[0][name].kind == caches[1][name].kind}
@@ -90,12 +93,18 @@ def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
                 yield Carried(left.name, left, right)
 
 
-#: Inputs that select rows of caches before a step; without them a caller selects rows between steps.
+#: Inputs that select rows of caches in the model; without them the caller selects rows between steps.
 SELECTORS = frozenset({"beam_idx"})
 
 
 def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int) -> dict[int, Leaf]:
-    """Return the leaves of one side's model by the node that reads them."""
+    """Return the leaves of one model by index of the node that reads the cache.
+
+    Args:
+        models: Reference and candidate.
+        pairs: Their pairs of caches.
+        side: 0 for the reference, 1 for the candidate.
+    """
     reads, leaves = models[side].graph.reads, {}
     shared = set(never_selected(models, pairs))
     free, own = (
@@ -104,10 +113,10 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
     )
     for pair in pairs:
         cache = pair.candidate if side else pair.reference
-        # Both begin with values, which are compared, or neither does.
+        # Either both caches have initial values, which are compared, or neither has.
         begins = {value is None for value in _first_values(models, pair)}
         if cache.read in reads and len(begins) == 1:
-            # The caller feeds the rows of an input that no step writes as it selected them.
+            # The caller has already selected the rows of an input without an output.
             is_fed = cache.write is None and reads[cache.read].op == "Parameter"
             rows = None if is_fed else cache.axes.batch
             is_selected = (pair.reference if side else pair.candidate).read in free and cache.read not in own
@@ -120,9 +129,9 @@ def leaves_of(models: tuple[Model, Model], pairs: Collection[Carried], side: int
 
 
 def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Iterator[str]:
-    """Yield caches whose rows the candidate's caller selects, and the reference's does not.
+    """Yield names of caches whose rows the candidate's caller selects, but not the reference.
 
-    States of an encoder are such: equal in all rows that continue one sequence.
+    Encoder states are an example: they are equal in all rows that continue one sequence.
     """
     reference, candidate = models
     selectors = SELECTORS & reference.graph.parameters.keys()
@@ -131,9 +140,10 @@ def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Ite
 
 
 def _selected_between_steps(model: Model, caches: Iterable[Cache]) -> set[str]:
-    """Return the caches whose rows a caller selects, by input or variable.
+    """Return inputs and variables of the caches whose rows the caller selects between steps.
 
-    They are all caches of a model without such an input, or those with inputs that move slots instead.
+    If no cache is selected by an input, these are all caches of a model without `SELECTORS`, or the kv caches of a
+    model with inputs that move slots.
     """
     caches, selectors = list(caches), SELECTORS & model.graph.parameters.keys()
     if selectors:
@@ -143,31 +153,29 @@ def _selected_between_steps(model: Model, caches: Iterable[Cache]) -> set[str]:
 
 
 def starts(models: tuple[Model, Model], pair: Carried) -> tuple[Value, Value] | None:
-    """Return the first values of both models' variables; ``None`` if one has none.
+    """Return the initial values of both models' variables; ``None`` if either has none.
 
-    Variables of states of an encoder begin with these: they are one leaf if they are equal then, and after each step.
+    For example, variables of encoder states have initial values. They are one leaf if the initial values are equal, and
+    the values after each step.
     """
     first, second = _first_values(models, pair)
     return None if first is None or second is None else (first, second)
 
 
 def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | None]:
-    """Return the first values of both models' variables.
-
-    Zeros and nothing, which pasts begin with, are ``None``, and so are inputs.
-    """
+    """Return the initial values of both caches; ``None`` for inputs, empty or zero variables."""
     caches = pair.reference, pair.candidate
     return [first_value(model, cache) for model, cache in zip(models, caches, strict=True)]
 
 
 def first_value(model: Model, cache: Cache) -> Value | None:
-    """Return the first value of a variable; ``None`` if it begins empty or with zeros."""
+    """Return the initial value of a variable; ``None`` if it is empty or zero."""
     read = model.graph.reads.get(cache.read)
     value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
     return None if value is None or is_zero(model.graph, value) else value
 
 
 def written(model: Model, cache: Cache) -> Value | None:
-    """Return the value of a cache after the step."""
+    """Return the value of a cache after the step; ``None`` if it is not written."""
     node = model.graph.writes.get(cache.write)
     return None if node is None else node.source()

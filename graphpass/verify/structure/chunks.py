@@ -1,4 +1,4 @@
-"""Chunks of tokens as recurrences of a state, as numbers show them to be."""
+"""Chunked linear attention as a recurrence over tokens, if random inputs confirm the equation."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Chunks:
-    """Chunks of one model that numbers show to be linear attention.
+    """Chunked computations of one model that random inputs show to be linear attention.
 
     Attributes:
-        names: Operators that make the new states.
-        rules: Rules of their results and states.
-        steps: Rows and length of a step for the sizes of their results, in which an export bounds them by a chunk.
+        names: Operators that compute the new states.
+        rules: Rules of results and new states, by value.
+        steps: Sizes of the query (batch, new tokens), by the result's dimension that an export derives from chunks.
     """
 
     def __init__(self, model: Model) -> None:
-        """Find them."""
+        """Find the chunked computations of ``model``."""
         found = model.analysis(find_chunked_attention)
         layers = {name: layer for name, layer in found.items() if isinstance(layer, LinearAttention)}
         sizes = model.analysis(infer_sizes)
@@ -50,7 +50,7 @@ class Chunks:
 
 
 class _Chunk(Layer):
-    """Operands of a chunk, as their axes lie."""
+    """Operands of chunked linear attention, with axes in any order."""
 
     def __init__(self, element: Element, layer: LinearAttention) -> None:
         self._layer, self.definitions = layer, definitions_of(element)
@@ -59,7 +59,7 @@ class _Chunk(Layer):
         self.heads, self.scale = layer.heads * layer.groups, layer.scale
         self.key_dim, self.value_dim = layer.key_dim, layer.value_dim
         if layer.scales or len(layer.betas) > 1:
-            raise UnknownError("its value or its correction is a product of several tensors")
+            raise UnknownError("the value or the correction is a product of several tensors")
         self._beta = next(iter(layer.betas), None)
 
     def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
@@ -74,7 +74,7 @@ class _Chunk(Layer):
 
 
 def _swapped(index: Index) -> Index:
-    """Exchange keys and values of a state."""
+    """Swap the key and value axes in an index of the state."""
     row, head, channel, column = index
     return row, head, column, channel
 
@@ -101,7 +101,7 @@ def _chunk(recurrence: LinearAttention, element: Element) -> Steps:
 
 
 def _lined(layer: LinearAttention, index: Index) -> list[Expr]:
-    """Return batch, token, head, query and element at a place of the result."""
+    """Return batch, token, head, query of the head, and channel of a result's element."""
     sizes = (0, -1, layer.heads, layer.groups, layer.value_dim)
     places: list[Expr] = [ZERO] * len(sizes)
     for place, axes in zip(index, _parts([sizes[axis] for axis in layer.order], layer.shape), strict=True):
@@ -115,7 +115,7 @@ def _lined(layer: LinearAttention, index: Index) -> list[Expr]:
 
 
 def _parts(lined: Sequence[int], shape: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the axes, without those of size 1, that each axis of ``shape`` joins."""
+    """Yield the axes of ``lined`` that each axis of ``shape`` merges, except size 1."""
     left = [axis for axis, size in enumerate(lined) if size != 1]
     for size in shape:
         taken = left[:1]

@@ -1,4 +1,4 @@
-"""Conditions on indices and lengths: their order, and those that others decide."""
+"""Conditions on indices and lengths: canonical order, bounds, and implications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.nodes import from_polynomial
 
 
 def oriented(condition: Expr) -> Expr:
-    """Return a condition or its negation, whichever is the usual one of both."""
+    """Return a condition or its negation, whichever is the canonical one."""
     if condition.op == "not":
         negated: Expr = condition.args[0]
         return negated
@@ -22,12 +22,21 @@ def oriented(condition: Expr) -> Expr:
 
 
 def order(condition: Expr) -> tuple[int, int]:
-    """Order conditions: those on one index decide others."""
+    """Return a sort key: conditions on fewer indices come first, since they decide others."""
     return sum(part.op == "index" for part in ex.walk(condition)), condition.order
 
 
 def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
-    """Return a bounded index as its least value plus another index, if any."""
+    """Return the substitution of an index that a condition bounds by a number.
+
+    Args:
+        condition: The condition, for example ``x - 3 <= 0``.
+        holds: Whether it holds.
+
+    Returns:
+        The index and ``least + index`` over the remaining range, or a number if one value remains. ``None`` if the
+        condition does not bound one index of fixed size.
+    """
     if condition.op != "not_positive":
         return None
     terms = ex.polynomial(condition.args[0])
@@ -53,7 +62,16 @@ def limited(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
 
 
 def parted(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
-    """Return an index that a condition compares with a length as another index."""
+    """Return the substitution of an index that a condition compares with a length.
+
+    Args:
+        condition: The condition, for example ``x - past + 1 <= 0``.
+        holds: Whether it holds.
+
+    Returns:
+        The index, and an index over the part of its range before or after the length. ``None`` if the condition
+        compares several indices, or the length may exceed the range.
+    """
     terms = ex.polynomial(condition.args[0]) if condition.op == "not_positive" else {}
     indices = [monomial[0] for monomial in terms if len(monomial) == 1 and monomial[0].op == "index"]
     rest = from_polynomial({monomial: factor for monomial, factor in terms.items() if monomial != tuple(indices)})
@@ -73,8 +91,10 @@ def parted(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
 def count_of(body: Expr, index: Expr) -> Expr | None:
     """Return the number of values of an index at which ``body`` is 1.
 
-    It is 0 at the others, which bounds exclude. A causal mask shows ``past + q + 1`` keys: as many as a guard of rows
-    without keys counts.
+    For example, a causal mask has ``past + q + 1`` visible keys; guards of fully masked rows compute this number.
+
+    Returns:
+        ``None`` unless ``body`` is 1 between bounds of the index and 0 at all other values.
     """
     if body.op != "choose" or body.args[1:] != (ONE, ZERO):
         return None
@@ -92,7 +112,7 @@ def count_of(body: Expr, index: Expr) -> Expr | None:
 
 
 def place_of(condition: Expr, index: Expr) -> Expr | None:
-    """Return the value of an index that a condition asks for, if within its range."""
+    """Return the value of an index that satisfies an equation; ``None`` unless in range."""
     solved = _solved(condition, "zero", index)
     if solved is None:
         return None
@@ -103,7 +123,7 @@ def place_of(condition: Expr, index: Expr) -> Expr | None:
 
 
 def _solved(condition: Expr, op: str, index: Expr) -> tuple[int, Expr] | None:
-    """Return 1 or -1 and the rest of ``factor * index + rest`` that a condition compares with 0."""
+    """Return factor (1 or -1) and rest of ``factor * index + rest``, which a condition compares with 0."""
     terms = ex.polynomial(condition.args[0]) if condition.op == op else {}
     factor = terms.pop((index,), 0)
     rest = from_polynomial(terms)
@@ -111,7 +131,7 @@ def _solved(condition: Expr, op: str, index: Expr) -> tuple[int, Expr] | None:
 
 
 def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:
-    """Return whether ``other`` holds if ``condition`` does or does not; ``None`` if both are possible."""
+    """Return whether ``other`` holds if ``condition`` has the value ``holds``; ``None`` if undecided."""
     limit = limited(condition, holds)
     if limit is not None and (value := ex.substitute(other, limit).as_number) is not None:
         return bool(value)
@@ -123,14 +143,14 @@ def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:
 
 
 def _bounds(condition: Expr) -> tuple[Expr, ...]:
-    """Return integers that are at most 0 if a condition holds, and only then."""
+    """Return integer expressions; a condition holds if and only if all are at most 0."""
     if condition.op == "not_positive":
         return (condition.args[0],)
     return (condition.args[0], ex.negative(condition.args[0])) if condition.op == "zero" else ()
 
 
 def _contradictions(condition: Expr) -> tuple[Expr, ...]:
-    """Return integers; a condition does not hold if any is at most 0."""
+    """Return integer expressions; a condition does not hold if any is at most 0."""
     return tuple(ex.subtract(ONE, bound) for bound in _bounds(condition))
 
 
@@ -139,7 +159,7 @@ def _follows(bounds: Sequence[Expr], bound: Expr) -> bool:
 
 
 def count_cases(conditions: Sequence[Expr], most: int) -> int:
-    """Return the number of ways in which conditions hold together, at most ``most``."""
+    """Return the number of possible combinations of conditions; it stops above ``most``."""
     count, pending = 0, [tuple(conditions)]
     while pending and count <= most:
         left = pending.pop()
@@ -154,5 +174,5 @@ def count_cases(conditions: Sequence[Expr], most: int) -> int:
 
 
 def on_indices(condition: Expr) -> bool:
-    """Return whether a condition follows from indices and lengths alone."""
+    """Return whether a condition depends only on indices and lengths."""
     return all(part.op not in {"read", "opaque", "apply", "running_sum"} for part in ex.walk(condition))

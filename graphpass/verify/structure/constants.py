@@ -1,4 +1,4 @@
-"""Constants of both models, known by their values."""
+"""Elements of large constants, identified by value across both models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LARGEST_TABLE = 1 << 26
 
 
 class Constants:
-    """Elements of large constants."""
+    """Elements of large constants as expressions."""
 
     def __init__(
         self,
@@ -33,18 +33,18 @@ class Constants:
         blocks: ConstantBlocks | None = None,
         rounded: RoundedConstants | None = None,
     ) -> None:
-        """Begin with none.
+        """Store the sources of constants.
 
         Args:
-            angles: Frequencies by which positions are multiplied.
-            weights: Weights of both models.
-            blocks: Constants of the other model, of which constants may be made.
-            rounded: The same, rounded to 16 bits.
+            angles: Frequencies that positions are multiplied by, for rotary tables.
+            weights: Digests of both models' weights.
+            blocks: Constants of the other model, of which constants may be composed.
+            rounded: Constants of the other model, rounded to 16 bits.
         """
         self._angles, self._weights, self._blocks, self._rounded = angles, weights, blocks, rounded
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
-        """Return an element of a constant; ``None`` if it is small, or cannot be read."""
+        """Return an element of a constant; ``None`` if small, boolean, or unreadable."""
         sizes = [size for size in value.shape or () if isinstance(size, int)]
         if value.shape is None or len(sizes) != len(value.shape) or value.element_type == "boolean":
             return None
@@ -76,12 +76,12 @@ class Constants:
         return read(weight, places, "int" if value.element_type in INTEGERS else "real")
 
     def by_blocks(self, other: Graph, half: Half | None = None) -> Constants:
-        """Return these with constants as blocks of those of ``other``, perhaps rounded to ``half``."""
+        """Return elements in terms of the constants of ``other``, optionally rounded to ``half``."""
 
         def element(value: Value, index: Index) -> Expr:
             expr = self.element(other, value, index) or constant_element(other, value, index)
             if expr is None:
-                raise UnknownError("its elements cannot be read")
+                raise UnknownError("the elements of the constant cannot be read")
             return expr
 
         rounded = None if half is None else RoundedConstants(half, other, element, self._weights)

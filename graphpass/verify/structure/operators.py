@@ -1,4 +1,4 @@
-"""Meaning of operators that compute with weights and activations, for the table of elements."""
+"""Symbolic definitions of reductions, products, norms, Softmax and Reshape, and the table of all operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphpass.verify.structure.tensors import Steps, as_function, closed, defin
 
 
 def _product(element: Element, swaps: tuple[bool, bool]) -> Steps:
-    """Sum products of rows of the first operand and columns of the second."""
+    """Return an element of a matrix product: a sum over the contracted axis."""
     count = summed_size(element, swaps)
     bound = index_along("k", count)
     body = yield from product_term(element, swaps, bound)
@@ -38,7 +38,7 @@ def _matmul(element: Element) -> Steps:
 def _fused_matmul(element: Element) -> Steps:
     attributes = element.node.attributes
     if "transpose_a" not in attributes:
-        raise UnknownError("it exchanges batch axes")
+        raise UnknownError("transBatchA and transBatchB have no definition")
     result = yield from _product(element, (attributes["transpose_a"], attributes["transpose_b"]))
     return ex.multiply(number(float(attributes["alpha"])), result)
 
@@ -81,11 +81,11 @@ def _reduction(mean: bool = False, squares: bool = False) -> Rule:
 
 @closed
 def _real_cum_sum(element: Element) -> Steps:
-    """Sum the elements up to each, or those from it on."""
+    """Return an element of a CumSum as a masked sum."""
     node, attributes = element.node, element.node.attributes
     axis = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)).as_number
     if not isinstance(axis, int):
-        raise UnknownError("it sums along a computed axis")
+        raise UnknownError("the axis is computed")
     axis %= len(element.index)
     own, size = element.index[axis], element.own_shape[axis]
     bound = index_along("k", size)
@@ -103,7 +103,7 @@ def _cum_sum(element: Element) -> Steps:
 
 @closed
 def _einsum(element: Element) -> Steps:
-    """Sum products over all labels that the result does not have."""
+    """Return a sum of products over all labels that do not occur in the result."""
     node = element.node
     operands, result = einsum_axes(node)
     shapes = [element.shape(port) for port in range(len(operands))]
@@ -126,7 +126,7 @@ def _einsum(element: Element) -> Steps:
 
 
 def _moment(element: Element, operand: Expr, bound: Expr) -> Expr:
-    """Return the mean along ``bound``."""
+    """Return the mean of ``operand`` over the index ``bound``."""
     return ex.divide(definitions_of(element).sum(operand, bound), bound.args[1])
 
 
@@ -135,7 +135,7 @@ def _inverse_root(element: Element, mean: Expr, epsilon: float) -> Expr:
 
 
 def _normalized(element: Element, sources: tuple[int, ...], epsilon: float, *, centers: bool) -> Steps:
-    """Norm the sum of inputs along the last axis."""
+    """Normalize the sum of the inputs ``sources`` along the last axis; ``centers`` subtracts the mean."""
     sizes = element.shape(sources[0])
     bound = ex.index("k", sizes[-1])
 
@@ -159,7 +159,7 @@ def _normalized(element: Element, sources: tuple[int, ...], epsilon: float, *, c
 def _last_axis(element: Element) -> None:
     rank = len(element.shape(0))
     if int(native_attributes(element.node).get("axis", -1)) % rank != rank - 1:
-        raise UnknownError("it norms along several axes")
+        raise UnknownError("normalization covers several axes")
 
 
 def _weight(element: Element, port: int) -> Steps:
@@ -170,7 +170,7 @@ def _weight(element: Element, port: int) -> Steps:
 
 @closed
 def _rms_norm(element: Element) -> Steps:
-    """RMSNormalization of ONNX, SimplifiedLayerNormalization, and OpenVINO's internal RMS."""
+    """Return an element of RMSNormalization, SimplifiedLayerNormalization or OpenVINO's internal RMS."""
     _last_axis(element)
     result = yield from _normalized(element, (0,), _epsilon(element), centers=False)
     return ex.multiply(result, (yield from _weight(element, 1)))
@@ -180,7 +180,7 @@ def _rms_norm(element: Element) -> Steps:
 def _layer_norm(element: Element) -> Steps:
     _last_axis(element)
     if element.value.port:
-        raise UnknownError("its mean is read")
+        raise UnknownError("the outputs for mean and inverse deviation have no definition")
     result = yield from _normalized(element, (0,), _epsilon(element), centers=True)
     result = ex.multiply(result, (yield from _weight(element, 1)))
     return result if element.node.input(2) is None else ex.add(result, (yield from _weight(element, 2)))
@@ -191,7 +191,7 @@ def _epsilon(element: Element) -> float:
 
 
 def _skip_norm(centers: bool) -> Rule:
-    """SkipLayerNormalization: outputs are the norm, two that are not computed, and the sum."""
+    """Return the rule of SkipLayerNormalization, with outputs 0 (norm) and 3 (sum of the inputs)."""
 
     @closed
     def rule(element: Element) -> Steps:
@@ -204,7 +204,7 @@ def _skip_norm(centers: bool) -> Rule:
                 total = ex.add(total, (yield element.broadcast(port)))
             return total
         if element.value.port:
-            raise UnknownError("its mean is read")
+            raise UnknownError("the outputs for mean and inverse deviation have no definition")
         epsilon = native_attributes(node).get("epsilon", 1e-12 if centers else 1e-6)
         result = yield from _normalized(element, sources, float(epsilon), centers=centers)
         result = ex.multiply(result, (yield from _weight(element, 2)))
@@ -219,9 +219,9 @@ def _mvn(element: Element) -> Steps:
     axes = yield from element.axes()
     rank = len(element.index)
     if [axis % rank for axis in axes] != [rank - 1] or not attributes.get("normalize_variance", True):
-        raise UnknownError("it norms along several axes")
+        raise UnknownError("normalization covers other axes than the last one")
     if str(attributes.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
-        raise UnknownError("its epsilon lies outside of the root")
+        raise UnknownError("epsilon is added outside the square root")
     return (yield from _normalized(element, (0,), float(attributes["eps"]), centers=True))
 
 
@@ -241,7 +241,7 @@ def _softmax(element: Element) -> Steps:
 
 
 def split_mask(body: Expr) -> tuple[Expr, Expr]:
-    """Return whether a score is not masked, and its value if it is not."""
+    """Return the condition under which a score is visible, and the score without mask."""
     from graphpass.analysis.attention.mask import hides, shown
 
     body = _without_floor(body)
@@ -267,10 +267,10 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
 
 
 def _without_floor(score: Expr) -> Expr:
-    """Return a score without the lowest number that it is raised to: both are masked."""
+    """Return the score of ``maximum(score, lowest)``; a masked score remains masked without this floor."""
     while score.op == "choose" and score.args[0].op == "at_most":
         condition, then, otherwise = score.args
-        # `ex.maximum` compares so; the lesser of both would mask every key.
+        # Only this order of operands is a maximum; a minimum with the floor would mask every key.
         if condition.args != (otherwise, then) or _is_masked(then) == _is_masked(otherwise):
             break
         score = otherwise if _is_masked(then) else then
@@ -286,7 +286,10 @@ def _is_masked(branch: Expr) -> bool:
 
 
 def _reshape(element: Element) -> Steps:
-    """Regroup axes; places that no range divides stay quotients and remainders."""
+    """Return an element of a Reshape or Flatten.
+
+    The index of the operand is split by sizes where possible, otherwise by quotients and remainders.
+    """
     targets = element.shape(0)
     result, places, flat = regrouped(element.index, element.own_shape, targets)
     flat = definitions_of(element).algebra.normal(flat)
@@ -304,7 +307,7 @@ def _reshape(element: Element) -> Steps:
 
 def _identity_of(element: Element) -> Steps:
     if element.value.port:
-        raise UnknownError("its mask is read")
+        raise UnknownError("the mask output has no definition")
     return (yield element.node.source(), element.index)
 
 
@@ -333,7 +336,7 @@ RULES: dict[str, Rule] = {
 
 
 def _guarded(rule: Rule) -> Rule:
-    """Return ``rule``, or a function of the operands if it knows none."""
+    """Return ``rule`` with a fallback: an uninterpreted function of the operands."""
 
     def run(element: Element) -> Steps:
         try:
@@ -345,7 +348,7 @@ def _guarded(rule: Rule) -> Rule:
 
 
 def table() -> OperatorTable:
-    """Return the table of all operators."""
+    """Return the symbolic definitions of all operators."""
     from graphpass.verify.structure import attention, convolutions, experts, recurrences, selection
 
     parts = (activations, attention, convolutions, experts, recurrences, selection)

@@ -1,4 +1,4 @@
-"""Elements of a model's tensors, with sums as definitions and caches as leaves."""
+"""Elements of a model's tensors as expressions: sums are definitions, caches are leaves."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CacheWindow:
-    """Elements of a cache that the other model's smaller one has, too.
+    """The part of a cache that corresponds to the other model's smaller cache.
 
     Attributes:
-        axis: The axis.
-        first: The first of them.
-        count: Their number.
-        is_filled: Whether the others are 0.
+        axis: The axis along which the caches differ in size.
+        first: First index of the part.
+        count: Size of the part.
+        is_filled: Whether elements outside the part are 0.
     """
 
     axis: int
@@ -53,7 +53,7 @@ class CacheWindow:
     is_filled: bool
 
     def shifted(self, index: Index, places: int) -> Index:
-        """Return an index moved along the axis."""
+        """Return ``index`` with ``places`` added along the axis."""
         moved = ex.add(index[self.axis], ex.number(places))
         return (*index[: self.axis], moved, *index[self.axis + 1 :])
 
@@ -65,12 +65,12 @@ class Leaf:
     Attributes:
         name: Its name in both.
         order: Axes of the tensor, in the order of the common form.
-        batch: Axis of the rows; ``None`` if it has none.
-        is_cut: Whether slots are moved and cut before anything else reads them: it may have had any number.
-        selectors: Inputs with the row that each row continues, if rows of the other model's cache were selected before
-            the step.
-        window: The part that the other model has, if that is smaller.
-        past: Elements as expressions of the other model's caches, if it keeps others.
+        batch: The batch axis; ``None`` without one.
+        is_cut: Whether slots are moved and trimmed before other operators read the cache, so that its size is free.
+        selectors: Inputs such as ``beam_idx`` that select rows in this model; rows of the other model's cache are
+            selected between steps.
+        window: The part that corresponds to the other model's cache, if that is smaller.
+        past: Returns an element in terms of the other model's caches, if these differ in kind, such as latents.
     """
 
     name: str
@@ -82,20 +82,20 @@ class Leaf:
     past: Callable[[Index], Expr] | None = None
 
     def place(self, index: Index) -> Index:
-        """Return an index into the tensor as one into the common form."""
+        """Return the index in the common form of an element of the tensor."""
         return tuple(index[axis] for axis in self.order)
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Meaning of one model's inputs and variables.
+    """Interpretation of one model's inputs and variables; nodes are given by index.
 
     Attributes:
-        lengths: Expressions of dimensions.
-        bits: Parameters that hold 0 and 1 alone.
-        leaves: Caches by the node that reads them.
-        known: Inputs whose elements are known: 1 for a mask, the past for positions, which count on from there.
-        moves: Caches by the node that cuts them after their slots were moved: they are leaves from there on.
+        lengths: Batch, past and new tokens as expressions, by dimension.
+        bits: Parameters whose elements are 0 or 1.
+        leaves: Leaves of caches, by the node that reads the cache.
+        known: Expression of an input: 1 for a mask, the past for positions, to which the index of the token is added.
+        moves: Caches, by the node that trims them after their slots are moved; its result is read as the leaf.
     """
 
     lengths: Mapping[Expr, Expr]
@@ -105,46 +105,46 @@ class Inputs:
     moves: Mapping[int, Value]
 
 
-#: Sizes of functions whose operands' sizes are those of functions.
+#: Most nested sizes that are functions of operands.
 _DEEPEST = 8
 
 
 class DefinedTensors(Elements):
-    """Elements of one model's tensors.
+    """Elements of one model's tensors as expressions.
 
     Attributes:
         definitions: Definitions of both models.
         model: The model.
-        sink_gates: Gates by which its attention counts sinks, by the index of the Softmax.
+        sink_gates: Gates that apply attention sinks to the result of a Softmax, by index of the Softmax.
     """
 
     def __init__(
         self, model: Model, table: OperatorTable, inputs: Inputs, definitions: Definitions, constants: Constants
     ) -> None:
-        """Begin with none.
+        """Prepare the evaluation; no element is computed yet.
 
         Args:
             model: The model.
-            table: The operators.
-            inputs: Meaning of its inputs.
+            table: Symbolic definitions of operators.
+            inputs: Interpretation of the model's inputs.
             definitions: Definitions of both models.
-            constants: Constants of both models.
+            constants: Elements of large constants.
         """
         super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
         self.definitions, self.model = definitions, model
         self.sink_gates = model.analysis(find_sink_gates)
         self._sorted = SortedExperts(model, self._sizes)
         self._gated = {gate.node.index: gate for gate in self.sink_gates.values()}
-        # The first element of a result takes all nodes upstream.
+        # The first element of a result evaluates all nodes upstream.
         self.limit = max(LIMIT, 4 * len(model.graph.nodes))
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
         self._closed: dict[tuple[object, ...], Expr] = {}
         self._makers = self._first_makers()
 
     def _first_makers(self) -> dict[Expr, Expr]:
-        """Return the first output of each size whose operator has a rule of sizes.
+        """Map each dimension to the first output whose operator has a size rule.
 
-        Equal sizes are one dimension, named after any of them: a Reshape's after a Gemm downstream.
+        Equal sizes share one dimension, which may be named after another output, even one downstream.
         """
         makers: dict[Expr, Expr] = {}
         for node in self.graph.nodes:
@@ -157,7 +157,7 @@ class DefinedTensors(Elements):
         return makers
 
     def shape(self, value: Value) -> Index:
-        """Return the sizes of ``value``; slices of sorted rows, and their products, have all rows."""
+        """Return the sizes of ``value``; slices of sorted rows, and their products, count all rows."""
         sizes, rows = super().shape(value), self._sorted.rows.get(value.node)
         return sizes if rows is None else (super().shape(rows)[0], *sizes[1:])
 
@@ -185,11 +185,11 @@ class DefinedTensors(Elements):
         return self._own_length(dimension)
 
     def _own_length(self, dimension: Expr) -> Expr:
-        """Return a length that no other dimension has."""
+        """Return a length that is unique to ``dimension``."""
         return self.definitions.length((id(self.graph), dimension_name(dimension)))
 
     def _of_function(self, dimension: Expr) -> Expr | None:
-        """Return a size of a result that is a function of its operands."""
+        """Return the size of an operator without a definition as a function of its operands."""
         name = dimension_name(dimension)
         place, *axis = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
@@ -216,7 +216,7 @@ class DefinedTensors(Elements):
             return _same_place(self._inputs.moves[node.index], index)
         gate = self._gated.get(node.index)
         if gate is not None:
-            # The Softmax counts the sink.
+            # The rule of Softmax includes the sink.
             return _same_place(gate.result, index)
         of_expert = self._sorted.element(node, index)
         if of_expert is not None:
@@ -225,7 +225,7 @@ class DefinedTensors(Elements):
             leaf = self._leaves[node.index]
             return done(self._leaf(leaf, index, _sort(value)))
         if node.op not in {"Parameter", "Constant", *self._table.elements}:
-            return as_function(Element(self, node, value, index), f"the meaning of {node.op} is not known")
+            return as_function(Element(self, node, value, index), f"operator {node.op} has no symbolic definition")
         return super()._start(value, index)
 
     def _leaf(self, leaf: Leaf, index: Index, sort: ex.Sort) -> Expr:
@@ -235,12 +235,12 @@ class DefinedTensors(Elements):
             if row.op == "read" and row.args[0] in leaf.selectors:
                 index = (*index[: leaf.batch], row.args[1], *index[leaf.batch + 1 :])
             elif leaf.past is not None:
-                raise UnknownError("its rows are not selected")
+                raise UnknownError("expected rows of the cache selected by beam_idx")
             else:
                 name = f"{name}, rows not selected"
 
         def element(index: Index) -> Expr:
-            # An input that is not a paired cache may have the same name.
+            # An input that is not a paired cache may have this name, hence the prefix.
             place = leaf.place(index)
             return ex.read(("cache", name), place, sort) if leaf.past is None else leaf.past(place)
 
@@ -263,13 +263,13 @@ class DefinedTensors(Elements):
         return super()._constant(value, index) if result is None else result
 
     def closed(self, element: Element, define: Callable[[Element], Steps], *, by_part: bool = False) -> Steps:
-        """Define a result for all indices at once; return one element.
+        """Define a result once as a function of its indices; return one element.
 
         Args:
             element: The element.
-            define: Its rule.
-            by_part: Whether to define a slice of the result for itself, as the results of another model may have no
-                more. The rule may not read the sizes of indices then.
+            define: The operator's rule.
+            by_part: Whether to define a slice of the result separately, because the other model may compute the slice
+                alone. The rule must not depend on the sizes of indices then.
         """
         own = self.own_index(element.value)
         firsts: list[int | None] = [None] * len(own)
@@ -302,7 +302,15 @@ class DefinedTensors(Elements):
 
 
 def _part(own: Expr, place: Expr) -> tuple[int, Expr] | None:
-    """Return the first place of a slice of an axis, and an index of it."""
+    """Return start and index variable of the slice that ``place`` reads along an axis.
+
+    Args:
+        own: The index variable of the whole axis.
+        place: An index into the axis.
+
+    Returns:
+        ``None`` if ``place`` is not ``start + index``, or covers the whole axis.
+    """
     terms = ex.polynomial(place)
     first = terms.pop((), 0)
     atoms = [monomial[0] for monomial, factor in terms.items() if len(monomial) == 1 and factor == 1]
@@ -312,7 +320,7 @@ def _part(own: Expr, place: Expr) -> tuple[int, Expr] | None:
 
 
 def closed(define: Callable[[Element], Steps], *, by_part: bool = False) -> Rule:
-    """Return a rule that defines a result once, for all of its indices."""
+    """Return a rule that defines each result once for all indices; see `DefinedTensors.closed`."""
 
     def rule(element: Element) -> Steps:
         tensors = element.elements
@@ -323,13 +331,17 @@ def closed(define: Callable[[Element], Steps], *, by_part: bool = False) -> Rule
 
 
 def _kind(node: Node, tensors: DefinedTensors) -> tuple[str, int] | None:
-    """Return what an operator computes of its operands; ``None`` if it may depend on more."""
+    """Return a key of operator and attributes; ``None`` if equal operands may give other results."""
     is_changing = node.op in _CHANGING or "Random" in node.op or "loop" in node.attributes
     return None if is_changing else meaning(node, tensors.model)
 
 
 def as_function(element: Element, reason: str) -> Steps:
-    """Return an element as a function of kind, attributes and operands."""
+    """Return an element of a result as an uninterpreted function of the operands.
+
+    Raises:
+        UnknownError: Results depend on more than the operands; the message is ``reason``.
+    """
     tensors, node = element.elements, element.node
     assert isinstance(tensors, DefinedTensors)
     kind = _kind(node, tensors)
@@ -352,12 +364,12 @@ def as_function(element: Element, reason: str) -> Steps:
     return (yield from tensors.closed(element, define))
 
 
-#: Give other results for equal operands.
+#: Operators whose results may differ for equal operands.
 _CHANGING = SOURCES | {"Assign", "Bernoulli", "Dropout", "Multinomial", "OpaqueConstant"}
 
 
 def definitions_of(element: Element) -> Definitions:
-    """Return the definitions that an element's rule is to add to."""
+    """Return the definitions of the element's model."""
     tensors = element.elements
     assert isinstance(tensors, DefinedTensors)
     return tensors.definitions
