@@ -1,4 +1,4 @@
-"""Meaning of convolutions, and of CausalConvWithState of ONNX and com.microsoft."""
+"""Symbolic definitions of convolutions, and of CausalConvWithState of ONNX and com.microsoft."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 
 def _convolution(element: Element) -> Steps:
-    """Sum products with the kernel; places that padding adds are 0."""
+    """Return an element of a convolution, as a sum over channels and kernel."""
     node, attributes = element.node, native_attributes(element.node)
     data, weight = element.shape(0), element.shape(1)
     count = len(data) - 2
     groups_axis = len(weight) - count - 2
     pads = paddings(attributes, count)
     if pads is None:
-        raise UnknownError("its padding follows from its sizes")
+        raise UnknownError("expected explicit padding, got auto_pad")
     strides, dilations = (list(attributes.get(name) or [1] * count) for name in ("strides", "dilations"))
     row, output, *places = element.index
     inputs = weight[groups_axis + 1]
@@ -36,7 +36,7 @@ def _convolution(element: Element) -> Steps:
         groups = int(attributes.get("group", 1))
         outputs = weight[0].as_number
         if not isinstance(outputs, int):
-            raise UnknownError("its number of channels is not known")
+            raise UnknownError("the number of output channels is not known")
         group, own = ex.floor_divide(output, number(outputs // groups)), (output, channel)
     inside, index = ex.TRUE, list[Expr]()
     for axis, place in enumerate(places):
@@ -57,10 +57,10 @@ def _convolution(element: Element) -> Steps:
 
 @closed
 def _causal(element: Element) -> Steps:
-    """Convolve the state and the new columns; the last columns are the next state."""
+    """Return an element of CausalConvWithState: the convolution (output 0) or the next state (output 1)."""
     node, attributes = element.node, native_attributes(element.node)
     if attributes.get("ndim", 1) != 1 or attributes.get("state_window", 0):
-        raise UnknownError("it has several axes or a window of states")
+        raise UnknownError("ndim > 1 and state_window have no definition")
     is_last = bool(attributes.get("channels_last", 0))
     row, *place = element.index
     channel, token = reversed(place) if is_last else place
@@ -87,7 +87,7 @@ def _causal(element: Element) -> Steps:
     result = reduce(ex.add, terms)
     activation = str(attributes.get("activation", "none"))
     if activation not in {"none", "silu", "swish"}:
-        raise UnknownError(f"its activation is {activation}")
+        raise UnknownError(f"no definition for activation {activation}")
     return result if activation == "none" else swish(result)
 
 

@@ -1,4 +1,4 @@
-"""Find equal values at which both models can be cut."""
+"""Cuts: equal values of both models that are fed in place of everything upstream."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Member:
 
     Attributes:
         value: The tensor.
-        axes: Its axis for each index of the common form; it is the same along others.
-        sizes: Its sizes.
+        axes: The tensor's axis for each axis of the common form; elements are equal along all other axes.
+        sizes: Sizes of the tensor.
     """
 
     value: Value
@@ -33,12 +33,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class CutTensor:
-    """A tensor that both models compute, and that is fed to what follows in both.
+    """A tensor that both models compute, fed to the operators downstream of it.
 
     Attributes:
-        name: Its name in the candidate.
+        name: Name in the candidate.
         sizes: Sizes of the common form.
-        members: The reference's tensors, which are equal to one another, and the candidate's.
+        members: Equal tensors of the reference, then those of the candidate.
     """
 
     name: str
@@ -49,15 +49,15 @@ class CutTensor:
 def find_cuts(
     sides: Sequence[DefinedTensors], results: Sequence[Sequence[Value]], unequal: Unequal
 ) -> tuple[CutTensor, ...]:
-    """Return cuts from which both models compute unequal results.
+    """Return the cuts from which both models compute the results that are not proven equal.
 
-    Nothing may be computed beside a cut that is upstream of it, as it would not fit the numbers there; and both models
-    have to read each cut, as one might compute it again from others.
+    Operators upstream of a cut are not part of the rest, because their values would not fit those that are fed. Both
+    models must read each cut, because one of them might recompute it from other cuts.
 
     Args:
-        sides: Both models.
-        results: Values of each that are not shown to be equal.
-        unequal: The candidate's operators upstream of them.
+        sides: Reference and candidate.
+        results: For each model, the values that are not proven equal.
+        unequal: The candidate's operators upstream of these.
     """
     keys = {form[0]: value for value in unequal.frontier if (form := form_of(sides[1], value)) is not None}
     members = [_members(tensors, keys) for tensors in sides]
@@ -75,7 +75,7 @@ def find_cuts(
 def _members(
     tensors: DefinedTensors, keys: Mapping[Key, Value]
 ) -> dict[Key, list[tuple[Value, Sequence[Expr], DefinedTensors]]]:
-    """Return the tensors that are one of some, with the indices of their common form."""
+    """Return the tensors with a common form in ``keys``, and its indices, by common form."""
     members: dict[Key, list[tuple[Value, Sequence[Expr], DefinedTensors]]] = {}
     for value, (key, indices) in forms_of(tensors):
         if key in keys:
@@ -84,9 +84,9 @@ def _members(
 
 
 def _cut(name: str, sides: Sequence[Sequence[tuple[Value, Sequence[Expr], DefinedTensors]]]) -> CutTensor | None:
-    """Return a cut of equal tensors; ``None`` if one model has no fit one.
+    """Return a cut of equal tensors; ``None`` unless both models have a suitable tensor.
 
-    Fit tensors are the common form with axes exchanged. Others, such as those with merged axes, are computed from
+    Suitable tensors are f32 and a permutation of the common form's axes. Tensors with merged axes are computed from
     these, or upstream of them.
     """
     members: list[tuple[Member, ...]] = []
@@ -105,7 +105,7 @@ def _cut(name: str, sides: Sequence[Sequence[tuple[Value, Sequence[Expr], Define
 
 
 def _from_data(graph: Graph) -> set[int]:
-    """Return the operators that compute with tokens or caches, shapes and masks aside."""
+    """Return indices of operators downstream of tokens or caches, except by shapes and masks."""
     tokens = token_input(graph)
     starts = [node.outputs[0] for node in graph.of_op("ReadValue")]
     starts += [value for value in graph.parameters.values() if value.element_type == "f32" or value == tokens]
@@ -116,7 +116,7 @@ def _from_data(graph: Graph) -> set[int]:
 def _fitting(
     graph: Graph, side: int, results: Iterable[Value], cuts: Sequence[CutTensor], data: set[int]
 ) -> Iterator[CutTensor]:
-    """Yield the cuts that results need and that nothing upstream goes around."""
+    """Yield the cuts that results read, and that no path from upstream bypasses."""
     fed = {member.value: place for place, cut in enumerate(cuts) for member in cut.members[side]}
     reached = [node for node in downstream(graph, results, fed, shapes=False) if node.op not in SOURCES]
     read = {fed[value] for node in reached for value in node.sources if value in fed}
@@ -131,13 +131,13 @@ def _fitting(
 def downstream(
     graph: Graph, results: Iterable[Value], fed: Mapping[Value, object], *, shapes: bool = True
 ) -> Iterator[Node]:
-    """Yield the operators that compute ``results`` from values that are fed, and from inputs.
+    """Yield the operators that compute ``results`` from fed values and inputs.
 
     Args:
         graph: The graph.
-        results: The values that they compute.
+        results: The computed values.
         fed: The values that are fed.
-        shapes: Whether operators are among them whose results' shapes alone are read.
+        shapes: Whether to include operators of whose results only the shape is read.
     """
 
     def inputs(node: Node) -> Iterable[Value | None]:

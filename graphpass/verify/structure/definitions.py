@@ -1,4 +1,4 @@
-"""Definitions: tensors as functions of indices, equal if they are written alike."""
+"""Definitions: functions of indices in canonical form, which are equal if their expressions are."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from graphpass.verify.structure.algebra import Algebra
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
 
-#: Kinds whose result is proportional to the first body.
+#: Kinds whose result is linear in the first body.
 _LINEAR = frozenset({"recurrence", "sum"})
 
-#: Functions of the values of indices, whatever ranges these have.
+#: Kinds that depend on the values of indices and not on their ranges.
 _OF_VALUES = frozenset({"sum", "top"})
 
-#: The size of an index of which only the value matters.
+#: Size of the indices of these kinds.
 _ANY = ex.length("any")
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A function of indices; expressions read its elements.
+    """A function of indices, whose elements expressions read.
 
     Attributes:
-        kind: ``sum``, ``softmax``, or an operator that is known by its operands alone.
-        parameters: Further things that the function depends on.
-        bodies: Expressions of the indices ``v0``, ``v1`` ... and of bound indices ``r0`` ...
+        kind: ``sum``, ``softmax``, ``top``, ``recurrence`` or another function; the operator's name if uninterpreted.
+        parameters: Parameters of the function besides the bodies, such as attributes.
+        bodies: Expressions of the free indices ``v0``, ``v1``, ... and of the bound indices ``r0``, ``r1``, ...
     """
 
     kind: str
@@ -41,17 +41,17 @@ class Definition:
 
     @property
     def values(self) -> Expr | None:
-        """Return the number of values, from 0 on, of an element that is a position."""
+        """Return the exclusive upper bound of elements that are positions; ``None`` for other elements."""
         return self.parameters[-1] if self.kind == "top" else None
 
 
 @dataclass(frozen=True, slots=True)
 class KnownWeight:
-    """A constant that expressions read, known by its contents.
+    """A constant in expressions, identified by its contents.
 
     Attributes:
         digest: Hash of shape and elements.
-        name: Its name in the first model that has it.
+        name: Name in the first model that has it; ignored by comparisons.
     """
 
     digest: str
@@ -60,12 +60,12 @@ class KnownWeight:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The places of a tensor where a condition holds, in order.
+    """The elements of a tensor at which a condition holds, in the order of NonZero.
 
     Attributes:
-        condition: The condition at the place ``own``.
-        own: An index of each axis, 0 if its size is 1.
-        count: The number of such places.
+        condition: The condition, as an expression of ``own``.
+        own: An index variable for each axis; 0 for an axis of size 1.
+        count: Number of selected elements.
     """
 
     condition: Expr
@@ -73,19 +73,22 @@ class Selection:
     count: Expr
 
     def place(self, axis: int, number_of: Expr) -> Expr:
-        """Return the place along ``axis`` of one of them, as an index of its own."""
+        """Return the index along ``axis`` of selected element ``number_of``, as a new index variable."""
         own = self.own[axis]
         return own if own is ZERO else ex.index((self.count, axis), own.args[1], number_of)
 
     def is_single(self, axis: int) -> bool:
-        """Return whether the condition holds at one place at most for each index along ``axis``."""
+        """Return whether at most one element is selected for each index along ``axis``."""
         others = [index for place, index in enumerate(self.own) if place != axis and index is not ZERO]
         conditions = self.condition.args if self.condition.op == "and" else (self.condition,)
         return not others or (len(others) == 1 and any(_is_met_once(condition, others[0]) for condition in conditions))
 
 
 def _ranked(body: Expr, bound: Expr) -> Expr:
-    """Return numbers in the same order along ``bound``: without positive factors, exponents and common terms."""
+    """Return an expression with the same order along ``bound``.
+
+    Positive factors, ``exp``, and terms that do not depend on ``bound`` are removed.
+    """
     while True:
         factors = body.args if body.op == "times" else (body,)
         own = [factor for factor in factors if bound in set(ex.walk(factor))]
@@ -102,7 +105,7 @@ def _ranked(body: Expr, bound: Expr) -> Expr:
 
 
 def _is_positive(expr: Expr) -> bool:
-    """Return whether a number is above 0, as exponents, their sums and powers are."""
+    """Return whether an expression is proven positive: ``exp``, sums of it, products and powers."""
     if expr.op == "number":
         return bool(expr.args[0] > 0)
     if expr.op in {"raise", "times"}:
@@ -113,7 +116,10 @@ def _is_positive(expr: Expr) -> bool:
 
 
 def _is_met_once(condition: Expr, index: Expr) -> bool:
-    """Return whether a condition compares the n-th largest element's place, which differ, with a number."""
+    """Return whether a condition holds for at most one value of ``index``.
+
+    This is proven for an equation of the position of the ``index``-th largest element, since these positions differ.
+    """
     if condition.op != "zero":
         return False
     terms = ex.polynomial(condition.args[0])
@@ -129,10 +135,10 @@ def is_rank(place: Expr, index: Expr) -> bool:
 
 
 def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Write bodies as functions of places instead of ranks, where these alone matter.
+    """Rewrite bodies that use a rank only to read the position of its element.
 
     Returns:
-        The bodies, and the place that each new index stands for.
+        The bodies with an index in place of this position, and the position by new index.
     """
     arguments = dict[Expr, Expr]()
     for rank in variables(bodies):
@@ -147,10 +153,10 @@ def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequ
 
 
 def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
-    """Write bodies that read an index and one offset as functions of the sum.
+    """Rewrite bodies that use an index only with one offset as functions of ``index + offset``.
 
     Returns:
-        The bodies, and the sum that each new index stands for.
+        The bodies, and the sum by new index.
     """
     offsets: dict[Expr, set[Expr]] = {}
     for part in ex.walk(*bodies):
@@ -169,7 +175,7 @@ def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Se
 
 
 def _ranked_place(bodies: Sequence[Expr], rank: Expr) -> tuple[Expr, Expr] | None:
-    """Return the only place of the ``rank``-th largest element, and the number of elements."""
+    """Return position of the ``rank``-th largest element and number of elements, if unambiguous."""
     places = {part for part in ex.walk(*bodies) if is_rank(part, rank)}
     if len(places) != 1:
         return None
@@ -178,15 +184,15 @@ def _ranked_place(bodies: Sequence[Expr], rank: Expr) -> tuple[Expr, Expr] | Non
 
 
 class Definitions:
-    """Make definitions of both graphs.
+    """Creates the definitions of both graphs.
 
     Attributes:
-        algebra: Canonical forms.
-        masks: Conditions of visible keys that were shown to be equal.
+        algebra: Canonical forms of expressions.
+        masks: Effective masks, which are compared by the solver.
     """
 
     def __init__(self, algebra: Algebra, masks: KnownMasks) -> None:
-        """Begin with none."""
+        """Create an empty set of definitions, and let ``algebra`` define long sums with it."""
         self.algebra, self.masks = algebra, masks
         algebra.define = self.of_sum
         self._selections: dict[tuple[Expr, ...], Selection] = {}
@@ -195,17 +201,17 @@ class Definitions:
         self._sums: dict[Expr, Expr] = {}
 
     def length(self, key: tuple[object, ...]) -> Expr:
-        """Return the length that a description stands for in both models."""
+        """Return the length for a key; equal keys of both models have one length."""
         return self._lengths.setdefault(key, ex.length(f"size {len(self._lengths)}"))
 
     def of_sum(self, expr: Expr) -> Expr:
-        """Return an element of the definition of a sum of several terms."""
+        """Return an element of a definition of the sum ``expr``."""
         if expr not in self._sums:
             self._sums[expr] = self.abstract("terms", (), (expr,), ())
         return self._sums[expr]
 
     def selection(self, condition: Expr, own: tuple[Expr, ...]) -> Selection:
-        """Return the places where a condition holds."""
+        """Return the selection of elements at which a condition holds; see `Selection`."""
         key = condition, *own
         if key not in self._selections:
             count = ex.length(f"places {len(self._selections)}")
@@ -213,15 +219,21 @@ class Definitions:
         return self._selections[key]
 
     def top(self, body: Expr, bound: Expr, parameters: tuple[object, ...]) -> Expr:
-        """Return the positions of the largest elements along ``bound``.
+        """Return the positions of the largest elements along ``bound``, without their rank.
 
-        The caller adds the rank of an element as the last argument.
+        Args:
+            body: The elements, as an expression of ``bound``.
+            bound: The index variable along the axis.
+            parameters: Largest rather than smallest, sorted, stable, and the number of results if that matters.
+
+        Returns:
+            A read of a definition; the caller appends the rank as its last argument.
         """
         body = _ranked(self.algebra.normal(body), bound)
         return self.abstract("top", (*parameters, bound.args[1]), (body,), [bound])
 
     def are_distinct(self, place: Expr, bound: Expr) -> bool:
-        """Return whether ``place`` is known to differ for any two values of ``bound``."""
+        """Return whether ``place`` is proven to differ for any two values of ``bound``."""
         if place is bound or is_rank(place, bound):
             return True
         if place.op != "index" or place.args[2:] != (bound,):
@@ -230,9 +242,9 @@ class Definitions:
         return self._by_count[count].is_single(axis)
 
     def sum_selected(self, body: Expr, bound: Expr) -> Expr:
-        """Return the sum of ``body`` for all values of ``bound``, which may count selected places.
+        """Return the sum of ``body`` over ``bound``, which may number the elements of a selection.
 
-        A sum over the places where a condition holds is one over all places, of which others add 0.
+        A sum over a selection is written as a sum over all elements, with 0 where the condition does not hold.
         """
         selection = self._by_count.get(bound.args[1]) if bound is not ZERO else None
         if selection is None:
@@ -251,7 +263,7 @@ class Definitions:
         return self.sum(ex.choose(ex.substitute(selection.condition, places), body, ZERO), *bounds.values())
 
     def sum(self, body: Expr, *bounds: Expr) -> Expr:
-        """Return the sum of ``body`` for all values of ``bounds``."""
+        """Return the sum of ``body`` over all values of the indices ``bounds``."""
         if len(bounds) == 1:
             body = self.algebra.normal(body)
             count = count_of(body, bounds[0])
@@ -266,7 +278,7 @@ class Definitions:
         return self._branches(self.algebra.cases(body, is_apart), bounds, is_apart)
 
     def _sum_of_largest(self, body: Expr, rank: Expr) -> Expr | None:
-        """Return a sum over the largest elements as one over all elements."""
+        """Return a sum over ranks as a sum over elements; ``None`` if not possible."""
         ranked = _ranked_place([body], rank)
         if ranked is None:
             return None
@@ -277,13 +289,13 @@ class Definitions:
         if is_count or rank in set(ex.walk(rest)):
             return None
         if rank.args[1] is size:
-            # Ranks of all elements are a permutation of their positions.
+            # The positions of all ranks are a permutation.
             return self._sum_of_digits(rest, chosen)
         times = self.sum(ex.choose(ex.equal(place, chosen), ONE, ZERO), rank)
         return self.sum(self.algebra.times(times, rest), chosen)
 
     def _sum_of_digits(self, body: Expr, index: Expr) -> Expr:
-        """Return a sum over an index, or over quotient and remainder of it."""
+        """Return a sum over an index, split into quotient and remainder if ``body`` divides it."""
         by = _divisor(index, [body])
         if by is None:
             return self.sum(body, index)
@@ -291,7 +303,7 @@ class Definitions:
         return self.sum(self.algebra.normal(ex.substitute(body, places)), *parts)
 
     def _branches(self, body: Expr, bounds: Sequence[Expr], apart: Callable[[Expr], bool]) -> Expr:
-        """Sum each case; leave conditions on other indices outside."""
+        """Sum each case; conditions on other indices remain outside the sum."""
         if not (body.op == "choose" and on_indices(body.args[0]) and apart(body.args[0])):
             return self._sum(body, bounds)
         sides = []
@@ -300,7 +312,7 @@ class Definitions:
             if limit is None:
                 sides.append(self._branches(branch, bounds, apart))
                 continue
-            # Parts of joined weights are sums of their own, counted from 0.
+            # Parts of joined weights become separate sums, with indices from 0.
             ((index, shifted),) = limit.items()
             result = self._branches(self.algebra.normal(ex.substitute(branch, limit)), bounds, apart)
             if shifted.op != "number":
@@ -310,7 +322,7 @@ class Definitions:
         return ex.choose(body.args[0], *sides)
 
     def _sum(self, body: Expr, bounds: Sequence[Expr]) -> Expr:
-        """Sum one case; leave factors of other indices outside."""
+        """Sum one case; factors without bound indices remain outside the sum."""
         parted = self._parted(body, bounds)
         if parted is not None:
             return parted
@@ -326,7 +338,7 @@ class Definitions:
         return self.algebra.times(*outside, summed)
 
     def _parted(self, body: Expr, bounds: Sequence[Expr]) -> Expr | None:
-        """Sum an index that a condition selects separately, as parts of a stack."""
+        """Split a sum by a condition on one bound index; ``None`` without such a condition."""
         for part in ex.walk(body):
             condition = oriented(part.args[0]) if part.op == "choose" and on_indices(part.args[0]) else None
             own = [index for index in bounds if condition is not None and index in set(ex.walk(condition))]
@@ -355,9 +367,9 @@ class Definitions:
         return None
 
     def _at(self, expr: Expr, places: Mapping[Expr, Expr]) -> Expr:
-        """Return an expression at known places.
+        """Substitute indices in an expression.
 
-        Sums that are read at a number are sums for that number.
+        Sums whose arguments become numbers are computed again for these numbers.
         """
         expr, known = ex.substitute(expr, places), dict[Expr, Expr]()
         if not any(place.op == "number" for place in places.values()):
@@ -377,13 +389,13 @@ class Definitions:
         return ex.substitute(expr, known)
 
     def softmax(self, visible: Expr, score: Expr, along: Expr) -> Expr:
-        """Return the share of the key ``along``; keys that are not visible have none."""
+        """Return the softmax of ``score`` at the key ``along``, over the keys under ``visible``."""
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
-        # A number added to all keys changes nothing.
+        # Softmax does not depend on a term that is equal for all keys.
         score = ex.add(ZERO, *(term for term in terms if along in set(ex.walk(term))))
         score = self.algebra.cases(score)
         if visible is TRUE and along.args[1].as_number is not None:
-            # Ratios of the shares of a few scores are ratios of exponents.
+            # Written as exp(score) / sum, ratios of results reduce to ratios of exponentials.
             exponent = ex.apply("exp", (score,))
             return self.algebra.times(exponent, self.algebra.power(self.sum(exponent, along), -1.0))
         return self.abstract("softmax", (), (score, visible), [along], reads_bound=True)
@@ -397,14 +409,14 @@ class Definitions:
         *,
         reads_bound: bool = False,
     ) -> Expr:
-        """Return the element of a definition at the indices that its bodies are written for.
+        """Return the element of a new definition at the free indices of its bodies.
 
         Args:
             kind: See `Definition`.
             parameters: See `Definition`.
-            bodies: Expressions.
-            bounds: Indices that the function runs over.
-            reads_bound: Whether the function depends on the bound indices, too.
+            bodies: Expressions of free and bound indices.
+            bounds: Indices that the function binds, such as those of a sum.
+            reads_bound: Whether the result also depends on the bound indices, as a softmax does on the key.
         """
         bodies, bounds, arguments = self._split(bodies, bounds)
         bodies, places_of_ranks = _without_ranks(bodies, bounds)
@@ -412,8 +424,8 @@ class Definitions:
         if places_of_ranks:
             bodies, bounds, parts = self._split(bodies, bounds)
             arguments |= {index: ex.substitute(place, arguments) for index, place in parts.items()}
-        # Cases that never hold read elements, too.
-        # A case decides others, which are conditions of fewer indices then.
+        # Impossible cases would add their indices to the order. Applied twice, because conditions that a case decides
+        # may leave others with fewer indices.
         bodies = [self.algebra.cases(self.algebra.cases(body)) for body in bodies]
         if kind in _OF_VALUES:
             bodies, moved = _without_offsets(bodies, bounds)
@@ -439,10 +451,10 @@ class Definitions:
     def _split(
         self, bodies: Sequence[Expr], bounds: Sequence[Expr]
     ) -> tuple[Sequence[Expr], list[Expr], dict[Expr, Expr]]:
-        """Write indices that are divided by a number as two: quotient and remainder.
+        """Split each index that bodies divide by a size into quotient and remainder.
 
         Returns:
-            The bodies, the bound indices, and the numbers that the new indices stand for.
+            The bodies, the bound indices, and the expression that each new index replaces.
         """
         bounds, arguments = list(bounds), dict[Expr, Expr]()
         pending = variables(bodies)
@@ -463,7 +475,7 @@ class Definitions:
 
 
 def _digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Expr], dict[Expr, Expr]]:
-    """Return indices for the quotient and the remainder, and the expressions that they replace."""
+    """Return index variables for quotient and remainder, and the substitutions by them."""
     parts = ex.index(f"{index.args[0]}/", count), ex.index(f"{index.args[0]}%", divisor)
     places = {index: ex.add(ex.multiply(divisor, parts[0]), parts[1])}
     places |= zip((ex.floor_divide(index, divisor), ex.modulo(index, divisor)), parts, strict=True)
@@ -471,7 +483,7 @@ def _digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Exp
 
 
 def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """Return a size by which an index is divided, and the number of such parts."""
+    """Return the smallest size that divides an index in ``bodies``, and the number of quotients."""
     size = variable.args[1]
     divisors = {
         part.args[1]
@@ -483,7 +495,7 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
 
 
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
-    """Return the indices in ``bodies``, ordered by the reads that use them."""
+    """Return the indices in ``bodies``, in an order by the reads that use them."""
     places: dict[Expr, set[object]] = {}
     walked = list(walk_outside({"index"}, *bodies))
     bound = {part.args[1] for part in walked if part.op == "running_sum"}
@@ -499,6 +511,6 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
                         if index.op == "index" and index not in bound:
                             use = part.args[0], place, factor, len(monomial), atom.op
                             places.setdefault(index, set()).add(use)
-    # Python's hashes of text differ between processes.
+    # Sorted by text, because hashes of strings differ between processes.
     order = {index: (sorted(map(repr, uses)), index.args[1].order) for index, uses in places.items()}
     return sorted(places, key=lambda index: order[index])

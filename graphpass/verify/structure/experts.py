@@ -1,4 +1,4 @@
-"""Meaning of mixtures of experts: MoE of com.microsoft, see docs/ContribOperators.md of ONNX Runtime."""
+"""Symbolic definition of com.microsoft's MoE; source: docs/ContribOperators.md of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 _INPUT, _ROUTER = 0, 1
 
-#: Weights of the three products; biases follow.
+#: Inputs with the weights of the three products, each followed by its bias.
 _FIRST, _SECOND, _THIRD = 2, 4, 6
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """One token of a mixture, and one of its experts.
+    """The computation of one expert for one token.
 
     Attributes:
         element: The element of the result.
-        attributes: Attributes.
-        expert: Index of the expert.
+        attributes: Attributes of MoE.
+        expert: Index variable of the expert.
     """
 
     element: Element
@@ -36,7 +36,13 @@ class _Token:
     expert: Expr
 
     def product(self, port: int, row: Expr, read: Callable[[Expr], Steps]) -> Steps:
-        """Return one row of a product, with its bias; inputs are given by ``read``."""
+        """Return an element of the expert's product with a weight, plus bias.
+
+        Args:
+            port: Input with the weight, ``[experts, rows, inputs]``.
+            row: The row of the weight.
+            read: Returns an element of the product's operand.
+        """
         node, definitions = self.element.node, definitions_of(self.element)
         _, rows, inputs = self.element.shape(port)
         own, bound = ex.index("row", rows), ex.index("input", inputs)
@@ -47,7 +53,7 @@ class _Token:
         return ex.substitute(result, {own: row})
 
     def inner(self, row: Expr) -> Steps:
-        """Return the results of the first and the third product for the token."""
+        """Return an element of the activation after the first and the third product."""
         node, index = self.element.node, self.element.index
         kind, fusion = self.attributes.get("activation_type", "relu"), self.attributes.get("swiglu_fusion", 0)
 
@@ -67,7 +73,7 @@ class _Token:
         third = None if node.input(_THIRD) is None else (yield from self.product(_THIRD, row, token))
         if kind == "swiglu":
             if third is None:
-                raise UnknownError("it is SwiGLU without a third weight")
+                raise UnknownError("SwiGLU without fusion requires a third weight")
             return self._swiglu(gate, third)
         known = {
             "relu": lambda: ex.maximum(gate, ZERO),
@@ -76,7 +82,7 @@ class _Token:
             "identity": lambda: gate,
         }
         if kind not in known:
-            raise UnknownError(f"its activation is {kind}")
+            raise UnknownError(f"no definition for activation {kind}")
         return known[kind]() if third is None else ex.multiply(known[kind](), third)
 
     def _swiglu(self, gate: Expr, linear: Expr) -> Expr:
@@ -88,7 +94,7 @@ class _Token:
         return ex.multiply(swish(gate, alpha), ex.add(linear, beta))
 
     def gate(self, definitions: Definitions) -> Steps:
-        """Return the weight of the expert: its share, if it is among the largest."""
+        """Return the token's weight for the expert; 0 unless it is among the ``k`` largest."""
         count, router = self.expert.args[1], self.element.shape(_ROUTER)
         leading = self.element.index[:-1]
         if len(router) == 2 and len(leading) == 2:
@@ -108,7 +114,7 @@ class _Token:
 def _mixture(element: Element) -> Steps:
     attributes, sizes = native_attributes(element.node), element.shape(_FIRST)
     if attributes.get("use_sparse_mixer", 0):
-        raise UnknownError("it has use_sparse_mixer = 1")
+        raise UnknownError("use_sparse_mixer = 1 has no definition")
     definitions, expert = definitions_of(element), ex.index("expert", sizes[0])
     token = _Token(element, attributes, expert)
     result = yield from token.product(_SECOND, element.index[-1], token.inner)
@@ -116,12 +122,12 @@ def _mixture(element: Element) -> Steps:
     return definitions.sum(ex.multiply(gate, result), expert)
 
 
-#: Defaults of SwiGLU's parameters.
+#: Default parameters of SwiGLU.
 _USUAL = (("alpha", 1.0), ("beta", 0.0))
 
 RULES: dict[str, Rule] = {"MoE": _mixture}
 
-#: The result has the sizes of the tokens.
+#: The result has the sizes of the input.
 SIZES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
     "MoE": lambda elements, node, axis: elements.shape(node.source())[axis]
 }

@@ -1,8 +1,8 @@
-"""Caches of keys and values in place of the latents that the reference keeps.
+"""Caches of keys and values in the candidate, where the reference caches latents.
 
-The candidate's cache is taken for the reference's keys or values of past positions. That holds before a step if it
-holds after each one: the comparison shows that keys and values of all positions are equal in both models then. Those of
-one position have to be the same in all steps: the reference computes them from its caches alone.
+The candidate's cache is read as the keys or values that the reference computes for past positions. The proof is by
+induction: keys and values of all positions are proven equal after a step. This requires that the reference computes
+those of a position from its caches alone, so that they are the same in all later steps.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ORDER, _TRANSPOSED = (0, 1, 2, 3), (0, 1, 3, 2)
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A cache of the candidate alone.
+    """A cache that only the candidate has.
 
     Attributes:
         cache: The cache.
         source: The reference's keys or values of all positions.
         order: Axes of the source in the cache's order.
         latents: The reference's caches of the layer.
-        window: The part of the cache that the reference has, if zeros fill the rest.
+        window: The part of the cache that corresponds to the source, if the rest is filled with zeros.
     """
 
     cache: Cache
@@ -50,7 +50,7 @@ class Expanded:
 
 
 def expanded(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
-    """Return caches of keys and values of layers for which the reference caches latents."""
+    """Return the candidate's caches of keys and values in layers where the reference caches latents."""
     layers = {latents.caches[0].layer: latents for latents in find_latents(reference)}
     if not layers or find_latents(candidate):
         return ()
@@ -80,7 +80,7 @@ def _window(reference: Model, source: Value, order: tuple[int, ...], cache: Cach
 
 
 def _is_of_caches(graph: Graph, source: Value, caches: Iterable[Cache]) -> bool:
-    """Return whether a value is computed from caches after the step, constants and sizes alone."""
+    """Return whether a value depends only on caches after the step, constants and sizes."""
     written = {graph.writes[str(cache.write)].source() for cache in caches if cache.write is not None}
 
     def inputs(node: Node) -> tuple[Value | None, ...]:
@@ -91,14 +91,14 @@ def _is_of_caches(graph: Graph, source: Value, caches: Iterable[Cache]) -> bool:
 
 
 def latents_of(pairs: Iterable[Expanded]) -> set[Cache]:
-    """Return the reference's caches of layers whose keys and values are both kept."""
+    """Return the reference's caches of layers whose keys and values are both in ``pairs``."""
     pairs = list(pairs)
     times = Counter(cache for pair in pairs for cache in pair.latents)
     return {cache for cache, count in times.items() if count == 2}
 
 
 def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf]:
-    """Return the leaves of the reference's latents by the node that reads them."""
+    """Return the leaves of the reference's latents, by index of the node that reads them."""
     caches = {cache for pair in pairs for cache in pair.latents}
     return {
         reference.graph.reads[cache.read].index: Leaf(cache.name, tuple(range(len(cache.shape or ()))), None)
@@ -125,17 +125,14 @@ def _past(pair: Expanded, reference: DefinedTensors) -> Callable[[Index], Expr]:
                 reference.definitions.algebra.cases(reference.of(pair.source, tuple(own[axis] for axis in pair.order)))
             )
         if not _is_kept(made[0]):
-            raise UnknownError("what the reference computes of its caches depends on the step")
+            raise UnknownError("keys or values of past positions depend on the step in the reference")
         return ex.substitute(made[0], dict(zip(own, index, strict=True)))
 
     return past
 
 
 def _is_kept(expr: Expr) -> bool:
-    """Return whether an element is the same in all steps.
-
-    It is if caches and constants alone decide it.
-    """
+    """Return whether an element depends only on caches and constants, hence equal in all steps."""
     pending, seen = [expr], set[Expr]()
     while pending:
         part = pending.pop()
@@ -143,7 +140,7 @@ def _is_kept(expr: Expr) -> bool:
             continue
         seen.add(part)
         if part.op == "index":
-            # A sum over all positions changes with their number.
+            # A sum over all positions depends on their number.
             if str(part.args[0]).startswith("r") and any(size.op == "length" for size in ex.walk(part.args[1])):
                 return False
             continue

@@ -1,4 +1,4 @@
-"""Meaning of inputs: lengths of the step, caches, and what is known without padding."""
+"""Interpretation of inputs: lengths of the step, caches, and masks and positions of unpadded rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def read_inputs(model: Model, leaves: Mapping[int, Leaf], *, unpadded: bool) -> Inputs:
-    """Return the meaning of a model's inputs.
+    """Return the interpretation of a model's inputs.
 
     Args:
         model: The model.
-        leaves: Caches by the node that reads them.
-        unpadded: Whether rows are without padding, whose positions count on from the past.
+        leaves: Leaves of caches, by index of the node that reads the cache.
+        unpadded: Whether to assume rows without padding, with positions that continue the past.
     """
     inventory, parameters = analyze_caches(model).caches, model.graph.parameters
     lengths, bits = input_lengths(model, inventory)
@@ -43,7 +43,7 @@ def read_inputs(model: Model, leaves: Mapping[int, Leaf], *, unpadded: bool) -> 
             for node, leaf in leaves.items()
             if node in moves or node not in growing
         }
-    # Sessions feed 0, which keeps all.
+    # Sessions feed 0, which keeps the logits of all tokens.
     known: dict[int, Expr] = {value.node: ZERO for name, value in parameters.items() if name in KEPT_LOGITS}
     if unpadded:
         known |= {node: _one(model, node) for node in bits}
@@ -61,9 +61,9 @@ def _one(model: Model, node: int) -> Expr:
 
 
 def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Expr, Expr], frozenset[int]]:
-    """Return `known_lengths` of inputs and caches alone; all caches have one number of rows.
+    """Return `known_lengths`, limited to dimensions of inputs and caches; all caches have one batch size.
 
-    Sizes that operators make follow from these, or are not known.
+    Sizes of other values are derived from these, or unknown.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     lengths, bits = known_lengths(model, caches)
@@ -79,9 +79,9 @@ def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Expr, E
 def moved_caches(
     model: Model, caches: Collection[Cache], lengths: Mapping[Expr, Expr], selectors: frozenset[str]
 ) -> tuple[dict[Expr, Expr], dict[int, Move]]:
-    """Return lengths, and moves by the node that reads a cache.
+    """Return lengths, and moves by index of the node that reads the cache.
 
-    Caches hold any number of slots until they are cut. One that is not cut to the past has no move.
+    The size of a cache before its move is free. A cache that is not trimmed to the past has no move.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     growing = [cache for cache in caches if cache.kind == "kv"]

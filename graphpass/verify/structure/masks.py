@@ -1,4 +1,4 @@
-"""Conditions of visible keys: those that are equal for every input become one."""
+"""Effective masks that are equal for every input are replaced by one condition."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from graphpass.verify.masks import unlike_visible
 
 
 class KnownMasks:
-    """Conditions that occurred; an equal one is replaced by the first."""
+    """Effective masks seen so far, without duplicates."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Create an empty set of masks."""
         self._first: list[tuple[Expr, Expr]] = []
         self._known: dict[tuple[Expr, Expr], Expr] = {}
 
     def known(self, visible: Expr, key: Expr) -> Expr:
-        """Return the first condition that is equal to ``visible`` for every step and input.
+        """Return the first known mask that equals ``visible`` for every step and input.
 
-        Queries that see no key in ``visible`` are padding and are left out.
+        Queries that attend to no key under ``visible`` are padding and are ignored.
+
+        Args:
+            visible: The condition under which a query attends to a key.
+            key: The index variable of the key.
         """
         request = visible, key
         if request not in self._known:

@@ -1,4 +1,4 @@
-"""Caches whose slots inputs move and cut before the step."""
+"""Caches whose slots are moved and trimmed by inputs before the step."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Slots of a cache that are moved, then cut to the positions before the step.
+    """Slots of a cache that are moved, then trimmed to the positions before the step.
 
     Attributes:
         before: The cache as the model reads it.
-        after: The cache that everything else reads.
-        end: The vector that has the number of slots kept.
-        place: Its place there.
+        after: The moved and trimmed cache.
+        end: A vector with the number of kept slots.
+        place: Index of this number in ``end``.
     """
 
     before: Value
@@ -38,20 +38,20 @@ def moves_slots(model: Model) -> bool:
 
 
 def begins_at_1(model: Model) -> bool:
-    """Return whether cuts begin at 1 and mean 0.
+    """Return whether slices that trim caches start at 1 and are executed from 0.
 
-    GPU plugins read the form that they fuse so.
+    OpenVINO's GPU plugin executes the form that it fuses this way.
     """
     return model.read_note(TRIM_NOTE) == "begin-one"
 
 
 def find_move(model: Model, cache: Cache, selectors: frozenset[str]) -> Move | None:
-    """Return the move before all users of a cache; ``None`` if any precedes it.
+    """Return the move before all users of a cache; ``None`` if one precedes it.
 
     Args:
         model: The model.
         cache: A cache that grows.
-        selectors: Inputs that select its rows, which may stand before the move.
+        selectors: Inputs that select rows of the cache; this may precede the move.
     """
     graph, axis = model.graph, cache.axes.sequence
     if cache.read not in graph.reads or axis is None:
@@ -81,7 +81,7 @@ def selects_rows(model: Model, cache: Cache, selectors: frozenset[str]) -> bool:
 
 
 def _passes(graph: Graph, use: Use, cache: Cache, selectors: frozenset[str]) -> bool:
-    """Return whether a user leaves slots where they are."""
+    """Return whether a user keeps slots: a cast, or a Gather of rows by ``selectors``."""
     node = use.node
     if node.op in CASTS:
         return True
@@ -140,9 +140,10 @@ def _writes(graph: Graph, node: Node, axis: int) -> bool:
 
 
 def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
-    """Return the vector with the end of a slice from 0, and its place there.
+    """Return the vector with the end of a slice from 0, and its index there.
 
-    Other axes are kept whole.
+    Returns:
+        ``None`` unless ``node`` is a slice of ``axis`` alone.
     """
     cuts = fold_cuts(graph, node) if node.op == "Slice" else ()
     is_cut = len(cuts) == 1 and cuts[0].axis == axis and cuts[0].starts_at_first
@@ -150,7 +151,7 @@ def _cut_from_0(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None
 
 
 def _strided(graph: Graph, node: Node, axis: int) -> tuple[Value, int] | None:
-    """Match the cut that GPU plugins fuse (`begins_at_1`), as `_cut_from_0`."""
+    """Match the StridedSlice that GPU plugins fuse (`begins_at_1`); returns as `_cut_from_0`."""
     if node.op != "StridedSlice":
         return None
     attributes = node.attributes

@@ -1,4 +1,4 @@
-"""Compare two models as expressions: what is equal is equal for every input."""
+"""Symbolic comparison of two models: results with equal expressions are equal for every input."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComparedResult:
-    """One result of both models: an output, or a cache after the step.
+    """A result of both models: an output, or a cache after the step.
 
     Attributes:
-        name: Its name in the reference.
-        reference: The value there.
-        candidate: The value in the candidate; ``None`` if it has none of that rank.
-        orders: Axes of both, in one order.
-        windows: The common part of the larger one.
+        name: Name in the reference.
+        reference: Value in the reference.
+        candidate: Value in the candidate; ``None`` without a value of the same rank.
+        orders: Axes of both values, in a common order.
+        windows: For each model, the part to compare if its value is larger.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ComparedResult:
 
 
 class Comparer:
-    """Both models as expressions."""
+    """Symbolic comparison of two models, for any padding or without padding."""
 
     def __init__(
         self, models: tuple[Model, Model], weights: WeightDigests, outputs: Iterable[str], *, unpadded: bool
@@ -70,10 +70,10 @@ class Comparer:
         """Pair inputs, caches and outputs.
 
         Args:
-            models: The model that is right, and the model in question.
-            weights: Their weights.
+            models: Reference and candidate.
+            weights: Digests of their weights.
             outputs: Names of outputs to compare.
-            unpadded: Whether to compare for rows without padding alone, whose positions count on from the past.
+            unpadded: Whether to assume rows without padding, with positions that continue the past.
         """
         self.models = reference, candidate = models
         self.expanded = expanded(reference, candidate)
@@ -101,7 +101,7 @@ class Comparer:
         first = tensors(0, latent_leaves(self.expanded, reference))
         more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
         self.sides = first, tensors(1, more)
-        # Layer by layer, as the number of elements that one value is made of at once is limited.
+        # Layer by layer, because the number of elements in one evaluation is limited.
         self.results = [*self._written(pairs), *self._outputs(outputs)]
 
     def _outputs(self, names: Iterable[str]) -> Iterable[ComparedResult]:
@@ -136,7 +136,7 @@ class Comparer:
                 yield ComparedResult(f"{pair.name} before the first step", *first, pair.orders(), pair.windows())
 
     def expression(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None = None) -> Expr:
-        """Return a value, or a part of it, as a function of its indices."""
+        """Return a value, or its part ``window``, as an expression of indices in common order."""
         tensors = self.sides[side]
         sizes = list(tensors.shape(value))
         if window is not None:
@@ -148,7 +148,7 @@ class Comparer:
         return tensors.definitions.algebra.cases(tensors.of(value, index))
 
     def _is_filled(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None) -> bool:
-        """Return whether the rest of a tensor that is filled with 0 stays 0."""
+        """Return whether the elements outside a zero-filled window are 0 after the step."""
         if window is None or not window.is_filled:
             return True
         size = self.sides[side].shape(value)[window.axis].as_number
@@ -159,20 +159,20 @@ class Comparer:
 
     @property
     def rows(self) -> int | None:
-        """Return the number of positions of rotary tables that were recognized."""
+        """Return the number of rows of the shortest recognized rotary table; ``None`` without any."""
         return min(self.angles.rows, default=None)
 
     @property
     def chunks(self) -> tuple[str, ...]:
-        """Return the operators of new states of chunks that numbers show to be linear attention."""
+        """Return operators that compute states of chunks, found to be linear attention by random inputs."""
         return tuple(dict.fromkeys(name for chunks in self._chunks for name in chunks.names))
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Return conditions on shapes of inputs, besides those of any model with caches.
+        """Return the assumptions on inputs, besides those of all models with caches.
 
-        A mask that multiplies the tokens' vectors is as long as these: with none but fixed-size states, conditions on
-        the past are decided by that.
+        For example, an attention_mask that multiplies hidden states has the length of the new tokens, in a model whose
+        states have fixed sizes.
         """
         assumptions: dict[str, None] = {}
         if self.rounded_to is not None:
@@ -194,16 +194,16 @@ class Comparer:
         return tuple(assumptions)
 
     def operators(self, results: Iterable[ComparedResult]) -> int:
-        """Return the number of the candidate's operators upstream of results."""
+        """Return the number of the candidate's operators upstream of ``results``."""
         values = [result.candidate for result in results if result.candidate is not None]
         return len(operators_of(self.models[1].graph, values))
 
     def unequal(self) -> list[ComparedResult]:
-        """Return the results that are not shown to be equal."""
+        """Return the results that are not proven equal."""
         return [result for result in self.results if not self.is_equal(result)]
 
     def is_equal(self, result: ComparedResult) -> bool:
-        """Return whether a result is equal in both models for every input."""
+        """Return whether a result is proven equal in both models for every input."""
         if result.candidate is None:
             return False
         try:
@@ -222,33 +222,33 @@ class Comparer:
         except UnknownError:
             return False
         if left is not right:
-            # As definitions, indices are split by the sizes that divide them.
+            # A definition splits indices by the sizes that divide them, which may make both sides equal.
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
         return left is right and not any(part.op == "opaque" for part in ex.walk(left))
 
 
-#: Expressions that are rewritten at most: for each node, and besides. Exports of one kind take 1 to 6 a node.
+#: Limit of rewritten expressions: per node, and in addition. Known exports require 1 to 6 per node.
 _WORK, _LEAST_WORK = 12, 8000
 
 
 Feed: TypeAlias = "Callable[[Comparer, Sequence[ComparedResult], Unequal], Fed]"
-"""Runs what is left on numbers of its own."""
+"""Runs the operators that are not proven equal on random inputs."""
 
 
 def compare_structures(reference: Model, candidate: Model, feed: Feed | None = None) -> StructureProof | None:
-    """Count the operators of ``candidate`` that are equal for every input.
+    """Count the operators of ``candidate`` that are proven equal for every input.
 
-    An input that decides which branches are taken makes two pairs of models; a candidate without it has the branch for
-    all steps.
+    If a boolean input selects the branches of the reference, the models are compared for each of its values. A
+    candidate without this input is compared with the branch for ``True``.
 
     Args:
-        reference: The model that is right.
-        candidate: The model in question.
-        feed: Runs what is left on numbers of its own; nothing does by default.
+        reference: The source model.
+        candidate: The model compared with it.
+        feed: Runs the operators that are not proven equal on random inputs; ``None`` to skip this.
 
     Returns:
-        The proof; ``None`` if the models have no output in common.
+        The proof; ``None`` if the models have no output in common, or their sizes hold only for prompts.
     """
     decider = next(iter(deciders(reference)), None) if isinstance(reference, OnnxModel) else None
     if decider is None or not isinstance(reference, OnnxModel):
@@ -295,7 +295,7 @@ def _compare(reference: Model, candidate: Model, feed: Feed | None) -> Structure
     except TooLargeError:
         values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
         total = len(operators_of(candidate.graph, values))
-        return StructureProof(total, 0, 0, (Region(outputs[0], "Result", "its expression takes too much work"),))
+        return StructureProof(total, 0, 0, (Region(outputs[0], "Result", "the expression exceeds the limit of work"),))
 
 
 def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed | None) -> StructureProof:
@@ -307,7 +307,7 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     unequal = comparer.unequal()
     if not unequal:
         return StructureProof(total, total, total, (), comparer.rows, *conditions)
-    # A cache that is left out or moved is one difference without an operator.
+    # A cache that is missing or in another place is one difference without an operator.
     equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
     added = added_conditions(comparer.sides, operators_of(candidate.graph, _sources(candidate, unequal)))
     comparer = Comparer(models, weights, outputs, unpadded=True)
@@ -317,14 +317,14 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     values = [result.candidate for result in unequal if result.candidate is not None]
     left = unequal_operators(comparer.sides, values)
     lacking = (result.name for result in unequal if result.candidate is None)
-    regions = left.regions + tuple(Region(name, "cache", "the candidate has none") for name in lacking)
+    regions = left.regions + tuple(Region(name, "cache", "the candidate has no such cache") for name in lacking)
     unpadded = total - min(max(len(left.operators), len(unequal)), total)
     fed = None if feed is None else feed(comparer, unequal, left)
     return StructureProof(total, equal, unpadded, regions, comparer.rows, *conditions, added, fed)
 
 
 def _sources(candidate: Model, unequal: list[ComparedResult]) -> list[Value]:
-    """Return the values of results, or all that the candidate has if one is lacking."""
+    """Return the candidate's values of results; if any is missing, all outputs and caches."""
     values = [result.candidate for result in unequal if result.candidate is not None]
     if len(values) == len(unequal):
         return values
@@ -332,7 +332,7 @@ def _sources(candidate: Model, unequal: list[ComparedResult]) -> list[Value]:
 
 
 def _is_of_prompts(model: Model) -> bool:
-    """Return whether the sizes of a model with a past hold for prompts alone."""
+    """Return whether a model has a past, but sizes that hold only for prompts."""
     caches = analyze_caches(model).caches
     lengths, _ = known_lengths(model, caches)
     pasts = [dimension for dimension, name in step_lengths(model, caches).items() if name == "past"]

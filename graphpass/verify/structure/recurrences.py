@@ -1,4 +1,4 @@
-"""Loops over tokens, and LinearAttention, as recurrences of a state."""
+"""Symbolic definitions of loops over tokens, and of LinearAttention, as recurrences of a state."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from graphpass.verify.structure.constants import Constants
     from graphpass.verify.structure.definitions import Definitions
 
-#: The state that an iteration finds.
+#: Name of the state before an iteration, in expressions.
 _STATE = "carried state"
 
 _LOOPS = ("Loop", "Scan", "TensorIterator")
 
-#: Outputs of loops, in the view of their bodies.
+#: Operators of `inlined` bodies for outputs of loops; below, for all ports of loops.
 _RESULTS = ("Final", "Stacked")
 _PORTS = (*_RESULTS, "Carried", "Iteration", "Sliced")
 
 
 class LoopTensors(DefinedTensors):
-    """Elements of one model's tensors, those that loops and chunks of tokens compute included."""
+    """Elements of one model's tensors, including results of loops and of chunked linear attention."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class LoopTensors(DefinedTensors):
         rules: Mapping[Value, Rule],
         steps: Mapping[Expr, Expr],
     ) -> None:
-        """Begin with none; see `DefinedTensors`, and `Chunks` for ``rules`` and ``steps``."""
+        """Prepare the evaluation; see `DefinedTensors`, and `Chunks` for ``rules`` and ``steps``."""
         super().__init__(model, table, inputs, definitions, constants)
         self._rules, self._steps = rules, steps
 
@@ -65,12 +65,12 @@ class LoopTensors(DefinedTensors):
 
     @cached_property
     def bodies(self) -> BodyTensors:
-        """Return the tensors in bodies of loops."""
+        """Return the tensors in the bodies of loops."""
         return BodyTensors(self)
 
     @cached_property
     def _asked(self) -> set[Expr]:
-        """Return the sizes of loops that are being inferred."""
+        """Return the sizes of loop outputs whose inference is in progress."""
         return set()
 
     def _inferred(self, dimension: Expr) -> Expr:
@@ -80,7 +80,7 @@ class LoopTensors(DefinedTensors):
         name = dimension_name(dimension)
         place, *axes = name if isinstance(name, tuple) else (None,)
         node = self.graph.nodes[place] if isinstance(place, int) else None
-        # A size in the body may be named after the result of its own loop.
+        # A size in the body may be named after the output of its own loop, which would not terminate.
         if node is None or node.op not in _LOOPS or dimension in self._asked:
             return super()._inferred(dimension)
         port, axis = axes
@@ -95,10 +95,10 @@ class LoopTensors(DefinedTensors):
 
 
 class BodyTensors(DefinedTensors):
-    """Elements of tensors in the bodies of loops."""
+    """Elements of tensors in the bodies of loops, in the view by `inlined`."""
 
     def __init__(self, outer: DefinedTensors) -> None:
-        """Map the values that both graphs have.
+        """Map the values that the model and its inlined view share.
 
         Args:
             outer: Tensors of the model with the loops.
@@ -108,7 +108,7 @@ class BodyTensors(DefinedTensors):
         times = Counter(value.name for value in values)
         named = {value.name: value for node in outer.graph.nodes for value in node.outputs}
         self._outer = outer
-        # An inner value may have the name of an outer one.
+        # A value in a body may have the name of one outside, so names must be unique.
         both = {value: named[value.name] for value in values if times[value.name] == 1 and value.name in named}
         self._same = {value: other for value, other in both.items() if view.graph.producer(value).op not in _PORTS}
         own, others = view.analysis(infer_sizes), outer.model.analysis(infer_sizes)
@@ -136,28 +136,28 @@ class BodyTensors(DefinedTensors):
         if node.op in _RESULTS and node.name != self._running:
             loop = next((loop for loop in self._outer.graph.of_op(*_LOOPS) if loop.name == node.name), None)
             if loop is None:
-                raise UnknownError("it is a loop in the body of another")
+                raise UnknownError("a loop in the body of another has no definition")
             other = loop.outputs[node.attributes["port"]]
         return super()._start(value, index) if other is None else done(self._outer.of(other, index))
 
     def port(self, loop: str, value: Value) -> Value | None:
-        """Return a loop's output in the view of bodies; ``None`` if loops share its name."""
+        """Return a loop's output in the inlined view; ``None`` if several loops have its name."""
         ends = [node for node in self.graph.of_op(*_RESULTS) if node.name == loop]
         own = [node.outputs[0] for node in ends if node.attributes["port"] == value.port]
         return own[0] if len(own) == 1 else None
 
     def iterations(self, loop: str) -> Expr | None:
-        """Return how often a Loop runs; ``None`` for one that runs for each slice.
+        """Return the number of iterations of a Loop; ``None`` for loops over slices.
 
         Raises:
-            UnknownError: A condition may end it before.
+            UnknownError: A condition may end the loop early.
         """
         node = next((node for node in self.graph.of_op("Iteration") if node.name == loop), None)
         if node is None:
             return None
         count = node.attributes["count"]
         if count is None or ends_early(self.graph, node):
-            raise UnknownError("its loop may end before the last iteration")
+            raise UnknownError("the loop may end before the last iteration")
         return self.of(count, (ZERO,) * (count.rank or 0))
 
     def result(self, loop: str, value: Value, index: Index) -> Expr:
@@ -165,15 +165,15 @@ class BodyTensors(DefinedTensors):
 
         Args:
             loop: Name of the loop.
-            value: Its output in the model around it.
-            index: The place.
+            value: Output of the loop in the model.
+            index: Index of the element.
 
         Raises:
-            UnknownError: Its body computes what is not known.
+            UnknownError: The body contains an operation without a definition.
         """
         port = self.port(loop, value)
         if port is None or loop in self._unknown:
-            raise UnknownError("its body is not known")
+            raise UnknownError("the body of the loop has no definition")
         before, around, self._running = len(self.misses), self._running, loop
         try:
             result = self.of(port, index)
@@ -181,7 +181,7 @@ class BodyTensors(DefinedTensors):
             self._running = around
         if len(self.misses) > before:
             self._unknown.add(loop)
-            raise UnknownError("its body computes what is not known")
+            raise UnknownError("an operation in the body of the loop has no definition")
         return result
 
 
@@ -205,7 +205,7 @@ def _number(element: Element) -> Steps:
     yield from ()
     count = _body_of(element).iterations(element.node.name)
     if count is None:
-        raise UnknownError("how often its loop runs is not known")
+        raise UnknownError("the number of iterations of the loop is not known")
     return _iteration(element.node.name, count)
 
 
@@ -214,7 +214,7 @@ def _sliced(element: Element) -> Steps:
     axis, own = node.attributes["axis"], list(element.index)
     size, count = element.shape(0)[axis], _body_of(element).iterations(node.name)
     if not node.attributes["in_order"] or count not in {None, size}:
-        raise UnknownError("it takes other slices than one after another")
+        raise UnknownError("expected slices in ascending order, one for each iteration")
     number_of = _iteration(node.name, size)
     if node.attributes["keeps_axis"]:
         own[axis] = number_of
@@ -226,30 +226,31 @@ def _sliced(element: Element) -> Steps:
 def _carried(element: Element) -> Steps:
     yield from ()
     if element.value != _state_of(element).source(1) or element.value.element_type not in REALS:
-        raise UnknownError("its loop carries several tensors")
+        raise UnknownError("expected a loop that carries one real tensor")
     return ex.read(_STATE, element.index, "real")
 
 
 def _state_of(element: Element) -> Node:
-    """Return the Final of the state of a loop.
+    """Return the Final node of a loop's state.
 
-    It is the only tensor that the loop carries, besides those that it fills.
+    The state is the only tensor that the loop carries, besides those that it fills index by index.
 
     Raises:
-        UnknownError: The loop carries none, or several.
+        UnknownError: The loop does not carry exactly one such tensor.
     """
     graph, name = element.elements.graph, element.node.name
     finals = [node for node in graph.of_op("Final") if node.name == name and len(node.inputs) == 2]
     states = [node for node in finals if _written(graph, node) is None]
     if len(states) != 1:
-        raise UnknownError("its loop does not carry one tensor")
+        raise UnknownError("expected a loop that carries one tensor")
     return states[0]
 
 
 def _written(graph: Graph, final: Node) -> Node | None:
-    """Return the ScatterUpdate by which each iteration writes one place of a tensor.
+    """Return the ScatterUpdate by which iteration ``i`` writes index ``i`` of a carried tensor.
 
-    Nothing else reads the tensor.
+    Returns:
+        ``None`` if the tensor is written otherwise, or has other users in the body.
     """
     write, carried = graph.producer(final.source(0)), final.source(1)
     if write.op != "ScatterUpdate" or write.source(0) != carried or "axis" not in write.attributes:
@@ -261,7 +262,7 @@ def _written(graph: Graph, final: Node) -> Node | None:
 
 
 def _ends(element: Element) -> tuple[Value, Value]:
-    """Return what an iteration leaves of the state, and the state before the first one."""
+    """Return the state after an iteration, and the state before the first one."""
     final = _state_of(element)
     return final.source(0), element.elements.graph.producer(final.source(1)).source()
 
@@ -269,7 +270,7 @@ def _ends(element: Element) -> tuple[Value, Value]:
 def _number_of(expr: Expr, name: str) -> Expr:
     found = {part for part in ex.walk(expr) if part.op == "index" and part.args[0] == ("iteration", name)}
     if len(found) != 1:
-        raise UnknownError("its iterations are not those of one axis")
+        raise UnknownError("expected iterations along one axis")
     return found.pop()
 
 
@@ -288,7 +289,7 @@ def _final(element: Element) -> Steps:
 def _stacked(element: Element) -> Steps:
     node = element.node
     if not node.attributes["in_order"]:
-        raise UnknownError("it stacks slices in another order")
+        raise UnknownError("expected results stacked in ascending order")
     axis, own = node.attributes["axis"], list(element.index)
     place = own[axis]
     if node.attributes["keeps_axis"]:
@@ -299,11 +300,11 @@ def _stacked(element: Element) -> Steps:
 
 
 def _filled(element: Element, write: Node) -> Steps:
-    """Return an element of a tensor of which each iteration writes one place."""
+    """Return an element of a carried tensor of which iteration ``i`` writes index ``i``."""
     axis, own = write.attributes["axis"], list(element.index)
     place, count = own[axis], _body_of(element).iterations(element.node.name)
     if count is not element.own_shape[axis]:
-        raise UnknownError("its loop does not fill it")
+        raise UnknownError("the loop does not write all of the tensor")
     if write.source(1).rank:
         own[axis] = ZERO
     else:
@@ -312,7 +313,7 @@ def _filled(element: Element, write: Node) -> Steps:
 
 
 def _of_iteration(element: Element, value: Value, index: Index, place: Expr) -> Steps:
-    """Return an element of a value in the body, of the iteration in question."""
+    """Return an element of a value in the body, at iteration ``place``."""
     update, first = _ends(element)
     result = yield value, index
     places = _places(element.elements.shape(first))
@@ -326,43 +327,45 @@ def _places(sizes: Sequence[Expr]) -> Index:
 
 
 def _followed(element: Element, bodies: tuple[Expr, Expr, Expr], bound: Expr, places: Index, place: Expr) -> Expr:
-    """Return the result of an iteration, after all before it.
+    """Return the result of iteration ``place``, as a recurrence over the iterations up to it.
 
     Args:
-        element: The element.
-        bodies: The result, the state that an iteration leaves, and the first one.
-        bound: The number of the iteration.
-        places: Indices of the state.
-        place: The iteration in question.
+        element: The element of the result.
+        bodies: The result and the new state of an iteration, and the initial state.
+        bound: Index variable of the iteration, in ``bodies``.
+        places: Index variables of the state, in ``bodies``.
+        place: The iteration.
     """
     result, left, start = bodies
     before = ex.index("before", bound.args[1])
     inner = [before, *(index for index in places if index is not ZERO)]
     left = ex.substitute(left, {bound: before})
-    # A result may be the same function of the state for all iterations.
+    # ``bound`` is passed as a body, because a result may be the same function of the state in all iterations.
     made = definitions_of(element).abstract("recurrence", (), (result, bound, left, start), inner)
     return ex.substitute(made, {bound: place})
 
 
 def _last(element: Element, bodies: tuple[Expr, Expr], bound: Expr, places: Index) -> Expr:
-    """Return the state after all iterations; see `_followed`."""
+    """Return the state after all iterations; ``bodies`` are new and initial state, see `_followed`."""
     inner = [bound, *(index for index in places if index is not ZERO)]
     result = ex.read(_STATE, element.index, "real")
     return definitions_of(element).abstract("recurrence", (), (result, bound.args[1], *bodies), inner)
 
 
 class Layer:
-    """Operands of linear attention by their heads; com.microsoft's documentation of LinearAttention gives the rules.
+    """A layer of linear attention, with the update rules of LinearAttention.
+
+    Source: docs/ContribOperators.md of ONNX Runtime.
 
     Attributes:
         definitions: Definitions of both models.
-        heads: Number of heads of queries.
-        kv_heads: Number of heads of the state.
-        key_heads: Number of heads of keys.
+        heads: Number of query heads.
+        kv_heads: Number of heads of state and values.
+        key_heads: Number of key heads.
         key_dim: Size of a key.
         value_dim: Size of a value.
-        decays: Whether the state decays.
-        corrects: Whether values are corrected by the state.
+        decays: Whether the state decays (``gated``, ``gated_delta``).
+        corrects: Whether values are corrected by the state (``delta``, ``gated_delta``).
         scale: Factor of the result.
     """
 
@@ -377,29 +380,37 @@ class Layer:
     scale: float
 
     def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
-        """Ask for an element of an operand; operands of one number a head ignore ``channel``."""
+        """Return an element of an operand.
+
+        Args:
+            port: Input of LinearAttention: query 0, key 1, value 2, decay 4, beta 5.
+            row: Row of the batch.
+            token: Token.
+            head: Head of the operand.
+            channel: Channel; ignored by operands with one number per head.
+        """
         raise NotImplementedError
 
     def start(self, places: Index) -> Steps:
-        """Ask for an element of the first state."""
+        """Return an element of the initial state at row, head, key channel and value channel."""
         raise NotImplementedError
 
     def _served(self, head: Expr, heads: int) -> Expr:
-        """Return the head, of fewer, that serves a head of the state."""
+        """Return the head, of ``heads``, that corresponds to a head of the state."""
         return ex.floor_divide(head, number(self.kv_heads // heads)) if heads < self.kv_heads else head
 
     def _key(self, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:
         return (yield from self.at(1, row, token, self._served(head, self.key_heads), channel))
 
     def _decayed(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
-        """Return an element of the state that an iteration finds, after its decay."""
+        """Return an element of the state before a token, after decay."""
         state = ex.read(_STATE, (row, head, channel, column), "real")
         if not self.decays:
             return state
         return ex.multiply(state, ex.apply("exp", ((yield from self.at(4, row, token, head, channel)),)))
 
     def _left(self, row: Expr, token: Expr, head: Expr, channel: Expr, column: Expr) -> Steps:
-        """Return an element of the state that an iteration leaves."""
+        """Return an element of the state after a token."""
         value = yield from self.at(2, row, token, head, column)
         if self.corrects:
             bound = ex.index("recalled", number(self.key_dim))
@@ -412,7 +423,13 @@ class Layer:
         return ex.add((yield from self._decayed(row, token, head, channel, column)), ex.multiply(key, value))
 
     def state(self, element: Element, rows: Expr, tokens: Expr) -> Steps:
-        """Return the element of the last state at row, head, channel and column."""
+        """Return the element of the final state at ``element.index``: row, head, key channel, value channel.
+
+        Args:
+            element: The element of the state.
+            rows: Batch size.
+            tokens: Number of tokens.
+        """
         bound, places = ex.index("token", tokens), self._state_places(rows)
         left = yield from self._left(places[0], bound, *places[1:])
         start = yield from self.start(places)
@@ -422,7 +439,14 @@ class Layer:
         return _places((rows, *map(number, (self.kv_heads, self.key_dim, self.value_dim))))
 
     def result(self, element: Element, rows: Expr, tokens: Expr, place: tuple[Expr, Expr, Expr, Expr]) -> Steps:
-        """Return the result at a row, token, head of queries and column."""
+        """Return an element of the result.
+
+        Args:
+            element: The element.
+            rows: Batch size.
+            tokens: Number of tokens.
+            place: Row, token, query head and channel of the value.
+        """
         bound = ex.index("token", tokens)
         groups = max(self.heads // self.kv_heads, 1)
         row, token, own, column = place
@@ -440,13 +464,13 @@ class Layer:
 
 
 class _Operator(Layer):
-    """LinearAttention, whose operands have heads and channels in one axis."""
+    """The operator LinearAttention, whose operands have heads and channels in one axis."""
 
     def __init__(self, element: Element) -> None:
         self._element, attributes = element, native_attributes(element.node)
         rule = str(attributes.get("update_rule", "gated_delta"))
         if attributes.get("state_window", 0):
-            raise UnknownError("it keeps a window of states")
+            raise UnknownError("state_window has no definition")
         self.definitions = definitions_of(element)
         self.decays, self.corrects = rule in {"gated", "gated_delta"}, rule in {"delta", "gated_delta"}
         self.heads, self.kv_heads = int(attributes["q_num_heads"]), int(attributes["kv_num_heads"])
@@ -457,7 +481,7 @@ class _Operator(Layer):
     def _width(self, port: int) -> int:
         width = self._element.shape(port)[-1].as_number
         if not isinstance(width, int):
-            raise UnknownError("the widths of its operands are not known")
+            raise UnknownError("the last size of an operand is not known")
         return width
 
     def at(self, port: int, row: Expr, token: Expr, head: Expr, channel: Expr) -> Steps:

@@ -1,4 +1,4 @@
-"""Operators of the candidate that are not shown to be equal."""
+"""Operators of the candidate that are not proven equal."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Value
 
 Key: TypeAlias = Definition | Expr
-"""What a tensor is: alike in both models if they compute it alike."""
+"""Identity of a tensor across models: its definition or expression."""
 
 Form: TypeAlias = "tuple[Key, Sequence[Expr]]"
-"""What a tensor is, and its indices in the order of the common form, if it has one."""
+"""Identity of a tensor, and its indices in the order of the definition; no indices for other expressions."""
 
-#: More are not listed.
+#: Most listed operators.
 _LISTED = 12
 
-#: Compute nothing.
+#: Operators that are not counted, since they compute no data.
 _STILL = NO_DATA | SOURCES | {"Result", "Assign"}
 
 
 def operators_of(graph: Graph, results: Iterable[Value]) -> list[Node]:
-    """Return the operators that ``results`` are computed by."""
+    """Return the operators that compute ``results``, without those that compute no data."""
     return [node for node in graph.backward(results, lambda node: node.inputs) if node.op not in _STILL]
 
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
-    """The candidate's operators upstream of unequal results, down from equal values.
+    """The candidate's operators between equal values and results that are not proven equal.
 
     Attributes:
         operators: The operators.
-        regions: The first of them, none of which reads another's result.
-        frontier: Equal values that they read, constants and shapes aside.
+        regions: Those operators whose inputs are all equal; at most 12.
+        frontier: The equal values that the operators read, without shapes.
     """
 
     operators: tuple[Node, ...]
@@ -50,9 +50,13 @@ class Unequal:
 
 
 def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value]) -> Unequal:
-    """Return the candidate's operators upstream of unequal results.
+    """Return the candidate's operators between equal values and ``results``.
 
-    A value of the candidate is equal if the reference has a tensor of the same elements, in any order of axes.
+    A value is equal if the reference has a tensor with the same elements, in any order of axes.
+
+    Args:
+        sides: Reference and candidate.
+        results: The candidate's values that are not proven equal.
     """
     reference, candidate = sides
     known = {key for _, (key, _) in forms_of(reference)}
@@ -86,7 +90,7 @@ def unequal_operators(sides: tuple[DefinedTensors, ...], results: Iterable[Value
 
 
 def forms_of(tensors: DefinedTensors) -> Iterator[tuple[Value, Form]]:
-    """Yield the tensors that a model computes, and the form of each."""
+    """Yield the tensors that a model computes, each with its form."""
     for node in tensors.graph.nodes:
         for value in node.outputs if node.op not in {"Constant", "Result", "Assign"} else ():
             if (form := form_of(tensors, value)) is not None:
@@ -94,7 +98,7 @@ def forms_of(tensors: DefinedTensors) -> Iterator[tuple[Value, Form]]:
 
 
 def form_of(tensors: DefinedTensors, value: Value) -> Form | None:
-    """Return what a tensor is, in any order of axes, and its indices."""
+    """Return the form of a tensor, independent of the order of axes; ``None`` if unknown."""
     try:
         expr = tensors.whole(value)
     except UnknownError:

@@ -1,4 +1,4 @@
-"""Constants in 16 bits, known by the constants in f32 that they are rounded from."""
+"""Constants in f16 or bf16, identified with the f32 constants that they are rounded from."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def types_of_products(model: Model) -> Counter[str]:
-    """Count the products of a model by the type that they are in."""
+    """Return the number of MatMul and Gemm nodes of a model by element type."""
     return Counter(node.outputs[0].element_type for node in model.graph.of_op("MatMul", "Gemm"))
 
 
 def rounded_type(reference: Model, candidate: Model) -> Half | None:
-    """Return the type of 16 bits in which most products of the candidate alone are.
+    """Return the 16-bit type of most products in the candidate, if the reference has none.
 
-    A single one in it is a change of its own, which a proof has to name.
+    A few products in 16 bits are not a conversion of the model, and are reported as a difference.
     """
     known, made = types_of_products(reference), types_of_products(candidate)
     halves: tuple[Half, ...] = ("f16", "bf16")
@@ -38,31 +38,31 @@ def rounded_type(reference: Model, candidate: Model) -> Half | None:
 
 
 def rounded_to(half: Half, array: Array) -> Array:
-    """Return numbers of f32 as ``half`` holds them, cut to its range."""
+    """Return f32 numbers rounded to ``half``, clipped to its range."""
     cut = numpy.clip(array, -LARGEST[half], LARGEST[half])
     return numpy.asarray(typed(cut, half).astype(numpy.float32))
 
 
 class RoundedConstants:
-    """Constants of one model in f32, known by what they are rounded to."""
+    """The f32 constants of one model, identified by their values rounded to 16 bits."""
 
     def __init__(
         self, half: Half, graph: Graph, element: Callable[[Value, Index], Expr], weights: WeightDigests
     ) -> None:
-        """Read no constant yet.
+        """Prepare the search; constants are read on first use.
 
         Args:
-            half: The type to which the other model's constants are rounded.
-            graph: The graph with the constants.
-            element: Returns an element of one.
-            weights: Constants of both models.
+            half: The type of the other model's constants.
+            graph: The graph with the f32 constants.
+            element: Returns an element of an f32 constant at an index.
+            weights: Digests of both models' constants.
         """
         self._half, self._graph, self._element, self._weights = half, graph, element, weights
         self._stored = partial(rounded_to, half)
         self._blocks = ConstantBlocks(graph, element, weights, self._stored)
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
-        """Return an element of a constant by those that it is rounded from, if known."""
+        """Return an element of a 16-bit constant as that of its f32 constant, if found."""
         if value.element_type != self._half:
             return None
         weight = self._weights.of(graph, value)
@@ -74,7 +74,7 @@ class RoundedConstants:
 
     @cached_property
     def _sources(self) -> dict[str, Value]:
-        """The first constant of each digest of rounded numbers; none where several constants become one."""
+        """The f32 constant by digest of its rounded values, if no other has the same."""
         sources: dict[str, Value] = {}
         ambiguous: set[str] = set()
         for value in (node.outputs[0] for node in self._graph.of_op("Constant")):

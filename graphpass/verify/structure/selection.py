@@ -1,4 +1,4 @@
-"""Meaning of operators that select elements."""
+"""Symbolic definitions of TopK, ArgMax, ArgMin, OneHot, NonZero and ScatterElements, and of sizes of slices."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from graphpass.ir.graph import Node
 from graphpass.verify.structure.definitions import Selection
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
 
-#: Orders of TopK's results that are known, by value of the attribute.
+#: Values of OpenVINO's attribute ``sort`` that order results by value.
 _BY_VALUE = frozenset({"value", "score", "SortType.SORT_VALUES"})
 
 
 @closed
 def _top(element: Element) -> Steps:
-    """Return the place of the element that is the n-th largest, or that element."""
+    """Return the n-th largest element of TopK (output 0) or its position (output 1)."""
     node, attributes = element.node, native_attributes(element.node)
     axis = int(attributes.get("axis", -1)) % len(element.index)
     size = element.shape(0)[axis]
     bound = ex.index("k", size)
     is_largest = bool(attributes.get("largest", 1)) and str(attributes.get("mode", "max")).lower().endswith("max")
     is_sorted = bool(attributes.get("sorted", 1)) and str(attributes.get("sort", "value")).lower() in _BY_VALUE
-    # ONNX takes the first of equal elements, OpenVINO only where the attribute asks for it.
+    # ONNX selects the first of equal elements; OpenVINO does so if the attribute ``stable`` is set.
     is_stable = is_sorted and bool(attributes.get("stable", "mode" not in attributes))
     body = yield node.source(), element.index_with(axis, bound)
-    # The number of results decides which are there, if nothing orders them.
+    # The result at an index depends on the number of results if they are not sorted.
     parameters = (is_largest, is_sorted, is_stable, None if is_sorted else element.own_shape[axis])
     result = definitions_of(element).top(body, bound, parameters)
     place = ex.read(result.args[0], (*result.args[1:], element.index[axis]), "int")
@@ -41,10 +41,10 @@ def _top(element: Element) -> Steps:
 
 @closed
 def _first_extreme(element: Element) -> Steps:
-    """Return the place of the first of the largest or smallest elements."""
+    """Return the position of the first largest (ArgMax) or smallest (ArgMin) element."""
     node, attributes = element.node, native_attributes(element.node)
     if attributes.get("select_last_index", 0):
-        raise UnknownError("it takes the last of equal elements")
+        raise UnknownError("select_last_index = 1 has no definition")
     sizes, own = element.shape(0), list(element.index)
     axis = int(attributes.get("axis", 0)) % len(sizes)
     if not attributes.get("keepdims", 1):
@@ -74,21 +74,21 @@ def _one_hot(element: Element) -> Steps:
     return ex.choose(ex.equal(place, own), on, off)
 
 
-# Places that are not zero
+# NonZero
 
 
 def _condition(elements: object, node: Node) -> tuple[Request, Callable[[Expr], Selection]]:
-    """Return an element of NonZero's operand, and the selection that it makes."""
+    """Return the request for NonZero's operand, and a function from that element to the selection."""
     assert isinstance(elements, DefinedTensors)
     own, definitions = elements.own_index(node.source(), "p"), elements.definitions
     return (node.source(), own), lambda body: definitions.selection(definitions.algebra.normal(ex.holds(body)), own)
 
 
 def _non_zero(element: Element) -> Steps:
-    """Return the place along one axis of the n-th element that is not zero."""
+    """Return the index along one axis of the n-th nonzero element."""
     axis = element.index[0].as_number
     if not isinstance(axis, int):
-        raise UnknownError("the axis of its places is computed")
+        raise UnknownError("the first index of the result is computed")
     request, select = _condition(element.elements, element.node)
     return select((yield request)).place(axis, element.index[1])
 
@@ -100,21 +100,21 @@ def _non_zero_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     return select(elements.of(*request)).count
 
 
-# Writes
+# ScatterElements
 
 
 @closed
 def _scatter_elements(element: Element) -> Steps:
-    """Write elements at computed places along one axis.
+    """Return an element of ScatterElements along one axis.
 
-    Those of one place are added, or are one at most, or all the same.
+    Updates of the same element must be added, or equal; otherwise their positions must be proven distinct.
     """
     node, attributes = element.node, native_attributes(element.node)
     definitions = definitions_of(element)
     axis = int(node.attributes.get("axis", 0)) % len(element.index)
     sizes, own = element.shape(1), element.own_shape
     if any(size is not whole for place, (size, whole) in enumerate(zip(sizes, own, strict=True)) if place != axis):
-        raise UnknownError("it leaves out a part of other axes")
+        raise UnknownError("updates do not cover the other axes")
     adds = str(attributes.get("reduction", "none")).lower() in {"add", "sum"}
     bound = index_along("w", sizes[axis])
     index = element.index_with(axis, bound)
@@ -127,7 +127,7 @@ def _scatter_elements(element: Element) -> Steps:
         return ex.add(data, definitions.sum_selected(ex.choose(here, written, ZERO), bound))
     if bound in ex.walk(written):
         if not is_distinct:
-            raise UnknownError("it may write one place twice")
+            raise UnknownError("different updates may write the same element")
         written = definitions.sum_selected(ex.choose(here, written, ZERO), bound)
     times = definitions.sum_selected(ex.choose(here, ONE, ZERO), bound)
     return ex.choose(ex.less(ZERO, times), written, data)
@@ -155,7 +155,7 @@ def _top_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that is reversed, or cut to its first elements."""
+    """Return the size of an axis that a Slice reverses or reduces to a prefix."""
     size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
     by_axis = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
     if axis not in by_axis:
@@ -180,5 +180,5 @@ SIZES = {
     "TopK": _top_size,
 }
 
-#: Sizes of further results.
+#: The same for further results.
 FURTHER_SIZES = {"TopK": _top_size}

@@ -1,7 +1,7 @@
-"""Meaning of experts that each multiply their slice of the sorted rows.
+"""Symbolic definition of experts that multiply slices of rows sorted by expert.
 
-Of the products of all rows with each expert's weight a Concat has those of the row's own expert: whatever a slice
-holds, its product is read in its rows alone.
+A slice and its product are defined for all rows, as if each row belonged to this expert. The Concat of the products
+reads, for each row, the product of the row's own expert, so the other elements do not matter.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 
 class SortedExperts:
-    """Elements and sizes of one model's products of sorted rows.
+    """Elements and sizes of one model's expert products of sorted rows.
 
     Attributes:
-        rows: All rows, by the index of each slice of them, and of its product.
-        sizes: The number of an expert's rows by dimension: any, of the last expert those of all without the others'.
+        rows: The value with all rows, by index of the node that slices it or multiplies a slice.
+        sizes: Number of an expert's rows, by dimension: free (``None``), but for the last expert all rows less the
+            others.
     """
 
     def __init__(self, model: Model, sizes: Shapes) -> None:
-        """Find the products in ``model``, whose sizes are ``sizes``."""
+        """Find the expert products in ``model``, a model with sizes ``sizes``."""
         self._pieces, graph = model.analysis(find_sorted_pieces), model.graph
         self.rows: dict[int, Value] = {}
         self.sizes: dict[Expr, Expr | None] = {}
@@ -45,7 +46,7 @@ class SortedExperts:
                 self.sizes |= dict.fromkeys(others) | {last: ex.subtract(whole, ex.add(ZERO, *others))}
 
     def element(self, node: Node, index: Index) -> Generator[Request, Expr, Expr] | None:
-        """Return an element of a slice or of the Concat; ``None`` for other operators."""
+        """Return an element of a slice or of the Concat of products; otherwise ``None``."""
         if node.index in self._pieces.joins:
             return _of_experts(node, self._pieces.joins[node.index], index)
         if node.index in self._pieces.cuts:
@@ -54,7 +55,7 @@ class SortedExperts:
 
 
 def _of_experts(joined: Node, experts: Value, index: Index) -> Generator[Request, Expr, Expr]:
-    """Return an element of the product of a row with the weight of its expert."""
+    """Return an element of the Concat: the product of a row with its expert's weight."""
     expert, result = (yield experts, index[:1]), ZERO
     for number, product in enumerate(joined.sources):
         is_chosen = ex.equal(expert, ex.number(number))
@@ -63,7 +64,7 @@ def _of_experts(joined: Node, experts: Value, index: Index) -> Generator[Request
 
 
 def _of_one_expert(cut: Node, experts: Value, expert: int, index: Index) -> Generator[Request, Expr, Expr]:
-    """Return an element of all rows, as if the row were one of the expert's."""
+    """Return an element of a slice as one of all rows, assuming the row's expert."""
     row, chosen = (yield cut.source(), index), (yield experts, index[:1])
     known = dict[Expr, Expr]()
     for condition in ex.walk(row):

@@ -1,4 +1,4 @@
-"""Large constants of both models, by digests of their values."""
+"""Large constants of both models, identified by digests of their values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
-#: Constants of fewer elements are written out, as numbers, ranges and bands.
+#: Constants of up to this many elements are expressions: numbers, ranges and bands.
 SMALL = 4096
 
-#: Elements that are hashed at once.
+#: Elements that are hashed at a time.
 _PIECE = 1 << 22
 
 
 class WeightDigests:
-    """Large constants by digests of their values; those of equal shape and contents are equal."""
+    """Digests of large constants; constants with equal shape and contents have equal digests."""
 
     def __init__(self, models: tuple[Model, Model]) -> None:
-        """Begin with weights in one place of a file for both models, which stay unread.
+        """Find, without reading them, weights that both models read from the same bytes.
 
         Raises:
             ReadError: GP105, as `weights_of`.
@@ -39,11 +39,11 @@ class WeightDigests:
         self._known: dict[tuple[int, int], KnownWeight | None] = dict(shared)
 
     def is_shared(self, graph: Graph, value: Value) -> bool:
-        """Return whether both models read a constant from one place of a file."""
+        """Return whether both models read a constant from the same bytes of a file."""
         return (id(graph), value.node) in self._shared
 
     def of(self, graph: Graph, value: Value) -> KnownWeight | None:
-        """Return a constant; ``None`` if it cannot be read."""
+        """Return the identity of a constant; ``None`` if it cannot be read."""
         key = id(graph), value.node
         if key not in self._known:
             self._known[key] = _weight_of(graph, value)
@@ -76,7 +76,7 @@ def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
 
 
 def elements_of(graph: Graph, value: Value) -> Array | None:
-    """Return the elements of a constant of any size, if they can be read."""
+    """Return the elements of a constant of any size; ``None`` if they cannot be read."""
     try:
         constant = graph.constant(value, 1 << 62)
     except FileNotFoundError:
@@ -85,12 +85,14 @@ def elements_of(graph: Graph, value: Value) -> Array | None:
 
 
 def digest_of(array: Array, element_type: str, stored: Callable[[Array], Array] | None = None) -> str:
-    """Return a digest of shape and values; those of f16 and bf16 count as f32.
+    """Return the SHA-256 digest of shape, element type and values.
+
+    Elements of f16 and bf16 are hashed as f32.
 
     Args:
         array: The constant.
-        element_type: Its element type.
-        stored: Returns elements, some at a time, as another model stores them; as they are by default.
+        element_type: The element type in the model.
+        stored: Rounds a piece of the elements as another model stores them; unchanged by default.
     """
     is_half = element_type in HALVES
     shape = [size for size in array.shape if size != 1]
