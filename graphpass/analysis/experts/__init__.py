@@ -1,1 +1,1 @@
-"""Mixtures of experts: layers that exporters wrote out, and their equations."""
+"""Decomposed mixtures of experts: routing, products and activations."""

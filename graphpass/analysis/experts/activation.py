@@ -1,4 +1,4 @@
-"""Name the function between the products of an expert, by the numbers that it gives."""
+"""Identification of the activation between an expert's products, by evaluating it at sample points."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from graphpass.dialects.signature import signature
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 
-#: Differences of f32 constants; GELU by Erf is 5e-4 off the one by a hyperbolic tangent.
+#: Tolerance for constants in f32; GELU by erf differs from GELU by tanh by 5e-4.
 _TOLERANCE = 1e-6
 
-#: Limits of SwiGLU beyond this are none.
+#: Larger limits of SwiGLU count as unlimited.
 _UNBOUNDED = 1e6
 
 _GATES = numpy.concatenate([numpy.linspace(-30, 30, 121), [0.01, -0.01, 200.0, -200.0, 1e4]])
@@ -27,14 +27,14 @@ _UPS = numpy.concatenate([numpy.linspace(25, -35, 121), [-0.02, 0.3, -300.0, 170
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """Describe the function between an expert's products, as MoE of ONNX Runtime has it.
+    """An activation between an expert's products, with the parameters of ONNX Runtime's MoE.
 
     Attributes:
         kind: ``relu``, ``gelu``, ``silu`` or ``identity`` of one product; ``swiglu`` of two, gate ``g`` and linear part
             ``l``: ``min(g, limit) * sigmoid(alpha * min(g, limit)) * (clamp(l, -limit, limit) + beta)``.
-        alpha: Factor inside of the sigmoid.
+        alpha: Factor inside the sigmoid.
         beta: Addend of the linear part.
-        limit: Bound of both; ``None`` for none.
+        limit: Upper bound of the gate and bound of the linear part; ``None`` for unlimited.
     """
 
     kind: str
@@ -45,12 +45,12 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of each element of an expert's products.
+    """An elementwise function of an expert's products.
 
     Attributes:
         end: The result.
-        nodes: Elementwise operators that compute it, in order.
-        leaves: The values of each product.
+        nodes: The elementwise operators, in execution order.
+        leaves: For each product, the values with its result.
     """
 
     end: Value
@@ -58,7 +58,7 @@ class Function:
     leaves: tuple[frozenset[Value], ...]
 
     def form(self, graph: Graph) -> tuple[object, ...]:
-        """Return operators, attributes and constants."""
+        """Return a key of operators, attributes and constants, equal for experts with the same function."""
         places = {value: place for place, leaf in enumerate(self.leaves) for value in leaf}
         form = []
         for node in self.nodes:
@@ -69,10 +69,10 @@ class Function:
 
 
 def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple[int, ...]]:
-    """Return the function of products, and the places of gate and linear part.
+    """Return the activation, and the indices of gate and linear part among the products.
 
     Raises:
-        MissError: It is not a function of these.
+        MissError: MoE does not have an activation that equals the function.
     """
     end, leaves = function.end, function.leaves
 
@@ -97,7 +97,7 @@ def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple
             if activation is not None:
                 return activation, order_of
     words = "a function of one product" if len(leaves) == 1 else f"a function of {len(leaves)} products"
-    raise MissError(graph.producer(end), f"{words} that MoE does not have stands between the products of an expert")
+    raise MissError(graph.producer(end), f"{words} between the products of an expert is not an activation of MoE")
 
 
 def _computed(graph: Graph, node: Node, results: Mapping[Value, Array]) -> Array:
@@ -106,16 +106,16 @@ def _computed(graph: Graph, node: Node, results: Mapping[Value, Array]) -> Array
         if value is not None:
             number = None if value in results else fold_scalar(graph, value)
             inputs[value] = numpy.array(number, float) if number is not None else results[value]
-    # In f64, whatever the graph computes in: parameters are differences of close numbers.
+    # In f64 for any type of the graph, because parameters are differences of close numbers.
     wide = replace(node, outputs=(replace(node.outputs[0], element_type="f64"),))
     made = computed(graph, wide, 0, inputs, _GATES.size)
     if made is None or (node.op == "Convert" and node.source().element_type != node.outputs[0].element_type):
-        raise MissError(node, f"{node.op} is not computed here")
+        raise MissError(node, f"{node.op} cannot be evaluated")
     return made
 
 
 def _swiglu(function: Callable[[Array, Array], Array]) -> Activation | None:
-    """Solve the equation for its parameters at few points, and check it at others."""
+    """Return SwiGLU with parameters solved at a few points, if others agree."""
     with numpy.errstate(all="ignore"):
         ones = numpy.ones(1)
         zero, first = function(ones, 0 * ones)[0], function(ones, ones)[0]
@@ -126,7 +126,7 @@ def _swiglu(function: Callable[[Array, Array], Array]) -> Activation | None:
         limit = float(function(ones, 10 * _UNBOUNDED * ones)[0] / slope - beta)
     if not limit > 1:
         return None
-    # The graph's numbers are of f32, as the operator's attributes.
+    # Constants of the graph and attributes of the operator are f32.
     alpha, beta, limit = (float(numpy.float32(number)) for number in (alpha, beta, limit))
     activation = Activation("swiglu", alpha, beta, None if limit > _UNBOUNDED else limit)
     return activation if _agrees(function(_GATES, _UPS), _computed_swiglu(activation, _GATES, _UPS)) else None
@@ -149,7 +149,7 @@ def _gelu(array: Array) -> Array:
     return made
 
 
-#: Activations of one product, ``onnxruntime/contrib_ops/cpu/moe/moe_utils.cc``.
+#: Activations of one product; source: ``onnxruntime/contrib_ops/cpu/moe/moe_utils.cc``.
 _PLAIN: dict[str, Callable[[Array], Array]] = {
     "relu": lambda array: numpy.maximum(array, 0),
     "silu": lambda array: array * _sigmoid(array),

@@ -1,4 +1,4 @@
-"""Find mixtures of experts that one operator can compute."""
+"""Mixtures of experts that can be fused to one operator."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
 from graphpass.ir.values import fixed_size
 
-#: Types that kernels of all providers have.
+#: Types with a kernel in all execution providers.
 _TYPES = frozenset({"f16", "f32"})
 
-#: Bits of weights for which QMoE has no kernel that keeps activations in f32.
+#: Bits of weights for which QMoE's kernel always rounds activations.
 _ROUNDING_BITS = 8
 
-#: Operators from marks of chosen experts to the search for one's tokens.
+#: Operators from the OneHot of selected experts to the NonZero that finds an expert's tokens.
 _SEARCH = KEEPS_ORDER | {"Gather", "Transpose"}
 
 
-#: Operators from the result of gathered experts to their last weights.
+#: Operators from the result of gathered experts upstream to their last weights.
 _TO_WEIGHTS = KEEPS_ORDER | {"Add", "MatMul", "Transpose"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A layer of experts that one operator can compute.
+    """A layer of experts that can be fused to one operator.
 
     Attributes:
         layer: The layer.
-        tokens: Its rows, or the same as ``[batch, length, hidden]`` if the result has this shape.
-        result: The sum of all weighted experts, in the shape of ``tokens``.
-        routing: The choice of experts.
-        activation: The function between products.
-        first: The gate's product of each expert and the linear part's; or one product.
+        tokens: The input, ``[tokens, hidden]``, or ``[batch, length, hidden]`` if the result has this shape.
+        result: The weighted sum of all experts, in the shape of ``tokens``.
+        routing: The selection of experts.
+        activation: The activation between the products.
+        first: For each expert, the products before the activation: gate and linear part, or one product.
     """
 
     layer: Layer
@@ -59,7 +59,7 @@ class Mixture:
 
     @property
     def last(self) -> tuple[tuple[Product, ...], ...]:
-        """Return the product after the activation of each expert."""
+        """Return, for each expert, a tuple of its product after the activation."""
         return tuple(expert.products[-1:] for expert in self.layer.experts)
 
     @property
@@ -69,34 +69,34 @@ class Mixture:
 
     @property
     def blocks(self) -> QuantizedBlocks | None:
-        """Return the scales of one weight, whose form all have; ``None`` without."""
+        """Return the quantization of the weights, which all have the same; ``None`` without."""
         return self.last[0][0].blocks
 
     @property
     def rounds(self) -> bool:
-        """Return whether the model lets all products round activations to 8 bits."""
+        """Return whether the model allows all products to round activations to 8 bits."""
         return all(product.blocks is not None and product.blocks.rounds for each in self.products for product in each)
 
 
 def why_exact_stays(graph: Graph, mixture: Mixture) -> Miss | None:
-    """Return why quantized experts stay if activations may not be rounded.
+    """Return the reason that QMoE would round activations where the model does not; otherwise ``None``.
 
-    ONNX Runtime 1.32's kernel rounds them for weights in 8 bits at every ``accuracy_level``
-    (``onnxruntime/contrib_ops/cpu/moe/moe_quantization_cpu.cc``), by 1 % of results.
+    ONNX Runtime 1.32's kernel rounds activations for weights in 8 bits at every ``accuracy_level``
+    (``onnxruntime/contrib_ops/cpu/moe/moe_quantization_cpu.cc``), which changes results by 1 %.
     """
     if mixture.blocks is None or mixture.blocks.bits != _ROUNDING_BITS or mixture.rounds:
         return None
-    reason = f"QMoE rounds activations to 8 bits for weights in {mixture.blocks.bits}; activations=int8 lets it"
+    reason = f"QMoE rounds activations to 8 bits for weights in {mixture.blocks.bits} bits; activations=int8 allows it"
     return Miss(graph.producer(mixture.result), reason)
 
 
 def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
-    """Find layers of experts in an ONNX model by name, for `Model.analysis`."""
+    """Return the layers of experts in an ONNX model by name, for `Model.analysis`."""
     graph = model.graph
     layers = routed_layers(graph)
     for node in graph.of_op("OneHot"):
         if node.name not in layers and _sorts_tokens(graph, node):
-            layers[node.name] = Miss(node, "the tokens of its experts are found, but not added up as is known")
+            layers[node.name] = Miss(node, "results of the experts are not added to their tokens in a known form")
     for node in graph.of_op("ReduceSum"):
         match = _DENSE.match(graph, node)
         if isinstance(match, Match):
@@ -110,7 +110,7 @@ def find_mixtures(model: Model) -> dict[str, Mixture | Miss]:
 
 
 def _sorts_tokens(graph: Graph, node: Node) -> bool:
-    """Return whether tokens are searched for among the chosen experts."""
+    """Return whether a NonZero finds the tokens of each selected expert downstream of ``node``."""
     if not isinstance(ONE_HOT.match(graph, node), Match):
         return False
     uses = graph.forward(node.outputs, lambda use: use.node.outputs if use.node.op in _SEARCH else ())
@@ -124,17 +124,17 @@ def _dense(model: Model, match: Match) -> Layer:
     sizes = model.analysis(infer_sizes)
     weighted, by_expert = (sizes.shape(match[name]) for name in ("results", "by_expert"))
     if weighted is None or by_expert is None or weighted[:-1] != by_expert[:-1]:
-        raise MissError(match.nodes["weighted"], "it does not weigh each token's results")
+        raise MissError(match.nodes["weighted"], "expected one weight for each expert and token")
     expert = read_expert(graph, result)
     rows = _copied(model, expert.rows, lambda index: index[-2])
     if any(not product.is_stacked or fixed_size(product.weight, 0) != count for product in expert.products):
-        raise MissError(graph.producer(result), f"its weights are not those of {count} experts")
+        raise MissError(graph.producer(result), f"weights are not stacked for {count} experts")
     chosen, weights, total = match["chosen"], match["weights"], match.node.outputs[0]
     return Layer(match.nodes["gates"].name, rows, chosen, weights, (expert,), count, total)
 
 
 def _gathers_weights(graph: Graph, result: Value) -> bool:
-    """Return whether ``result`` is a product with weights that a router's choice gathers."""
+    """Return whether ``result`` is a product with weights gathered by a router's TopK."""
     nodes = graph.backward([result], lambda node: node.inputs if node.op in _TO_WEIGHTS else ())
     gathers = [node for node in nodes if node.op in {"Gather", "GatherND"}]
     return any(graph.producer(graph.look_through(node.source(1), KEEPS_ORDER)).op == "TopK" for node in gathers)
@@ -146,11 +146,11 @@ def _gathered(model: Model, node: Node, result: Value, weights: Value) -> Layer:
     expert = read_expert(graph, result, gathered=True)
     assert expert.index is not None
     slots = ex.number(fixed_size(weights, 1) or 1)
-    # Rows are those of the first token, of the second, and so on.
+    # Rows are sorted by token: k rows of the first, k rows of the second, and so on.
     rows = _copied(model, expert.rows, lambda index: ex.floor_divide(index[0], slots))
     count = fixed_size(expert.products[-1].weight, 0) or 0
     if any(fixed_size(product.weight, 0) != count for product in expert.products):
-        raise MissError(node, f"its weights are not all those of {count} experts")
+        raise MissError(node, f"weights are not all stacked for {count} experts")
     return Layer(node.name, rows, expert.index, weights, (expert,), count, node.outputs[0])
 
 
@@ -175,7 +175,7 @@ def _mixture(model: Model, layer: Layer) -> Mixture:
         if sizes.shape(result) == shape:
             return Mixture(layer, whole, result, routing, activation, first)
     if total.rank != 2:
-        raise MissError(graph.producer(total), "its result has not the shape of the tokens")
+        raise MissError(graph.producer(total), "expected a result in the shape of the tokens")
     return Mixture(layer, rows, total, routing, activation, first)
 
 
@@ -184,20 +184,20 @@ def _require_sizes(graph: Graph, layer: Layer) -> None:
     hidden, end = fixed_size(rows, 1), graph.producer(total)
     fits = last.outputs == hidden == fixed_size(total, -1)
     if not fits or any((product.inputs, product.outputs) != (hidden, last.inputs) for product in first):
-        raise MissError(end, "sizes of tokens and weights of its experts do not agree")
+        raise MissError(end, "sizes of tokens and of the experts' weights do not match")
     if len({(product.bias is None) for product in first}) > 1:
-        raise MissError(end, "one product of its experts has a bias, another has none")
+        raise MissError(end, "only one of the products before the activation has a bias")
     if len({product.blocks and product.blocks.form for product in (*first, last)}) > 1:
-        raise MissError(end, "weights of its experts are quantized in different ways")
+        raise MissError(end, "weights of the experts differ in their quantization")
     for product in (*first, last):
         if product.blocks is not None and product.inputs == product.blocks.size == SMALLEST_BLOCK:
-            # QMoE reads zero points of single blocks in another layout; larger ones are halved.
-            reason = f"its weight has one block of {SMALLEST_BLOCK} alone"
+            # QMoE reads zero points of single blocks in another layout; larger blocks can be halved.
+            reason = f"the weight has a single block of {SMALLEST_BLOCK} inputs"
             raise MissError(graph.producer(product.weight), reason)
     types = {product.element_type for product in (*first, last)}
     if types != {rows.element_type} or not types <= _TYPES:
-        words = f"its tokens are of type {rows.element_type}, weights of {' and '.join(sorted(types))}"
-        raise MissError(end, f"{words}, and not both of one of {' and '.join(sorted(_TYPES))}")
+        words = f"tokens are of type {rows.element_type}, weights of {' and '.join(sorted(types))}"
+        raise MissError(end, f"{words}; expected both of one type of {' and '.join(sorted(_TYPES))}")
 
 
 #: The sum over experts of results ``[tokens, k, hidden]``, each times its weight.
@@ -205,7 +205,7 @@ _GATHERED = op.ReduceSum(op.Reshape(op.Multiply(var("first"), var("second"), nam
 
 
 def _gathered_result(graph: Graph, match: Match) -> tuple[Value, Value] | None:
-    """Return results ``[pairs, hidden]`` and weights ``[tokens, k]`` of a match of `_GATHERED`; ``None`` for others."""
+    """Return results ``[tokens * k, hidden]`` and weights ``[tokens, k]`` of a `_GATHERED` match, if valid."""
     node, pairs = match.node, match.node.source()
     axes = fold(graph, node.input(1))
     if axes is None or axes.tolist() not in ([1], [-2]) or node.attributes.get("keeps_axes") is not False:
@@ -237,10 +237,15 @@ _DENSE = op.ReduceSum(
 
 
 def _copied(model: Model, rows: Value, place: Callable[[Index], Expr]) -> Value:
-    """Return the tokens ``[tokens, hidden]`` of which ``rows`` has one at each ``place``.
+    """Return the tensor ``[tokens, hidden]`` of which ``rows`` are copies.
+
+    Args:
+        model: The model.
+        rows: The copied rows.
+        place: Returns the token at an index of ``rows``.
 
     Raises:
-        MissError: Rows are others.
+        MissError: Rows are not such copies.
     """
     graph, value, tokens = model.graph, rows, rows
     path = set[int]()
@@ -253,26 +258,26 @@ def _copied(model: Model, rows: Value, place: Callable[[Index], Expr]) -> Value:
         index = tuple(ex.index(f"x{axis}", size) for axis, size in enumerate(elements.shape(rows)))
         if elements.of(rows, index) is elements.of(tokens, (place(index), index[-1])):
             return tokens
-    raise MissError(graph.producer(rows), "it does not hold each token once for each of its experts")
+    raise MissError(graph.producer(rows), "expected a copy of each token for each of its experts")
 
 
 def _dense_result(graph: Graph, match: Match) -> tuple[Value, int]:
     """Return the results ``[experts, tokens, hidden]`` of a match of `_DENSE`, and the number of experts.
 
     Raises:
-        MissError: Sums or weights are of other axes.
+        MissError: The axes of the sum or the weights differ.
     """
     node, gates = match.node, match.nodes["gates"]
     axes, total = fold(graph, node.input(1)), match["results"]
     if axes is None or axes.tolist() != [0] or node.attributes.get("keeps_axes") is not False:
-        raise MissError(node, "it does not add up all experts")
+        raise MissError(node, "expected a sum over the axis of experts")
     count = fixed_size(gates.outputs[0], 1)
     result = graph.look_through(total, KEEPS_ORDER)
     width = fixed_size(total, -1)
     if count is None or not is_zero(graph, match["nothing"]) or gates.outputs[0].rank != 2:
-        raise MissError(gates, "it gives no weight for each token and expert, 0 for those that are not chosen")
+        raise MissError(gates, "expected weights [tokens, experts], 0 for experts that are not selected")
     by_expert, results = match["by_expert"].shape or (), total.shape or ()
     is_apart = by_expert[:1] == results[:1] == (count,) and by_expert[-1:] == (1,) and len(by_expert) == len(results)
     if not is_apart or result.rank != 3 or fixed_size(result, 0) != count or fixed_size(result, 2) != width:
-        raise MissError(match.nodes["weighted"], "it does not weigh the results of each expert")
+        raise MissError(match.nodes["weighted"], "expected one weight for each result of an expert")
     return result, count

@@ -1,4 +1,4 @@
-"""Read the products and the activation of one expert, or of all at once."""
+"""Products and activation of one expert, or of all experts in batched products."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.operators import ELEMENTWISE, KEEPS_ORDER, NORMS, RESHAPES, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
-#: Functions of more operators are not looked at.
+#: Most operators between the products of an expert.
 _LIMIT = 64
 
-#: Operators from a stored bias to its sum.
+#: Operators between a stored bias and its Add.
 _OF_BIAS = RESHAPES | {"Convert"}
 
 
@@ -28,10 +28,10 @@ class Product:
     Attributes:
         weight: The stored weight, ``[inputs, outputs]``, or ``[experts, inputs, outputs]``.
         is_turned: Whether inputs and outputs are swapped in ``weight``.
-        bias: The stored bias of all columns; ``None`` for none.
-        columns: First column, end and step of those that are read.
+        bias: The stored bias of all columns; ``None`` without one.
+        columns: Start, end and step of the columns that are read.
         inputs: Number of inputs.
-        blocks: Scales of ``weight``, if it is quantized.
+        blocks: Quantization of ``weight``; ``None`` if it is not quantized.
     """
 
     weight: Value
@@ -43,12 +43,12 @@ class Product:
 
     @property
     def element_type(self) -> str:
-        """Return the type of the numbers that the product computes with."""
+        """Return the type of the dequantized weight."""
         return self.weight.element_type if self.blocks is None else self.blocks.scales.element_type
 
     @property
     def is_stacked(self) -> bool:
-        """Return whether ``weight`` is that of all experts."""
+        """Return whether ``weight`` stacks the weights of all experts."""
         return self.weight.rank == 3 and not (self.blocks is not None and self.blocks.is_packed)
 
     @property
@@ -58,21 +58,21 @@ class Product:
 
     @property
     def form(self) -> tuple[object, ...]:
-        """Return sizes and types, without the numbers."""
+        """Return a key of sizes and types, without the values."""
         blocks = None if self.blocks is None else self.blocks.form
         return self.weight.shape, self.is_turned, self.bias is None, self.columns, self.element_type, blocks
 
 
 @dataclass(frozen=True, slots=True)
 class Expert:
-    """One expert, or all of them.
+    """One expert, or all experts in batched products.
 
     Attributes:
-        products: The products of rows, in execution order, and at the end the product of a function of them.
-        function: The function.
-        rows: The rows that products read.
-        index: The expert of each row, if its weights are gathered.
-        form: All but the numbers of the weights.
+        products: The products of the rows, in execution order, then the product of ``function``.
+        function: The elementwise function of the first products.
+        rows: The rows that the first products read.
+        index: The expert of each row, if its weights are gathered; otherwise ``None``.
+        form: A key of structure, sizes and types, without the values of weights.
     """
 
     products: tuple[Product, ...]
@@ -87,12 +87,12 @@ def read_expert(graph: Graph, result: Value, *, gathered: bool = False, piece: P
 
     Args:
         graph: The graph.
-        result: Its rows.
+        result: The result of the expert.
         gathered: Whether each row gathers the weights of its expert.
-        piece: Returns an expert's product, and its rows, of the operator that joins those of all.
+        piece: Returns one expert's product and its rows, from a Concat of the products of all experts.
 
     Raises:
-        MissError: It does something else than products with constants, and a function of each element between them.
+        MissError: ``result`` is not computed by products with constants and one elementwise function between them.
     """
     return _Reader(graph, gathered, piece).expert(result)
 
@@ -110,7 +110,7 @@ class _Reader:
         graph = self._graph
         last, middle = self._product(result)
         if last.columns != (0, _size(graph, result, -1), 1):
-            raise MissError(graph.producer(result), "it takes some columns of an expert's result")
+            raise MissError(graph.producer(result), "only some columns of an expert's result are read")
         products: dict[tuple[Product, Value], set[Value]] = {}
         nodes: set[int] = set()
         pending, seen = [middle], set()
@@ -128,9 +128,9 @@ class _Reader:
             else:
                 raise MissError(product.node, product.reason)
             if len(seen) > _LIMIT:
-                raise MissError(node, f"it is one of more than {_LIMIT} operators of an expert")
+                raise MissError(node, f"more than {_LIMIT} operators between the products of an expert")
         if len({rows for _, rows in products}) != 1:
-            raise MissError(graph.producer(result), f"it is computed of {len(products)} products of different rows")
+            raise MissError(graph.producer(result), f"the {len(products)} products of an expert read different rows")
         ordered = sorted(products, key=lambda product: min((value.node, value.port) for value in products[product]))
         leaves = tuple(frozenset(products[product]) for product in ordered)
         function = Function(middle, tuple(graph.nodes[index] for index in sorted(nodes)), leaves)
@@ -139,7 +139,7 @@ class _Reader:
         return Expert(found_all, function, ordered[0][1], self._index, form)
 
     def _product(self, value: Value) -> tuple[Product, Value]:
-        """Return the product in ``value``, and the rows that it reads."""
+        """Return the product that computes ``value``, and the rows that it reads."""
         graph, columns = self._graph, None
         node = self._producer(value)
         if node.op in SLICES | SPLITS:
@@ -149,7 +149,7 @@ class _Reader:
         if node.op == "Add":
             biases = [value for value in node.sources if self._is_bias(value)]
             if len(biases) != 1:
-                raise MissError(node, "it adds no constant to a product")
+                raise MissError(node, "expected the sum of a product and one constant")
             bias, adds = biases[0], node
             node = self._producer(next(value for value in node.sources if value != bias))
         node, rows = self._piece(node)
@@ -159,7 +159,7 @@ class _Reader:
             raise MissError(node, f"{node.op} is not a product with weights of an expert")
         weight, is_turned = node.source(1), bool(node.attributes["transpose_b"])
         if self._gathered and not is_turned and fixed_size(weight, -1) == 1:
-            # Rows as columns, after weights [outputs, inputs].
+            # The product of weights [outputs, inputs] and rows as columns.
             rows, weight, is_turned = weight, rows, True
         width, inputs = (_size(graph, weight, axis) for axis in ((-2, -1) if is_turned else (-1, -2)))
         stored, is_turned, blocks = self._weight(weight, is_turned)
@@ -169,31 +169,31 @@ class _Reader:
         if self._gathered:
             rows = graph.look_through(rows, {"Squeeze", "Unsqueeze"})
             if rows.rank != 2:
-                raise MissError(node, "its rows are not tokens of one axis")
+                raise MissError(node, "expected rows [tokens, hidden]")
         return made, rows
 
     def _packed(
         self, node: Node, rows: Value, bias: Value | None, columns: tuple[int, int, int] | None
     ) -> tuple[Product, Value]:
-        """Return a MatMulNBits, which has outputs first."""
+        """Return the product of a MatMulNBits, whose weight is ``[outputs, inputs]``."""
         width, inputs = node.attributes["N"], node.attributes["K"]
         blocks = packed_blocks(self._graph, node)
         made = Product(node.source(1), True, None, columns or (0, width, 1), inputs, blocks)
         own = node.input(5)
         if own is not None and bias is not None:
-            raise MissError(node, "its product has two biases")
+            raise MissError(node, "the product has two biases")
         bias = bias if own is None else own
         if bias is not None:
             made = replace(made, bias=self._bias(node, bias, made, width))
         return made, rows
 
     def _producer(self, value: Value) -> Node:
-        """Return the producer of ``value``; products of gathered weights have one row or column more."""
+        """Return the producer of ``value``; an axis of size 1 of gathered products is skipped."""
         graph = self._graph
         return graph.producer(graph.look_through(value, {"Squeeze", "Unsqueeze"}) if self._gathered else value)
 
     def _weight(self, weight: Value, is_turned: bool) -> tuple[Value, bool, QuantizedBlocks | None]:
-        """Return the constant, whether outputs come first, and scales of a quantized one."""
+        """Return the stored constant, whether outputs come first, and its quantization."""
         graph = self._graph
         node = graph.producer(weight)
         if node.op == "Transpose":
@@ -209,20 +209,20 @@ class _Reader:
             weight = node.source()
         ranks = {3} if self._gathered else {2, 3}
         if graph.producer(weight).op != "Constant" or weight.rank not in ranks:
-            raise MissError(graph.producer(weight), "weights of an expert are computed")
+            raise MissError(graph.producer(weight), "weights of an expert are not a constant matrix or stack")
         return weight, is_turned, blocks
 
     def _source(self, gathered: Value) -> Value:
-        """Return the table of all experts from which each row takes its expert's part."""
+        """Return the stacked tensor of all experts from which each row gathers."""
         graph, node = self._graph, self._graph.producer(gathered)
         if node.op not in {"Gather", "GatherND"} or node.attributes.get("axis", 0) != 0:
-            raise MissError(node, "it gathers no weights of experts")
-        # GatherND looks up the first axis if indices are of one number, in rows of their own.
+            raise MissError(node, "expected a gather of experts' weights along axis 0")
+        # GatherND with indices [rows, 1] gathers along axis 0.
         index, count = node.source(1), node.attributes.get("batch_dims", 0)
         is_flat = index.rank == 1 if node.op == "Gather" else index.rank == 2 and fixed_size(index, 1) == 1
         index = graph.look_through(index, KEEPS_ORDER)
         if not is_flat or count or self._index not in {None, index}:
-            raise MissError(node, "its rows take weights of different experts")
+            raise MissError(node, "weights of an expert are not all gathered by one index")
         self._index = index
         return node.source()
 
@@ -242,9 +242,9 @@ class _Reader:
             wanted = ((count, 1, width),) if product.is_stacked else ((width,), (1, width))
         stored = graph.look_through(source, _OF_BIAS)
         if source.shape not in wanted or stored.element_type != product.element_type:
-            raise MissError(node, "the bias of its product is not one number for each column")
+            raise MissError(node, "expected a bias with one element for each column, in the type of the product")
         if graph.producer(stored).op != "Constant":
-            raise MissError(node, "the bias of its product is computed")
+            raise MissError(node, "the bias of the product is not constant")
         return stored
 
 
@@ -263,11 +263,11 @@ def _columns(graph: Graph, node: Node, part: Value) -> tuple[int, int, int]:
             start, stop, step = slice(cut.start, cut.stop, cut.step).indices(width)
             if step > 0:
                 return start, stop, step
-    raise MissError(node, "it cuts other axes than the columns of a product")
+    raise MissError(node, "expected a slice of the columns of a product")
 
 
 def _size(graph: Graph, value: Value, axis: int) -> int:
     size = fixed_size(value, axis)
     if size is None:
-        raise MissError(graph.producer(value), f"{value.name} is of no fixed size along axis {axis}")
+        raise MissError(graph.producer(value), f"{value.name} does not have a fixed size along axis {axis}")
     return size

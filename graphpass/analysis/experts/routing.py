@@ -1,4 +1,4 @@
-"""Read how tokens choose their experts."""
+"""Routing of tokens to experts."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from graphpass.ir.miss import MissError
 from graphpass.ir.operators import CASTS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.values import fixed_size
 
-#: Give no number below 0, whatever they read.
+#: Operators whose results are never negative.
 _POSITIVE = frozenset({"Exp", "OneHot", "Relu", "Sigmoid", "SoftPlus", "Softmax"})
 
-#: Give no number below 0 if no operand has one.
+#: Operators whose results are not negative if no operand is.
 _KEEP_SIGNS = frozenset({"Add", "Divide", "Maximum", "Minimum", "Multiply", "Reciprocal", "Sqrt"})
 
-#: Give no number below 0 if the first operand has none.
+#: Operators whose results are not negative if the first operand is not.
 _TAKE_SIGNS = LAYOUT | SLICES | SPLITS | {"Gather", "GatherElements", "ReduceMax", "ReduceSum", "TopK"}
 
-#: Added to sums so that none is 0; it changes no sum of probabilities.
+#: Largest epsilon of a divisor, which does not change a sum of probabilities in f32.
 _EPSILON = 1e-9
 
-#: Operators from weights to the scores of a router.
+#: Most values between weights and the scores of a router.
 _LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The weights of each token's experts.
+    """The selected experts of each token and their weights.
 
     Attributes:
-        chosen: The experts, ``[tokens, k]``.
-        weights: Their weights, ``[tokens, k]``, none below 0.
-        logits: Scores ``[tokens, experts]`` whose softmax gives the weights of its ``k`` largest elements; ``None`` if
-            they come about otherwise.
-        is_normalized: Whether these are divided by their sum.
+        chosen: Indices of the experts, ``[tokens, k]``.
+        weights: Weights of the experts, ``[tokens, k]``, not negative.
+        logits: Scores ``[tokens, experts]``, if weights are the ``k`` largest elements of their softmax; otherwise
+            ``None``.
+        is_normalized: Whether these elements are divided by their sum.
     """
 
     chosen: Value
@@ -45,22 +45,28 @@ class Routing:
 
     @property
     def slots(self) -> int:
-        """Return the number of experts of a token."""
+        """Return ``k``, the number of experts of a token."""
         return fixed_size(self.chosen, 1) or 0
 
 
 def read_routing(graph: Graph, chosen: Value, weights: Value, count: int) -> Routing:
-    """Return the routing to ``count`` experts.
+    """Return the routing of tokens to experts.
+
+    Args:
+        graph: The graph.
+        chosen: Indices of the selected experts, ``[tokens, k]``.
+        weights: Weights of the selected experts, ``[tokens, k]``.
+        count: Number of experts.
 
     Raises:
-        MissError: A weight may be below 0, or the number of experts of a token is not fixed.
+        MissError: A weight may be negative, or ``k`` is not fixed.
     """
     top = graph.producer(chosen)
     slots = fixed_size(chosen, 1)
     if top.op != "TopK" or (chosen.rank, top.attributes.get("axis")) != (2, 1) or slots is None:
-        raise MissError(top, "it does not choose a fixed number of experts for each token")
+        raise MissError(top, "expected a TopK along axis 1 that selects a fixed number of experts")
     if weights.rank != 2 or fixed_size(weights, 1) != slots:
-        raise MissError(graph.producer(weights), "it gives no weight for each choice")
+        raise MissError(graph.producer(weights), "expected one weight for each selected expert, [tokens, k]")
     scores = graph.look_through(top.source(), CASTS)
     routing = _of_logits(graph, top, scores, graph.look_through(weights, CASTS))
     if routing is not None and routing[0].rank == 2 and fixed_size(routing[0], 1) == count:
@@ -114,7 +120,7 @@ def _require_positive(graph: Graph, weights: Value) -> None:
         else:
             constant = fold_elements(graph, value)
             if constant is None or (constant < 0).any() or len(seen) > _LIMIT:
-                raise MissError(node, f"weights of experts may be below 0, since {node.op} makes them")
+                raise MissError(node, f"weights of experts may be negative, because {node.op} computes them")
             continue
         more = [value for value in read if value is not None and value not in seen]
         seen.update(more)

@@ -102,12 +102,12 @@ def test_experts_of_f16_stay_f16():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"kind": "gelu"}, "a function of 2 products that MoE does not have stands between the products of an expert"),
-        ({"kind": "gelu", "columns": "one"}, "a function of one product that MoE does not have"),
-        ({"router": "signed"}, "weights of experts may be below 0, since Tanh makes them"),
+        ({"kind": "gelu"}, "a function of 2 products between the products of an expert is not an activation of MoE"),
+        ({"kind": "gelu", "columns": "one"}, "a function of one product between the products of an expert"),
+        ({"router": "signed"}, "weights of experts may be negative, because Tanh computes them"),
         ({"form": "separate", "order": (0, 1, 3)}, "experts [0, 1, 3] of 4 are found"),
         ({"form": "separate", "order": (0, 1, 1, 3)}, "experts [0, 1, 1, 3] of 4 are found"),
-        ({"dtype": numpy.float64}, "its tokens are of type f64, weights of f64, and not both of one of f16 and f32"),
+        ({"dtype": numpy.float64}, "tokens are of type f64, weights of f64; expected both of one type of f16 and f32"),
     ],
 )
 def test_unsupported_layers_stay(given, reason):

@@ -88,9 +88,9 @@ def test_quantized_weights_and_scales_are_unchanged():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"stored": "int8"}, "QMoE rounds activations to 8 bits for weights in 8; activations=int8 lets it"),
+        ({"stored": "int8"}, "QMoE rounds activations to 8 bits for weights in 8 bits; activations=int8 allows it"),
         ({"stored": "uint4", "block": 8}, "blocks of 8 are not a power of 2 from 16 on that divides"),
-        ({"kind": "gelu"}, "a function of 2 products that MoE does not have stands between the products of an expert"),
+        ({"kind": "gelu"}, "a function of 2 products between the products of an expert is not an activation of MoE"),
     ],
 )
 def test_unsupported_layers_stay(given, reason):
