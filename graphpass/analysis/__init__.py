@@ -1,1 +1,1 @@
-"""Analyze a model's structure; each analysis is kept until the model is edited."""
+"""Analyses of a model's structure; results are cached until the model is edited."""

@@ -1,6 +1,6 @@
-"""Match subgraphs backward from one node, or report the first node that breaks the pattern.
+"""Match subgraphs backward from a node, or report the first node that does not match.
 
-A pattern is written by calling operators; Python numbers stand for constants of one element:
+A pattern is written as calls of operators; Python numbers match constants with one element:
 
 >>> from graphpass.analysis.pattern import op, var
 >>> x = var("x")
@@ -8,9 +8,9 @@ A pattern is written by calling operators; Python numbers stand for constants of
 >>> scaled = op.Divide(x, var("root")) | op.Multiply(x, var("root"))
 >>> gelu = op.Multiply(op.Multiply(x, 0.5), op.Add(op.Erf(scaled), 1.0))
 
-Operands of commutative operators match in both orders, ``a | b`` matches either, ``a & b`` both at one value, and a
-variable that occurs twice must be one value. `Pattern.match` returns a `Match` or a `Miss`; passes, ``why`` and
-``check`` print the same `Miss`.
+Operands of commutative operators match in both orders. ``a | b`` matches if either pattern does, ``a & b`` if both
+match the same value. All occurrences of a variable must be the same value. `Pattern.match` returns a `Match` or a
+`Miss`; passes, ``why`` and ``check`` print the same `Miss`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _COMMUTATIVE = frozenset(
 )
 
 Check: TypeAlias = "Callable[[Graph, Value], str | None]"
-"""Return why a value does not fit; ``None`` if it does."""
+"""Returns the reason that a value does not match; ``None`` if it matches."""
 
 Reason: TypeAlias = "Callable[[Node], str]"
-"""Return why a node is not the operator that a pattern looks for, in place of the general words."""
+"""Returns the reason that a node is not the operator of a pattern, in place of the general message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class Match:
     """The values and nodes that a pattern matched.
 
     Attributes:
-        node: The node at which the match began.
-        values: The value of each variable, by its name.
-        nodes: The operators that the pattern names.
+        node: The node at which the match starts.
+        values: Value of each variable, by name.
+        nodes: Nodes of the operators with a name, by name.
     """
 
     node: Node
@@ -72,12 +72,15 @@ class _Trace:
 
 
 class Pattern(ABC):
-    """A subgraph to look for; see the module's docstring."""
+    """A subgraph with variables; see the module's docstring."""
 
     def match(self, graph: Graph, at: Node | Value, bindings: Match | None = None) -> Match | Miss:
-        """Match backward from ``at``, a value or the first output of a node.
+        """Match backward from a value.
 
-        Variables and nodes of the match ``bindings`` stay bound.
+        Args:
+            graph: The graph.
+            at: The value, or the node whose first output is the value.
+            bindings: A match whose variables and nodes are already bound.
         """
         from graphpass.ir.graph import Node
 
@@ -85,10 +88,14 @@ class Pattern(ABC):
         trace, start = _Trace(), _Bound() if bindings is None else _Bound(bindings.values, bindings.nodes)
         for bound in self.bind(graph, value, start, trace, 0):
             return Match(node, bound.values, bound.nodes)
-        return trace.miss or Miss(node, f"{node.op} does not fit")
+        return trace.miss or Miss(node, f"{node.op} does not match")
 
     def require(self, graph: Graph, at: Node | Value, bindings: Match | None = None) -> Match:
-        """Return the match at ``at``, as `match`; raise `MissError` without one."""
+        """Return the match at ``at``; see `match`.
+
+        Raises:
+            MissError: The pattern does not match.
+        """
         match = self.match(graph, at, bindings)
         if isinstance(match, Miss):
             raise MissError(match.node, match.reason)
@@ -102,10 +109,10 @@ class Pattern(ABC):
 
     @abstractmethod
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
-        """Yield each way in which the pattern matches ``value``, and note misses in ``trace``."""
+        """Yield the bindings of each possible match at ``value``, and record misses in ``trace``."""
 
     def where(self, check: Check) -> Pattern:
-        """Return the pattern with one more condition on its value."""
+        """Return the pattern with an additional condition on its value."""
         return _Where(self, check)
 
     def __or__(self, other: Pattern) -> Pattern:
@@ -116,12 +123,17 @@ class Pattern(ABC):
 
 
 def var(name: str = "") -> Pattern:
-    """Match any value; one name binds all its occurrences to one value."""
+    """Return a pattern of any value; all occurrences of a name match the same value."""
     return _Variable(name)
 
 
 def look_through(pattern: Pattern | float, ops: frozenset[str] = MOVES) -> Pattern:
-    """Return ``pattern`` at a value or upstream of it, if nothing but ``ops`` lies between."""
+    """Return a pattern that matches ``pattern`` at a value or upstream through ``ops``.
+
+    Args:
+        pattern: A pattern or number.
+        ops: Operators that are skipped by their first input.
+    """
     return _LookThrough(_pattern(pattern), ops)
 
 
@@ -148,7 +160,7 @@ class _Number(Pattern):
         from graphpass.analysis.symbolic.folding import fold_scalar
 
         scalar = fold_scalar(graph, value)
-        # Exports in f16 round the numbers that the model's code has.
+        # Exports in f16 round the constants of the model's code.
         if scalar is not None and math.isclose(scalar, self.number, rel_tol=1e-3):
             yield bound
         else:
@@ -188,7 +200,7 @@ class _LookThrough(Pattern):
             node = graph.producer(value)
             if node.op not in self.ops or node.inputs[0] is None:
                 return
-            value, depth = node.inputs[0], depth + 1  # a miss further upstream is the deeper one
+            value, depth = node.inputs[0], depth + 1  # of several misses, the one furthest upstream is reported
 
 
 @dataclass(frozen=True)
@@ -207,16 +219,16 @@ class _Where(Pattern):
 
 @dataclass(frozen=True)
 class _Operator(Pattern):
-    """One operator.
+    """A pattern of one operator.
 
     Attributes:
-        kinds: Its possible names.
-        inputs: One pattern an input; ``None`` for an omitted one.
-        name: Its key in `Match.nodes`.
-        attributes: Values that attributes must have.
-        port: The output that the value is; ``None`` for any.
+        kinds: The accepted operators.
+        inputs: A pattern for each input; ``None`` for an omitted input.
+        name: Key in `Match.nodes`; empty for none.
+        attributes: Required values of attributes.
+        port: The output of the node that must be the value; ``None`` for any.
         open_ended: Whether further inputs may follow.
-        miss: Words for a node that is not this operator; ``None`` for general ones.
+        miss: Returns the message for another operator; ``None`` for the general message.
     """
 
     kinds: tuple[str, ...]
@@ -240,9 +252,9 @@ class _Operator(Pattern):
 
     def _unlike(self, node: Node, value: Value) -> str | None:
         if node.op not in self.kinds:
-            return f"{node.op} stands where {' or '.join(self.kinds)} is looked for"
+            return f"{node.op} found where {' or '.join(self.kinds)} is expected"
         if self.port is not None and value.port != self.port:
-            return f"output {value.port} of {node.op} is read, not output {self.port}"
+            return f"output {value.port} of {node.op} is read, expected output {self.port}"
         count = sum(value is not None for value in node.inputs)
         if len(node.inputs) < len(self.inputs) or (count > len(self.inputs) and not self.open_ended):
             return f"{node.op} has {count} inputs, not {len(self.inputs)}"
@@ -283,10 +295,10 @@ class _Operators:
         Args:
             kinds: The operator, or several separated by ``|``.
             inputs: Patterns or numbers; ``None`` for an omitted input; a last ``...`` allows further inputs.
-            name: See `_Operator`, as for the others.
-            port: The output that the value is.
-            miss: Words for a node that is not this operator.
-            attributes: Values that attributes must have.
+            name: Key in `Match.nodes`.
+            port: The output of the node that must be the value; ``None`` for any.
+            miss: Returns the message for another operator.
+            attributes: Required values of attributes.
         """
         open_ended = bool(inputs) and inputs[-1] is ...
         wanted = tuple(

@@ -1,4 +1,4 @@
-"""Replace what patterns match."""
+"""Rewrite rules: patterns and their replacements."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """Replaces each match of a pattern.
+    """A pattern and its replacement.
 
     Attributes:
-        counted: Statistic of the replaced matches.
-        pattern: The subgraph.
-        build: Makes the replacement.
-        fits: Reports whether a match is replaced, before any is.
+        counted: Name of the statistic that counts replaced matches.
+        pattern: The pattern.
+        build: Writes the replacement of a match; returns its result.
+        fits: Returns whether to replace a match; evaluated for all matches before the first replacement.
     """
 
     counted: str
@@ -30,7 +30,7 @@ class RewriteRule:
 
 
 def rewrite(rewriter: Rewriter, rules: Iterable[RewriteRule]) -> dict[str, int]:
-    """Apply ``rules`` in order; return the statistics that are not 0."""
+    """Apply ``rules`` in order; return the number of replaced matches by statistic, without zeros."""
     counts: dict[str, int] = {}
     for rule in rules:
         graph = rewriter.graph

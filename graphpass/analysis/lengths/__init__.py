@@ -1,1 +1,1 @@
-"""Lengths: equal dimensions, and what depends on positions."""
+"""Lengths: equal dimensions, thresholds, and dependence on positions in caches."""

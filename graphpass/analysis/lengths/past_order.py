@@ -1,9 +1,9 @@
-"""Find whether a model depends on the places of past positions in its caches.
+"""Dependence of a model on the slots of past positions in its caches.
 
-Attention adds up over its keys, so neither their order matters nor hidden ones between them. Counts of entries may
-matter: windows that compare indices, ALiBi, positions from the cache's length. They show in the graph as a length of
-something that holds past entries, or a range up to one, on its way to numbers; shapes do no harm. Anything not known to
-do no harm counts as harm.
+Attention is a sum over keys, so it depends neither on their order nor on masked keys between them. A model may depend
+on slots by index or number: windows that compare indices, ALiBi, positions from the length of the cache. In the graph,
+these compute data from the length of a tensor with an entry for each past position, or from a range up to it; a length
+that is used only in shapes does not matter. Unknown operators are treated as order-dependent.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ from graphpass.ir.operators import (
 )
 from graphpass.ir.values import INTEGERS, fixed_size
 
-#: Work entry by entry on a cache before attention reads it, or after the new entries.
+#: Operators on a cache that treat entries separately, before attention or after new entries are appended.
 _EACH_ENTRY = LAYOUT | SPLITS | ARITHMETIC | QUANTIZERS | SHAPE_READERS | {
     "Assign", "Concat", "Gather", "MatMul", "Power", "Result", "Sqrt"
 }  # fmt: skip
 
-#: Work on scores inside attention.
+#: Operators on scores inside attention.
 _INSIDE = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | SLICES | SPLITS | {
     "Clamp", "IsNaN", "MatMul", "ReduceMax", "Select", "Softmax", "Tanh"
 }  # fmt: skip
 
-#: Give their first input another form, by further inputs.
+#: Operators that rearrange their first input as the other inputs specify.
 _FIRST_ONLY = LAYOUT | SPLITS | {"CumSum", "Pad", "Trilu"}
 
-#: Most whole numbers of a tensor that may be a shape.
+#: Most elements of an integer tensor that may be a shape.
 _FEW = 8
 
 PastOrder: TypeAlias = Literal["any", "order", "index"]
-"""``any``: entries may lie anywhere, others that the mask hides between them. ``order``: they must keep their order, as
-a mask that counts what it does not hide needs. ``index``: entry i must be position i."""
+"""``any``: entries may be in any slots, with masked slots between them. ``order``: entries must be in order, because
+the mask counts visible entries. ``index``: entry i must be in slot i."""
 
 
 def past_order(model: Model) -> PastOrder:
-    """Return the order of past positions in growing caches that ``model`` needs."""
+    """Return the order of past positions that ``model`` requires in its growing caches."""
     return model.analysis(_past_order)
 
 
@@ -78,7 +78,7 @@ def _past_order(model: Model) -> PastOrder:
     grown = {cache.read for cache in inventory.of_kind("kv")}
     caches = {node.index for name, node in graph.reads.items() if name in grown}
     masks = {node.index for node in graph.of_op("Parameter") if node.name == "attention_mask"}
-    # Products of a mask and hidden states are as long as these: they hold new tokens alone.
+    # A mask that multiplies hidden states covers only the new tokens.
     new = {node.index for node in weighs_new_tokens(graph)}
     elements = whole.analysis(find_elements)
     entries = reached(elements, caches, attentions.results)
@@ -90,7 +90,7 @@ def _past_order(model: Model) -> PastOrder:
 
 
 def order_of_mask(mask: AttentionMask) -> PastOrder:
-    """Return the order of past entries that a mask needs."""
+    """Return the order of past entries that a mask requires."""
     hides_entries = any(
         part.op == "read" and part.args[0] == "attention_mask" for part in ex.walk(mask.visible, mask.bias)
     )
@@ -100,8 +100,8 @@ def order_of_mask(mask: AttentionMask) -> PastOrder:
 
 
 def order_of_numbers(mask: AttentionMask, *numbers: Expr) -> PastOrder:
-    """Return the order of past entries that expressions of a mask's indices need."""
-    # Masks of drafts and their like hold new tokens.
+    """Return the order of past entries that expressions of a mask's indices require."""
+    # Other lengths, such as that of a mask for drafts, count new tokens.
     lengths = {part for part in ex.walk(*numbers) if part.op == "length"}
     sizes = dict.fromkeys(lengths - {BATCH, PAST, LENGTH}, LENGTH)
     old, new = ex.index("past key", PAST), ex.add(PAST, ex.index("new key", LENGTH))
@@ -117,7 +117,7 @@ def order_of_numbers(mask: AttentionMask, *numbers: Expr) -> PastOrder:
 
 
 def _is_of_entry(part: Expr, key: Expr) -> bool:
-    """Return whether a number is an entry's wherever it lies, or counts all shown ones."""
+    """Return whether an expression is a property of an entry, or counts visible entries."""
     if part.op == "read":
         return part.sort == "bool" and part.args[-1] is key
     if part.op != "running_sum":
@@ -172,7 +172,7 @@ def _are_plain(inventory: Inventory) -> bool:
 
 
 def _keeps_entries_apart(graph: Graph, entries: set[int], attentions: _Attentions) -> bool:
-    """Return whether nothing but attention joins entries of a cache or takes some."""
+    """Return whether only attention combines or selects entries of a cache."""
     shapes = _shapes(graph, entries)
     for index in entries - shapes:
         node = graph.nodes[index]
@@ -213,20 +213,20 @@ def _slices_last_axis(node: Node) -> bool:
 
 
 def _grow(graph: Graph, entries: set[int]) -> bool:
-    """Return whether caches grow, so that an axis of positions has no fixed size."""
+    """Return whether caches grow: their axis of positions does not have a fixed size."""
     shapes = [read.outputs[0].shape for read in graph.of_op(*SOURCES) if read.index in entries]
     return all(shape is None or any(not isinstance(size, int) for size in shape[1:]) for shape in shapes)
 
 
 def _slices_channels(graph: Graph, node: Node) -> bool:
-    """Return whether a slice cuts axes of fixed sizes alone, from a fixed place."""
+    """Return whether a slice has constant starts and cuts only axes of fixed size."""
     axes = node.attributes.get("axes") or ()
     is_fixed = len(axes) > 0 and all(fixed_size(node.source(), axis) is not None for axis in axes)
     return is_fixed and fold(graph, node.input(1)) is not None
 
 
 def _counts_past(elements: Elements, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
-    """Return whether numbers besides masks and shapes depend on the number of entries."""
+    """Return whether data other than masks and shapes depends on the number of entries."""
     graph = elements.graph
     masks, grows = set(attentions.masks), _grow(graph, entries)
 
@@ -252,10 +252,10 @@ def _counts_past(elements: Elements, lengths: set[int], entries: set[int], atten
 
 
 def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int], attentions: _Attentions) -> bool:
-    """Return whether a slice takes the same for any number of hidden entries.
+    """Return whether a slice selects the same elements for any number of masked entries.
 
-    From tensors with something for each position it may take the new ones, which stand last; from others, a part that
-    does not start at a length.
+    A tensor with an element for each position may be sliced to the new positions, which are the last; for any other
+    tensor, the start must not depend on a length.
     """
     start = node.input(1)
     if node.source().node not in lengths:
@@ -271,7 +271,7 @@ def _slices_alike(graph: Graph, node: Node, lengths: set[int], entries: set[int]
 
 
 def _uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int]) -> bool:
-    """Return whether a size of ``lengths`` reaches ``value`` on ways without ``stops``."""
+    """Return whether ``value`` depends on sizes of ``lengths``, on paths without ``stops``."""
     upstream = graph.backward(
         [value], lambda node: () if node.op in SHAPE_READERS or node.index in stops else node.inputs
     )
@@ -279,7 +279,16 @@ def _uses_length(graph: Graph, value: Value, lengths: set[int], stops: set[int])
 
 
 def reached(elements: Elements, sources: set[int], stops: set[int]) -> set[int]:
-    """Return the nodes that ``sources`` reach, up to ``stops`` and nodes of new tokens alone."""
+    """Return ``sources`` and the nodes downstream of them, by index.
+
+    Args:
+        elements: Elements of the graph.
+        sources: Indices of nodes.
+        stops: Indices of nodes at which the search ends; excluded from the result.
+
+    Returns:
+        The nodes, without those that depend only on the batch and the new tokens.
+    """
     graph, indices = elements.graph, set(sources)
     for node in graph.nodes:
         follows = any(value.node in indices and value.node not in stops for value in node.sources)
@@ -289,7 +298,7 @@ def reached(elements: Elements, sources: set[int], stops: set[int]) -> set[int]:
 
 
 def _sizes_new_tokens(elements: Elements, node: Node) -> bool:
-    """Return whether results are sizes that the batch and the new tokens determine."""
+    """Return whether all outputs depend only on batch size and number of new tokens."""
     return len(node.outputs) > 0 and all(_is_of_new_tokens(elements, value) for value in node.outputs)
 
 
@@ -308,7 +317,7 @@ def _is_of_new_tokens(elements: Elements, value: Value) -> bool:
 
 
 def _keeps_new(elements: Elements, node: Node) -> bool:
-    """Return whether ``node`` counts new tokens after the past, or keeps their entries alone."""
+    """Return whether ``node`` is a Range over new tokens or a slice of their entries."""
     if node.op not in SLICES | {"Range"}:
         return False
     result = node.outputs[0]

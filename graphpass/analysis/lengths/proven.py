@@ -1,4 +1,4 @@
-"""Prove which dimensions are equal; caches are if every step keeps them so."""
+"""Proof of equal dimensions; caches have equal lengths if every step appends equally many positions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from graphpass.ir.model import Model
 
 _Group: TypeAlias = "Callable[[Cache], int | None]"
 
-#: Caches of one group are equally long; those of none have lengths of their own.
+#: Assumptions to prove, in order: caches with an equal key have equal lengths; ``None`` for a separate length.
 _GROUPS: tuple[_Group, ...] = (lambda _: 0, lambda cache: cache.layer)
 
 
 def find_lengths(model: Model) -> Sizes:
-    """Return the sizes that hold in every inference of ``model`` that succeeds.
+    """Return the sizes that hold in every successful inference of ``model``.
 
-    Caches of kind ``kv`` are equally long if every step appends equally many positions to each: they start empty, and
-    runtimes feed stateless ones so. If that is not proven for all, it may be for those of a layer, which one attention
-    reads. Added embeddings of tokens and positions are equally many. Bodies of If and Loop are not entered.
+    Caches of kind ``kv`` have equal lengths if every step appends equally many positions to each, because they start
+    empty. If this is not proven for all caches, it is tried for the caches of each layer. Embeddings of tokens and of
+    positions that are added have equal sizes. Bodies of If and Loop are ignored.
     """
     return model.analysis(_find)
 
@@ -42,7 +42,7 @@ def _find(model: Model) -> Sizes:
 
 
 def _pasts(model: Model, group: _Group) -> dict[tuple[int, int], tuple[str, Value | None]]:
-    """Map node index and axis of each past's positions to its dimension and present."""
+    """Map node index and sequence axis of each past to its dimension and present."""
     graph = model.graph
     return {
         (graph.reads[cache.read].index, cache.axes.sequence): (

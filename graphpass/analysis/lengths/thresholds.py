@@ -1,4 +1,4 @@
-"""Find lengths at which a graph changes: windows, thresholds, ends of tables."""
+"""Lengths at which a graph changes its computation: windows, thresholds, ends of tables."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, COMPARISONS, EXTREMA, GATHERS, SHAPE_READERS
 from graphpass.ir.values import MASKED, REALS, fixed_size
 
-#: Set a number against a length or a position.
+#: Operators that compare a length or position with a number, or shift it.
 _COMPARING = COMPARISONS.keys() | EXTREMA | {"Add", "Equal", "FloorMod", "Mod", "Subtract"}
 
-#: Name windows of attention operators.
+#: Attributes with the window of an attention operator.
 _WINDOWS = ("local_window_size", "sliding_window")
 
-#: Smaller numbers count dimensions and step through vectors; larger ones stand for no end.
+#: Range of lengths: smaller numbers are axes and steps, larger ones mean no limit.
 _LEAST, _MOST = 3, 2**24
 
-#: A table has a row for each position.
+#: Rank of a table with a row for each position.
 _TABLE_RANK = 2
 
 _WHOLE = frozenset({"i32", "i64"})
@@ -32,13 +32,13 @@ _WHOLE = frozenset({"i32", "i64"})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Threshold:
-    """Records a length at which a graph changes what it does.
+    """A length at which a graph changes its computation.
 
     Attributes:
         length: Number of positions.
-        node: The node that holds the number.
-        ends: Whether nothing is defined beyond, as at the end of a table.
-        changes: Whether the graph computes otherwise there; attention looks angles up itself, and does not.
+        node: Name of the node with this number.
+        ends: Whether longer inputs are undefined, as beyond the end of a table.
+        changes: Whether the computation changes at this length; false for rotary tables that an operator reads.
     """
 
     length: int
@@ -48,10 +48,13 @@ class Threshold:
 
 
 def find_thresholds(model: Model) -> tuple[Threshold, ...]:
-    """Return one threshold for each length, rising.
+    """Return the thresholds of ``model``, at most one for each length, in ascending order.
 
-    A number counts if it is compared with, or added to, what depends on lengths, positions and the mask alone; if it is
-    the number of rows of a table that positions are looked up in; and if an operator calls it its window.
+    A threshold is one of:
+
+    - a constant that is compared with or added to a value that depends only on lengths, positions and the mask;
+    - the number of rows of a table indexed by positions;
+    - the window attribute of an operator.
     """
     view = inlined(model)
     graph = view.graph
@@ -65,7 +68,7 @@ def find_thresholds(model: Model) -> tuple[Threshold, ...]:
 
 
 def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
-    """Return values that depend on lengths, positions and the mask alone."""
+    """Return the values that depend on lengths, positions and the mask, and nothing else."""
     tokens = token_input(graph)
     counted: set[Value] = set()
     for node in graph.nodes:
@@ -91,7 +94,7 @@ def _thresholds(graph: Graph, node: Node, measures: set[Value]) -> list[Threshol
     if any(value in measures for value in node.sources):
         if node.op in _COMPARING:
             constants = [(value.element_type in REALS, fold_scalar(graph, value)) for value in node.sources]
-            # Numbers that hide a score are not lengths.
+            # Numbers that mask a score are not lengths.
             numbers += [
                 (number, False) for real, number in constants if number is not None and not (real and number <= MASKED)
             ]
@@ -113,7 +116,7 @@ def _made(node: Node, numbers: list[tuple[float, bool]]) -> list[Threshold]:
 
 
 def _offset(graph: Graph, positions: Value) -> float:
-    """Return the number added to positions before their look-up; 0 without one."""
+    """Return the constant that is added to positions before they index a table; otherwise 0."""
     node = graph.producer(graph.look_through(positions, CASTS))
     added = [fold_scalar(graph, value) for value in node.inputs] if node.op == "Add" else []
     return next((number for number in added if number is not None), 0.0)
