@@ -130,7 +130,7 @@ def _places(order: tuple[int, ...], port: int) -> Pattern:
     """Return a pattern of one expert's indices along one axis of the transposed OneHot.
 
     Args:
-        order: Permutation of the OneHot's axes (token, slot, expert); the expert is first.
+        order: Permutation of the OneHot's axes (token, choice, expert); the expert is first.
         port: The output of the Split: the axis of the index.
     """
     part = op.Gather(op.Transpose(ONE_HOT, ..., order=order), var("number"), ..., axis=0)
@@ -143,7 +143,7 @@ def _places(order: tuple[int, ...], port: int) -> Pattern:
 def _expert(order: tuple[int, ...]) -> Pattern:
     """Return a pattern of one expert's rows, weighted and added to their tokens.
 
-    The weight of a token for the expert is element ``slot + k * token`` of all weights.
+    The weight of a token for the expert is element ``choice + k * token`` of all weights.
 
     Args:
         order: Permutation of the OneHot's axes, as for `_places`.

@@ -219,7 +219,7 @@ def _mvn(element: Element) -> Steps:
     axes = yield from element.axes()
     rank = len(element.index)
     if [axis % rank for axis in axes] != [rank - 1] or not attributes.get("normalize_variance", True):
-        raise UnknownError("normalization covers other axes than the last one")
+        raise UnknownError("expected normalization of mean and variance along the last axis")
     if str(attributes.get("eps_mode", "inside_sqrt")).lower() != "inside_sqrt":
         raise UnknownError("epsilon is added outside the square root")
     return (yield from _normalized(element, (0,), float(attributes["eps"]), centers=True))
