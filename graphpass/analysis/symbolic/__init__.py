@@ -1,1 +1,1 @@
-"""Symbolic: elements of tensors as expressions of indices and of the step's lengths."""
+"""Symbolic evaluation: elements of tensors as expressions of indices and of the step's lengths."""

@@ -1,8 +1,8 @@
-"""Compute whole tensors by the table of operators.
+"""Compute whole tensors by the rules of operators.
 
-A result is written as one expression of its indices, which is computed for all of them at once. Elements of operands
-that are not known are masked; nothing is computed with them. Long sums, and writes at computed places, have no such
-expression; numpy computes them.
+An element of the output is one expression of its indices, evaluated for all indices at once. Unknown elements of
+operands are masked, and results that depend on them too. numpy computes long sums and scatters at computed indices,
+which do not have such an expression.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from graphpass.analysis.symbolic.sizes import NodeSizes
 from graphpass.analysis.symbolic.table import TABLE
 from graphpass.ir.graph import Graph, Node, Value
 
-#: Errors of operands that do not fit, as they are in models for other lengths and in graphs that are not well formed.
+#: Errors of incompatible operands, as in models for other lengths and in invalid graphs.
 UNFIT = (IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 
 _SERIALS = count()
 
 
 def is_known(node: Node) -> bool:
-    """Return whether `computed` knows the operator of ``node``."""
+    """Return whether `computed` supports the operator of ``node``."""
     return node.op in TABLE.elements or node.op in _BY_NUMPY
 
 
@@ -41,12 +41,12 @@ def computed(graph: Graph, node: Node, port: int, known: Mapping[Value, Array], 
         graph: The graph.
         node: The operator.
         port: The output.
-        known: Its operands; elements that are not known are masked.
-        largest: Elements of the largest result.
+        known: Arrays of its operands; unknown elements are masked.
+        largest: Most elements of the result.
 
     Returns:
-        The tensor in numpy's type for the output's, masked where it depends on unknown elements; ``None`` if it is too
-        large, or not known for these operands or attributes.
+        The tensor in numpy's dtype of the element type, bf16 as rounded f32; masked where it depends on unknown
+        elements. ``None`` if it is too large, or if these operands or attributes are not supported.
     """
     value = node.outputs[port]
     try:
@@ -80,7 +80,7 @@ def _by_table(graph: Graph, node: Node, value: Value, known: Mapping[Value, Arra
         for place, axis in places.items()
     }
     array = arrays_at(result, spread)
-    # A view: nothing is copied to the shape of a Broadcast.
+    # A view: elements of a Broadcast are not copied.
     whole = numpy.broadcast_to(typed(numpy.ma.getdata(array), value.element_type), shape)
     if not numpy.ma.is_masked(array):
         return whole
@@ -88,7 +88,7 @@ def _by_table(graph: Graph, node: Node, value: Value, known: Mapping[Value, Arra
 
 
 class _Operands:
-    """The operands of one operator, as elements that its rule asks for."""
+    """The operands of one operator, whose elements its rule reads."""
 
     def __init__(self, graph: Graph, known: Mapping[Value, Array]) -> None:
         self.graph = graph
@@ -97,7 +97,7 @@ class _Operands:
         self._shapes: dict[Value, Index] = {}
 
     def sizes(self, node: Node, value: Value) -> list[int] | None:
-        """Return the shape of an output."""
+        """Return the shape of an output; ``None`` if unknown."""
         sizes = NodeSizes(self.graph, self._known)
         for output in node.outputs[: value.port + 1]:
             shape = sizes.of_output(node, output)
@@ -108,11 +108,11 @@ class _Operands:
         return [int(size or 0) for size in known] if None not in known else None
 
     def shape(self, value: Value) -> Index:
-        """Return the sizes of an operand or a result."""
+        """Return the sizes of an operand or an output."""
         return self._shapes[value] if value in self._shapes else tuple(map(number, self._known[value].shape))
 
     def write(self, element: Element) -> Expr:
-        """Return an element of the result in terms of the operands."""
+        """Return an element of an output as an expression of the operands' elements."""
         rule = TABLE.elements[element.node.op](element)
         answer: Expr | None = None
         try:
@@ -172,7 +172,7 @@ def _sum(node: Node, inputs: Sequence[Array]) -> Array | None:
     axes = inputs[1] if len(inputs) > 1 else node.attributes.get("axes")
     rank = node.outputs[0].rank
     keeps = node.attributes.get("keeps_axes", None if rank is None else rank == inputs[0].ndim)
-    # Without axes it sums all or none, by an attribute that is not in the graph.
+    # Without axes ``noop_with_empty_axes`` decides, an attribute that `Graph` does not have.
     if axes is None or not numpy.size(axes) or keeps is None:
         return None
     total: Array = inputs[0].sum(axis=tuple(int(axis) for axis in numpy.reshape(axes, -1)), keepdims=keeps)
@@ -193,7 +193,7 @@ def _range(inputs: Sequence[Array]) -> Array | None:
     return numpy.arange(start, stop, step) if step and abs(stop - start) <= _LONGEST * abs(step) else None
 
 
-#: Elements of the longest Range.
+#: Most elements of a Range.
 _LONGEST = 1 << 24
 
 _BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {
@@ -206,5 +206,5 @@ _BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {
     "ScatterNDUpdate": _scatter,
 }
 
-#: Sums of real numbers, which the table leaves: it has prefix sums of marks alone.
+#: Operators on real numbers without a rule in the table, which has prefix sums of integers and booleans only.
 _REALS_BY_NUMPY: dict[str, Callable[[Node, Sequence[Array]], Array | None]] = {"CumSum": _running_sum}

@@ -19,13 +19,13 @@ from graphpass.analysis.symbolic.nodes import (
     total,
 )
 
-#: More terms are left to the solver.
+#: Most terms of a polynomial whose sign is decided without the solver.
 _MOST_TERMS = 64
 
 
 @lru_cache(maxsize=1 << 14)
 def is_natural(expr: Expr) -> bool:
-    """Return whether an integer is shown to be at least 0, whatever the step."""
+    """Return whether an integer is proven to be at least 0 in every step."""
     while True:
         value = expr.as_number
         if value is not None:
@@ -50,7 +50,7 @@ def is_natural(expr: Expr) -> bool:
 
 
 def _size(atom: Expr) -> Expr | None:
-    """Return the number of an atom's values, from 0 on; ``None`` without a bound."""
+    """Return the exclusive upper bound of a nonnegative atom; ``None`` without a bound."""
     if atom.op == "read":
         return getattr(atom.args[0], "values", None)
     if atom.op not in {"floor_quotient", "index", "modulo"}:
@@ -71,7 +71,7 @@ def _size(atom: Expr) -> Expr | None:
 
 
 def _split(terms: Polynomial, variable: Expr) -> tuple[Expr | None, Expr]:
-    """Return the factor of ``variable`` if it occurs linearly, and the terms without it."""
+    """Return the coefficient of ``variable``, ``None`` if not linear, and the terms without it."""
     slope: Polynomial = {}
     rest: Polynomial = {}
     for monomial, factor in terms.items():
@@ -87,7 +87,7 @@ def _split(terms: Polynomial, variable: Expr) -> tuple[Expr | None, Expr]:
 
 
 def _is_natural_in_lengths(terms: Polynomial, atoms: set[Expr]) -> bool:
-    """Return whether a polynomial of lengths is: of what they exceed their least values by."""
+    """Return whether a polynomial is at least 0, by the least values of its atoms."""
     least = {atom: _least(atom) for atom in atoms}
     if None in least.values():
         return False
@@ -95,14 +95,14 @@ def _is_natural_in_lengths(terms: Polynomial, atoms: set[Expr]) -> bool:
     for monomial, factor in terms.items():
         term = number(factor)
         for atom in monomial:
-            # An atom is what it exceeds its least value by, and that.
+            # Substitute ``excess + least`` for the atom: nonnegative coefficients are then sufficient.
             term = _times(term, _plus(length(("beyond", atom)), number(least[atom] or 0)))
         expr = _plus(expr, term)
     return all(factor >= 0 for factor in polynomial(expr).values())
 
 
 def _least(atom: Expr) -> int | None:
-    """Return the least value of an atom."""
+    """Return the least value of an atom; ``None`` if unknown."""
     if atom.op == "length":
         return int(atom.args[1])
     if atom.op == "running_sum" or (atom.op == "floor_quotient" and _is_natural_quotient(*atom.args)):
@@ -127,7 +127,7 @@ def _minus(left: Expr, right: Expr) -> Expr:
 
 
 def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
-    """Return quotient and remainder if ranges show them: ``b * total + k`` by ``total`` is ``b`` and ``k``."""
+    """Return quotient and remainder if ranges prove them: ``b * total + k`` by ``total`` is ``b``, ``k``."""
     if divisor is ONE:
         return expr, number(0)
     whole: Expr = number(0)
@@ -157,7 +157,7 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
 
 
 def quotient(expr: Expr, divisor: Expr) -> Expr | None:
-    """Return the exact quotient of two polynomials, by long division."""
+    """Return the exact quotient of two polynomials, by long division; ``None`` if inexact."""
     if expr is divisor:
         return ONE
     rest, by = dict(polynomial(expr)), polynomial(divisor)
@@ -182,7 +182,7 @@ def quotient(expr: Expr, divisor: Expr) -> Expr | None:
 
 
 def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
-    """Return what is left of a monomial without some factors."""
+    """Return a monomial divided by ``factors``; ``None`` if it lacks one of them."""
     rest = list(monomial)
     for atom in factors:
         if atom not in rest:

@@ -1,4 +1,4 @@
-"""Give Reshapes numbers as their shape."""
+"""Replace Reshape's shape operand with a constant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphpass.ir.graph import Node
 
 
 def constant_shape(node: Node, sizes: Sizes) -> list[int] | None:
-    """Return numbers for the shape of a Reshape; ``None`` if none will do."""
+    """Return a constant shape for a Reshape; ``None`` if no constant is equivalent."""
     target, source = sizes.content(node.inputs[1]), sizes.shape(node.source()) or ()
     if target is None:
         return None
@@ -20,7 +20,7 @@ def constant_shape(node: Node, sizes: Sizes) -> list[int] | None:
 
 
 def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:
-    """Return 0, a number, or -1 for what is left; ``None`` if 0 copies nothing."""
+    """Return a fixed size, 0 to copy it, or -1; ``None`` for an empty axis."""
     size = target[axis]
     if size is ZERO and not node.attributes.get("special_zero", True):
         return None

@@ -1,4 +1,4 @@
-"""Elements of constants: numbers, ranges and bands as expressions, others by reading them."""
+"""Elements of constants: closed forms of scalars, ranges and bands, reads of other tables."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     import numpy
 
 
-#: Elements of the largest constant that is read: a mask of 4096 positions by 4096.
+#: Most elements of a constant that is read: those of a mask ``[4096, 4096]``.
 LARGEST_MASK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Constant that expressions read; equal contents are equal.
+    """A constant that expressions read; tables with equal digests are equal.
 
     Attributes:
-        digest: Hash of shape, type and elements; of an array that was computed, anything that no other has.
+        digest: Hash of shape, dtype and elements; a unique value for a computed array.
         elements: The elements.
     """
 
@@ -49,13 +49,13 @@ class Table:
         """Return the smallest element of integers; ``None`` for other types."""
         import numpy
 
-        # Sizes that are not known are masked zeros.
+        # Unknown sizes are masked and have the value 0.
         elements = numpy.ma.getdata(self.elements)
         return int(elements.min()) if elements.size and elements.dtype.kind in "iu" else None
 
 
 def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
-    """Return an element of a constant; ``None`` if it cannot be read."""
+    """Return the element of a constant at ``index``; ``None`` if the constant cannot be read."""
     try:
         constant = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def _number(element: numpy.generic) -> Expr:
 
 
 def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
-    """Return a linear expression of a vector that counts."""
+    """Return the element at ``place`` of an arithmetic progression of integers."""
     steps = flat[1:].astype("float64") - flat[:-1].astype("float64")
     if not (steps == steps[0]).all() or steps[0] != int(steps[0]) or flat[0] != int(flat[0]):
         return None
@@ -97,7 +97,7 @@ def _range(flat: numpy.ndarray, place: Expr) -> Expr | None:
 
 
 def _repeated(flat: numpy.ndarray, place: Expr) -> Expr | None:
-    """Return an expression of a vector that repeats what counts up."""
+    """Return the element at ``place`` of a progression with repeated elements or periods."""
     (changes,) = (flat[1:] != flat[:-1]).nonzero()
     (returns,) = (flat[1:] == flat[0]).nonzero()
     for width, is_each in ((int(changes[0]) + 1, True), (int(returns[0]) + 1 if returns.size else 0, False)):
@@ -112,7 +112,7 @@ def _repeated(flat: numpy.ndarray, place: Expr) -> Expr | None:
 
 
 def _band(flat: numpy.ndarray, index: tuple[Expr, ...]) -> Expr | None:
-    """Return a condition on the distance of both indices for a matrix of two values."""
+    """Return the element of a banded matrix of two values, chosen by ``column - row``."""
     import numpy
 
     first = flat.flat[0]
@@ -121,7 +121,7 @@ def _band(flat: numpy.ndarray, index: tuple[Expr, ...]) -> Expr | None:
     if not (others == others[0]).all():
         return None
     rows, columns = flat.shape
-    # Marks by distance of column to row, from that of the lower left corner on.
+    # Marks by ``column - row``, starting at the lower left corner.
     marked = numpy.concatenate([marks[::-1, 0], marks[0, 1:]])
     distances = numpy.arange(columns)[None, :] - numpy.arange(rows)[:, None]
     if not (marks == marked[distances + rows - 1]).all():

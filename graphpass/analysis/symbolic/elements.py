@@ -1,4 +1,4 @@
-"""Write elements of a graph's tensors as expressions, operator by operator, without recursion."""
+"""Derive elements of a graph's tensors as expressions, operator by operator, without recursion."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from graphpass.ir.values import INTEGERS, REALS
 Index: TypeAlias = "tuple[Expr, ...]"
 
 Request: TypeAlias = "tuple[Value, Index]"
-"""An element of a tensor that a rule asks for."""
+"""A tensor, and the index of the element that a rule requests."""
 
 Steps: TypeAlias = "Generator[Request, Expr, Expr]"
-"""Asks for elements, and returns one."""
+"""Requests elements of operands, and returns the element of the output."""
 
 Rule: TypeAlias = "Callable[[Element], Steps]"
 
-#: Elements of one root: masks of exports take up to 300.
+#: Most elements that one element depends on; masks of exports have up to 300.
 LIMIT = 4000
 
-#: Elements of the largest vector of bounds, axes or sizes.
+#: Most elements of a vector of bounds, axes or sizes.
 _MOST_INTEGERS = 16
 
-#: Sizes that follow from one another and that `Sizes` leaves open.
+#: Most nested derivations of sizes that `Sizes` does not infer.
 _DEEPEST = 16
 
 
 class UnknownError(Exception):
-    """Carries the reason that an operator's element is not known."""
+    """The reason why an operator's element is unknown."""
 
 
 class RuleTensors(Protocol):
-    """Tensors that a rule of the table asks about."""
+    """The graph and the sizes of tensors that rules read."""
 
     graph: Graph
 
@@ -71,13 +71,13 @@ class Shapes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One element of an output that a rule of the table is to write.
+    """The element of an output that a rule derives.
 
     Attributes:
-        elements: The tensors.
+        elements: The graph and the sizes of its tensors.
         node: The operator.
         value: Its output.
-        index: Place of the element.
+        index: Index of the element in the output.
     """
 
     elements: RuleTensors
@@ -95,11 +95,11 @@ class Element:
         return self.elements.shape(self.value)
 
     def index_with(self, axis: int, place: Expr) -> Index:
-        """Return the index with another place along ``axis``."""
+        """Return the index with ``place`` along ``axis``."""
         return (*self.index[:axis], place, *self.index[axis + 1 :])
 
     def broadcast(self, port: int) -> Request:
-        """Return the element of input ``port`` by NumPy's rules of broadcasting."""
+        """Return the element of input ``port`` that numpy's broadcasting selects."""
         sizes, own = self.shape(port), self.own_shape
         start = len(own) - len(sizes)
         if start < 0:
@@ -110,29 +110,29 @@ class Element:
         )
 
     def integers(self, port: int) -> Generator[Request, Expr, tuple[Expr, ...]]:
-        """Ask for all integers of a small input; return them flat."""
+        """Request all integers of a small scalar or vector, and return them."""
         value, sizes = self.node.source(port), self.shape(port)
         count = sizes[0].as_number if sizes else 1
         if len(sizes) > 1 or not isinstance(count, int) or count > _MOST_INTEGERS:
-            raise UnknownError(f"its input {value.name} is computed")
+            raise UnknownError(f"its input {value.name} is not a scalar or a short vector of known size")
         numbers = []
         for place in range(count):
             numbers.append((yield value, (number(place),) if sizes else ()))
         return tuple(numbers)
 
     def axes(self, port: int = 1) -> Generator[Request, Expr, tuple[int, ...]]:
-        """Return axes from the attribute or from input ``port``."""
+        """Return axes from attribute ``axes`` or from input ``port``."""
         axes = self.node.attributes.get("axes")
         if axes is not None:
             return tuple(axes)
         numbers = [expr.as_number for expr in (yield from self.integers(port))]
         if not all(isinstance(axis, int) for axis in numbers):
-            raise UnknownError("its axes are computed")
+            raise UnknownError("its axes are not constant")
         return tuple(int(axis or 0) for axis in numbers)
 
 
 def aligned(place: Expr, size: Expr) -> Expr:
-    """Return the place along an axis of ``size`` that is broadcast to ``place``."""
+    """Return the index along an axis of ``size`` that broadcasting reads for ``place``."""
     if size is ONE or is_natural(subtract(subtract(size, ONE), place)):
         return ZERO if size is ONE else place
     return choose(equal(size, ONE), ZERO, place)
@@ -140,12 +140,12 @@ def aligned(place: Expr, size: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTable:
-    """The meaning of each operator.
+    """Symbolic definitions of operators, by operator name.
 
     Attributes:
-        elements: One element of the result.
-        sizes: The size of an axis of the first result, where `Sizes` leaves it open.
-        states: The same of further results.
+        elements: Rules for an element of an output.
+        sizes: Rules for the size of an axis of the first output that `Sizes` does not infer.
+        states: Rules for the size of an axis of further outputs.
     """
 
     elements: Mapping[str, Rule]
@@ -154,11 +154,11 @@ class OperatorTable:
 
 
 class Elements:
-    """Elements of one graph's tensors; each is written once.
+    """Elements of one graph's tensors; each is derived once.
 
     Attributes:
-        limit: Most elements that one is made of.
-        misses: The reason of each opaque element.
+        limit: Most elements that one element depends on.
+        misses: Node and reason of each opaque element.
     """
 
     limit = LIMIT
@@ -171,15 +171,15 @@ class Elements:
         lengths: Mapping[Expr, Expr] | None,
         bits: frozenset[int] = frozenset(),
     ) -> None:
-        """Begin with none.
+        """Create an object without derived elements.
 
         Args:
             graph: The graph.
             sizes: Sizes of its tensors.
-            table: The operators.
-            lengths: Expressions of dimensions that are not fixed; others are lengths of their own. ``None`` leaves
-                dimensions unchanged.
-            bits: Parameters that hold 0 and 1 alone, by node index: padding masks.
+            table: Definitions of operators.
+            lengths: Expressions of dynamic dimensions; further dimensions become lengths of the same name. ``None``
+                keeps dimensions unchanged.
+            bits: Node indices of Parameters whose elements are 0 or 1: padding masks.
         """
         self.graph = graph
         self._sizes = sizes
@@ -193,7 +193,7 @@ class Elements:
         self._depth = 0
 
     def size(self, size: Expr) -> Expr:
-        """Return a size in the lengths of the step."""
+        """Return a size as an expression of the step's lengths."""
         if self._lengths is None or size.op == "number":
             return size
         if size not in self._sizes_known:
@@ -207,7 +207,7 @@ class Elements:
         return self._sizes_known[size]
 
     def _inferred(self, dimension: Expr) -> Expr | None:
-        """Return a size that is not linear, which `Sizes` leaves open."""
+        """Return a size that `Sizes` does not infer; ``None`` without a rule."""
         name = dimension_name(dimension)
         place = name[0] if isinstance(name, tuple) and self._depth < _DEEPEST else None
         node = self.graph.nodes[place] if isinstance(place, int) else None
@@ -227,7 +227,11 @@ class Elements:
         return None if size is None or any(part in self.misses for part in walk(size)) else size
 
     def shape(self, value: Value) -> Index:
-        """Return the sizes of ``value``."""
+        """Return the sizes of ``value``.
+
+        Raises:
+            UnknownError: The rank is unknown.
+        """
         if value not in self._shapes:
             shape = self._sizes.shape(value)
             if shape is None:
@@ -246,7 +250,7 @@ class Elements:
             if answer is None:
                 count += 1
                 if count > self.limit:
-                    reason = f"it is made of more than {self.limit} elements"
+                    reason = f"it depends on more than {self.limit} elements"
                     expr = self._opaque(*root, self.graph.producer(value), reason)
                     return self._known.setdefault(root, expr)
                 running.append((request, self._start(*request)))
@@ -264,11 +268,11 @@ class Elements:
         return answer
 
     def cut(self, source: Value, inside: Collection[int]) -> Elements:
-        """Return elements in terms of those of ``source``.
+        """Return elements as expressions of the elements of ``source``.
 
         Args:
             source: A tensor that is read like an input.
-            inside: Nodes that may follow from it; elements of others are shared.
+            inside: Indices of nodes that may depend on it; elements of other nodes are shared with this object.
         """
         return _Cut(self, source, inside)
 
@@ -280,7 +284,7 @@ class Elements:
         if node.op == "Constant":
             return done(self._constant(value, index))
         if rule is None:
-            return done(self._opaque(value, index, node, f"the meaning of {node.op} is not known"))
+            return done(self._opaque(value, index, node, f"operator {node.op} is not defined symbolically"))
         return rule(Element(self, node, value, index))
 
     def _parameter(self, node: Node, value: Value, index: Index) -> Expr:
@@ -305,7 +309,7 @@ class Elements:
 
 
 class _Cut(Elements):
-    """Elements in terms of those of one tensor."""
+    """Elements as expressions of the elements of one tensor."""
 
     def __init__(self, whole: Elements, source: Value, inside: Collection[int]) -> None:
         super().__init__(whole.graph, whole._sizes, whole._table, whole._lengths, whole._bits)
@@ -327,7 +331,7 @@ def done(expr: Expr) -> Steps:
 
 
 def chosen(content: Index, index: Index) -> Expr:
-    """Return one of few elements by its index."""
+    """Return the element of ``content`` at an index of at most one axis."""
     if not index or len(set(content)) == 1:
         return content[0]
     place = index[0].as_number

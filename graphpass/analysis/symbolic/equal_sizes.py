@@ -1,4 +1,4 @@
-"""Sizes as integers of dimensions, and classes of equal ones."""
+"""Sizes as linear expressions of dimensions, and equalities between them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.expressions import Expr, number, substitute, subtract
 from graphpass.analysis.symbolic.nodes import from_polynomial, length, polynomial, walk
 
-#: The sizes of a tensor's axes, or the integers that a small tensor holds, flat.
+#: The sizes of a tensor's axes, or the integers of a small tensor in row-major order.
 Vector: TypeAlias = tuple[Expr, ...]
 
 
 def dimension(name: Hashable) -> Expr:
-    """Return the size of an axis that is not known, at least 0."""
+    """Return a variable for an unknown size, at least 0."""
     return length(("dimension", name))
 
 
@@ -25,52 +25,52 @@ def dimension_name(expr: Expr) -> Hashable:
 
 
 def as_dimension(size: Expr) -> Expr | None:
-    """Return ``size`` if it is one dimension and nothing else."""
+    """Return ``size`` if it is a single dimension; ``None`` otherwise."""
     return size if size.op == "length" else None
 
 
 def dimensions(size: Expr) -> list[tuple[Expr, int]]:
-    """Return the dimensions of a linear size with their factors, by name."""
+    """Return the dimensions of a linear size with their factors, sorted by name."""
     terms = [(monomial[0], factor) for monomial, factor in polynomial(size).items() if monomial]
     return sorted(terms, key=lambda term: repr(term[0].args[0])) if len(terms) > 1 else terms
 
 
 def offset(size: Expr) -> int:
-    """Return the number that is added to multiples of dimensions."""
+    """Return the constant term of a size."""
     return polynomial(size).get((), 0)
 
 
 def is_linear(size: Expr) -> bool:
-    """Return whether ``size`` is a number plus multiples of dimensions."""
+    """Return whether ``size`` is a constant plus multiples of dimensions."""
     return all(len(monomial) <= 1 and all(atom.op == "length" for atom in monomial) for monomial in polynomial(size))
 
 
 def size_at(size: Expr, number: Callable[[Expr], int]) -> int:
-    """Return a linear size, given the number of each dimension."""
+    """Evaluate a linear size, given the value of each dimension."""
     return offset(size) + sum(number(dimension) * factor for dimension, factor in dimensions(size))
 
 
 def is_negative(size: Expr) -> bool:
-    """Return whether a bound counts from the end: no term of it is positive."""
+    """Return whether a bound counts from the end: all its coefficients are negative."""
     terms = polynomial(size)
     return bool(terms) and all(factor < 0 for factor in terms.values())
 
 
 class EqualSizes:
-    """Dimensions that are equal to others, to numbers or to sums."""
+    """Equalities of dimensions with other dimensions, numbers or sums."""
 
     def __init__(self) -> None:
         self._known: dict[Expr, Expr] = {}
-        #: Resolved sizes, until more are equal.
+        #: Cache of resolved sizes, cleared by each new equality.
         self._resolved: dict[Expr, Expr] = {}
 
     @property
     def joins(self) -> int:
-        """Return the number of dimensions that equal something else."""
+        """Return the number of recorded equalities."""
         return len(self._known)
 
     def resolve(self, size: Expr) -> Expr:
-        """Return ``size`` in terms of dimensions that equal nothing else."""
+        """Return ``size`` with dimensions replaced by their equal expressions."""
         if size.op == "number":
             return size
         known = self._resolved.get(size)
@@ -105,7 +105,7 @@ class EqualSizes:
         return end
 
     def join(self, left: Expr, right: Expr) -> None:
-        """Note that two sizes are equal, if a dimension follows from that."""
+        """Record that two sizes are equal, if this determines a dimension."""
         if left is right:
             return
         left, right = self.resolve(left), self.resolve(right)
@@ -116,7 +116,7 @@ class EqualSizes:
         if len(factors) == 1 and is_sum and constant % factors[0] == 0 and -constant // factors[0] >= 0:
             self._note(next(iter(terms))[0], number(-constant // factors[0]))
         elif constant == 0 and is_sum and sorted(factors) == [-1, 1]:
-            # The first operand follows the second.
+            # The dimension of ``left`` is replaced by that of ``right``.
             (first,), (second,) = sorted(terms, key=lambda monomial: -terms[monomial])
             self._note(first, second)
         elif len(factors) > 2 or not is_sum:

@@ -1,4 +1,4 @@
-"""Compute expressions with numbers in place of indices, lengths and inputs."""
+"""Evaluate expressions for given indices, lengths and inputs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from graphpass.analysis.symbolic.rounding import rounded
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
 Read: TypeAlias = "Callable[[Expr, tuple[int, ...]], int | float | bool]"
-"""Return the element of an input that an expression reads."""
+"""Returns the element of an input, given the ``read`` expression and the index."""
 
 
 def value_at(root: Expr, values: Mapping[Expr, int], read: Read) -> int | float | bool:
-    """Compute ``root`` exactly at one place.
+    """Evaluate ``root`` exactly for one assignment.
 
     Args:
         root: The expression.
-        values: Numbers of its indices and lengths.
-        read: Reads its inputs.
+        values: Values of its indices and lengths.
+        read: Returns elements of its inputs.
 
     Raises:
-        KeyError: It depends on an index, length or operator that is not known.
-        IndexError: A table ends before a place that is read.
+        KeyError: An index, length or operator is unknown.
+        IndexError: An index is outside of a table.
     """
 
     def element(part: Expr, source: object, index: list[Any]) -> Any:
@@ -45,20 +45,20 @@ def value_at(root: Expr, values: Mapping[Expr, int], read: Read) -> int | float 
 
 
 def arrays_at(root: Expr, values: Mapping[Expr, Array]) -> numpy.ma.MaskedArray[Any, Any]:
-    """Compute ``root`` at many places at once, masked where a table has ended.
+    """Evaluate ``root`` for arrays of values, masked where an index is outside of a table.
 
     Args:
         root: The expression.
-        values: Numbers of its indices and lengths, of shapes that broadcast.
+        values: Arrays of its indices and lengths, with shapes that broadcast.
 
     Raises:
-        KeyError: It reads an input, or depends on an index, length or operator that is not known.
+        KeyError: The expression reads an input, or an index, length or operator is unknown.
     """
 
     def counted(part: Expr, upper: Any) -> Any:
         body, bound, _ = part.args
         last = numpy.asarray(upper)
-        # Summands lie along one more axis.
+        # Summands are along an additional last axis.
         spread = {index: numpy.asarray(array)[..., None] for index, array in values.items()}
         places = numpy.arange(int(last.max(initial=0)) + 1)
         terms = arrays_at(body, {**spread, bound: places}).astype("int64")
@@ -82,7 +82,7 @@ def _evaluated(
         if part in known or part.op in {"index", "length"}:
             continue
         if part.op == "running_sum":
-            # Its body is computed at other places.
+            # Its body is evaluated separately, for each value of the summation index.
             if part.op in operators and part.args[2] in known:
                 known[part] = operators[part.op](part, known[part.args[2]])
         elif all(arg in known for arg in part.operands):
@@ -111,7 +111,7 @@ def _row(table: Table, index: list[Any]) -> Any:
     places = tuple(map(int, index))
     for place, size in zip(places, table.elements.shape, strict=True):
         if not 0 <= place < size:
-            raise IndexError(f"a table of {table.elements.shape} elements has none at {place}")
+            raise IndexError(f"expected an index into a table of shape {table.elements.shape}, got {place}")
     return table.elements[places].item()
 
 
@@ -131,7 +131,7 @@ def _rows(part: Expr, source: object, index: list[Any]) -> Any:
     )
     within = (numpy.clip(place.data, 0, size - 1).astype("int64") for place, size in zip(places, sizes, strict=True))
     rows = source.elements[tuple(within)]
-    # Products and quotients of f32 are rounded once, to the type of the result.
+    # Evaluate in f64, so that products and quotients of f32 are rounded only once.
     rows = rows.astype("float64") if rows.dtype.kind == "f" else rows
     return numpy.ma.array(rows, mask=beyond) if beyond.any() else rows
 
@@ -143,7 +143,7 @@ def _product(factors: Any) -> Any:
     return result
 
 
-#: Functions that `graphpass.analysis.symbolic.expressions.apply` names.
+#: Functions by their names in `graphpass.analysis.symbolic.expressions.apply`.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceiling": numpy.ceil,
     "cos": numpy.cos,

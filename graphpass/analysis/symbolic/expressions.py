@@ -1,9 +1,9 @@
-"""Expressions of one element of a tensor: hash-consed, and normalized as they are made.
+"""Expressions of one tensor element, hash-consed and normalized at construction.
 
-Integers are polynomials of atoms with integer coefficients; comparisons of integers are ``polynomial <= 0`` or
-``polynomial == 0``; booleans are flat conjunctions and disjunctions. Equal expressions are one object, so that
-equality by structure is identity. Arithmetic is exact: f32 and f64 count as real numbers, and whole ones as integers;
-f16 and bf16 round (`round_to`).
+Integers are polynomials of atoms with integer coefficients. Comparisons of integers are ``polynomial <= 0`` or
+``polynomial == 0``. Booleans are flat conjunctions and disjunctions. Structurally equal expressions are the same
+object. Arithmetic is exact: values of f32 and f64 are real numbers, and integers if they are integral; values of f16
+and bf16 are rounded (`round_to`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ __all__ = [
 
 
 def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
-    """Return an uninterpreted function of numbers; exponents of masked ones are 0."""
+    """Return an uninterpreted function of numbers; ``exp(-inf)`` is 0."""
     arguments = tuple(operands)
     if function == "exp" and arguments[0].as_number == -math.inf:
         return number(0.0)
@@ -82,7 +82,7 @@ def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
 
 
 def running_sum(body: Expr, bound: Expr, upper: Expr) -> Expr:
-    """Return the sum of ``body`` for the index ``bound`` from 0 to ``upper``, included."""
+    """Return the sum of ``body`` for the index ``bound`` from 0 to ``upper``, inclusive."""
     value = body.as_number
     if isinstance(value, int) and body.sort == "int":
         return multiply(body, add(upper, ONE))
@@ -138,12 +138,13 @@ def multiply(left: Expr, right: Expr) -> Expr:
     return make("product", tuple(sorted((left, right), key=lambda operand: operand.order)), "real")
 
 
-#: Integers with more factors, terms or bits are not multiplied out: hostile graphs square their sizes again and again.
+#: Limits of expanded products of integers: degree, number of terms, bits of coefficients. Sizes of an untrusted graph
+#: may grow exponentially by repeated squares.
 _MOST_FACTORS, _MOST_TERMS, _MOST_BITS = 8, 256, 128
 
 
 def _is_large(left: Polynomial, right: Polynomial) -> bool:
-    """Return whether a product is too large to be multiplied out."""
+    """Return whether the product of two polynomials exceeds the limits of expansion."""
     degrees, bits = (
         [max(map(measure, parts), default=0) for parts in (left.items(), right.items())]
         for measure in (lambda term: len(term[0]), lambda term: term[1].bit_length())
@@ -216,7 +217,7 @@ def minimum(left: Expr, right: Expr) -> Expr:
 
 
 def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Expr:
-    # Bounds may decide one of the comparisons alone: both hold for equal numbers.
+    # Bounds may decide only one of the comparisons: both hold for equal numbers.
     return _as_integer(right) if takes_right is TRUE else choose(takes_left, _as_integer(left), _as_integer(right))
 
 
@@ -224,7 +225,7 @@ def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Ex
 
 
 def at_most(left: Expr, right: Expr) -> Expr:
-    """Return ``one <= other``."""
+    """Return ``left <= right``."""
     if left.op == right.op == "number":
         return number(left.args[0] <= right.args[0])
     left, right = _as_integer(left), _as_integer(right)
@@ -234,7 +235,7 @@ def at_most(left: Expr, right: Expr) -> Expr:
         return _not_positive(subtract(left, right))
     bound = right.as_number if left.sort == "int" else left.as_number if right.sort == "int" else None
     if bound is not None:
-        # An integer against a real number.
+        # An integer compared with a real constant.
         if math.isinf(bound):
             return number((bound > 0) == (left.sort == "int"))
         return (
@@ -263,7 +264,7 @@ def _not_positive(expr: Expr) -> Expr:
 
 
 def less(left: Expr, right: Expr) -> Expr:
-    """Return ``one < other``."""
+    """Return ``left < right``."""
     return negate(at_most(right, left))
 
 
@@ -329,19 +330,19 @@ def _joined(op: Literal["and", "or"], operands: Iterable[Expr]) -> Expr:
     for part in sorted((part for part in flat if part.op == dual), key=lambda part: part.order):
         kept = [operand for operand in part.args if negate(operand) not in flat]
         if len(kept) < len(part.args) or any(operand in flat for operand in part.args):
-            # The others decide parts of it, or all.
+            # The other operands decide some operands of ``part``, or all.
             rest = [] if any(operand in flat for operand in part.args) else [_joined(dual, kept)]
             return _joined(op, [*(flat - {part}), *rest])
     ordered = sorted(_without_implied(op, flat), key=lambda part: part.order)
     return neutral if not ordered else ordered[0] if len(ordered) == 1 else make(op, tuple(ordered), "bool")
 
 
-#: Comparisons beyond this number are not set against one another.
+#: Most comparisons in one conjunction or disjunction that are checked for implications.
 _MOST_COMPARED = 16
 
 
 def _without_implied(op: Literal["and", "or"], parts: set[Expr]) -> set[Expr]:
-    """Drop comparisons that follow from others; of alternatives, those that others follow from."""
+    """Drop comparisons implied by others in a conjunction, and implying others in a disjunction."""
     compared = sorted((part for part in parts if part.op == "not_positive"), key=lambda part: part.order)
     if not 1 < len(compared) <= _MOST_COMPARED:
         return parts
@@ -356,7 +357,7 @@ def _without_implied(op: Literal["and", "or"], parts: set[Expr]) -> set[Expr]:
 
 
 def holds(operand: Expr) -> Expr:
-    """Return a number as a condition: whether it is not 0."""
+    """Return the condition that a number is not 0; conditions are unchanged."""
     return operand if operand.sort == "bool" else negate(equal(operand, ZERO))
 
 
@@ -388,12 +389,12 @@ def choose(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     return make("choose", (condition, then, otherwise), "int" if then.sort == otherwise.sort == "int" else "real")
 
 
-#: Choices between more constants stay unchanged.
+#: Most constants in nested choices over which a function is distributed.
 _MOST_CHOICES = 8
 
 
 def _distributed(function: Callable[[Expr, Expr], Expr], left: Expr, right: Expr) -> Expr | None:
-    """Return a function of choices between constants as a choice between constants."""
+    """Distribute a function over choices between constants; ``None`` if other operands occur."""
     if "choose" not in (left.op, right.op):
         return None
     counts = _choices(left), _choices(right)
@@ -405,7 +406,7 @@ def _distributed(function: Callable[[Expr, Expr], Expr], left: Expr, right: Expr
 
 
 def _choices(expr: Expr) -> int | None:
-    """Count the constants that an expression chooses from, if it has no other leaves."""
+    """Return the number of constants in nested choices; ``None`` for other leaves or too many."""
     count, pending = 0, [expr]
     while pending:
         part = pending.pop()
@@ -421,7 +422,7 @@ def _choices(expr: Expr) -> int | None:
 
 
 def round_to(element_type: str, operand: Expr) -> Expr:
-    """Return a number rounded to f16 or bf16, which hold small integers exactly."""
+    """Return a number rounded to f16 or bf16; small integers are exact."""
     exact = number(EXACT_UP_TO[element_type])
     if operand.sort == "bool":
         return operand
@@ -436,7 +437,7 @@ def round_to(element_type: str, operand: Expr) -> Expr:
     return apply(f"round_{element_type}", (operand,))
 
 
-#: The type holds all integers up to this one.
+#: Largest integer up to which the type represents every integer exactly.
 EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8}
 
 
@@ -444,7 +445,7 @@ EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8}
 
 
 def substitute(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
-    """Return ``expr`` with other expressions in place of some."""
+    """Return ``expr`` with the keys of ``replaced`` replaced by their values."""
     known = dict(replaced)
     for part in walk(expr):
         if part not in known:
@@ -455,7 +456,7 @@ def substitute(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
 
 
 def rebuild(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """Return ``expr`` with the operands that ``known`` gives for its own."""
+    """Return ``expr`` with each operand replaced by its value in ``known``."""
     if expr.op == "sum":
         terms = []
         for monomial, factor in expr.args:

@@ -1,8 +1,8 @@
 """Fold constants; `Graph.constant` reads literals only.
 
-`fold` follows constants and known dimensions through layout and arithmetic, in each value's own type. Work is bounded:
-each value of a graph is folded once, and no tensor of more than 4096 elements is read or computed. A Broadcast is a
-view. Elements of shapes that are not known are moved and dropped, but never computed with.
+`fold` computes layout operators and arithmetic on constants and known dimensions, in each value's element type. Each
+value of a graph is folded once, and tensors of more than 4096 elements are neither read nor computed. A Broadcast is a
+view. Unknown dimensions are masked: operators may move or drop them, but not compute with them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
-    """Compute ``value`` from constants and known dimensions alone.
+    """Compute ``value`` from constants and known dimensions only.
 
     Returns:
-        The tensor, read-only, perhaps a view of few elements; bf16 as f32. ``None`` if it depends on anything else, or
-        on a missing file.
+        The tensor, read-only and possibly a view; bf16 as f32. ``None`` if it depends on other values, or on a missing
+        file.
     """
     import numpy
 
@@ -42,12 +42,12 @@ def fold_scalar(graph: Graph, value: Value | None) -> float | None:
 
 
 def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
-    """Return the elements that ``value`` copies and lays out; see `fold`."""
+    """Return the constant whose elements ``value`` copies or reshapes; see `fold`."""
     return None if value is None else fold(graph, graph.look_through(value, copies_elements))
 
 
 def is_zero(graph: Graph, value: Value) -> bool:
-    """Return whether all elements of ``value`` are 0, or there are none."""
+    """Return whether all elements of ``value`` are 0; an empty tensor is."""
     node = graph.producer(graph.look_through(value, copies_elements))
     while node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
         value = node.source()
@@ -59,12 +59,12 @@ def is_zero(graph: Graph, value: Value) -> bool:
 
 
 def copies_elements(node: Node) -> bool:
-    """Return whether ``node`` copies or lays out elements, perhaps to unknown shapes."""
+    """Return whether ``node`` copies or moves elements unchanged, also to unknown shapes."""
     return is_value_preserving(node) or node.op in COPIES | RESHAPES
 
 
 def is_bounded(graph: Graph, value: Value, least: float) -> bool:
-    """Return whether a constant, a Clip or a Maximum keeps ``value`` above ``least``."""
+    """Return whether ``value`` is a constant, or a Clip or Maximum bounded by ``least``."""
     source = graph.producer(value)
     bounds = source.inputs[1:2] if source.op == "Clip" else source.inputs if source.op == "Maximum" else ()
     numbers = [fold_scalar(graph, bound) for bound in bounds]
@@ -72,24 +72,24 @@ def is_bounded(graph: Graph, value: Value, least: float) -> bool:
 
 
 def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
-    """Return the ranges that a Slice or StridedSlice keeps; none if unknown."""
+    """Return the ranges that a Slice or StridedSlice keeps; empty if unknown."""
     return cuts(node, lambda value: fold(graph, value))
 
 
 def starts_at_first(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` is a slice that keeps the first places along each axis."""
+    """Return whether ``node`` is a slice from index 0 with step 1 along each axis."""
     cuts = fold_cuts(graph, node)
     return bool(cuts) and all(cut.starts_at_first for cut in cuts)
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    """Return the axes that a reduction or norm works along; ``None`` if they are computed."""
+    """Return the axes of a reduction or norm; ``None`` if they are computed."""
     stated = node.attributes.get("axes")
     folded = fold(graph, node.input(1)) if stated is None else None
     return stated if folded is None else tuple(int(axis) for axis in folded.reshape(-1))
 
 
-#: Elements of the largest tensor that is read or computed: scales, shapes and indices are small.
+#: Most elements of a tensor that is read or computed; scales, shapes and indices are small.
 LIMIT = 4096
 
 
@@ -114,7 +114,10 @@ def _folded(graph: Graph, value: Value) -> numpy.ndarray | None:
 
 
 def _sources(graph: Graph, node: Node) -> list[Value] | None:
-    """Order the inputs to fold: constants last, since another input often settles the fold."""
+    """Return the inputs to fold; ``None`` if ``node`` is not folded.
+
+    Constants are last: another input often shows first that folding fails.
+    """
     from graphpass.analysis.symbolic.arrays import is_known
 
     if node.op in {"Constant", "ShapeOf"}:

@@ -1,4 +1,4 @@
-"""Nodes of expressions: hash-consed, so that equal ones are one object; and polynomials of them."""
+"""Hash-consed nodes of expressions, and polynomials of them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ Monomial: TypeAlias = "tuple[Expr, ...]"
 """A product of atoms, sorted by `Expr.order`."""
 
 Polynomial: TypeAlias = "dict[Monomial, int]"
-"""The coefficient of each monomial, never 0; the constant belongs to the empty one."""
+"""Coefficients by monomial, never 0; the empty monomial is that of the constant term."""
 
 
 class Expr:
-    """One expression; made by the functions of this module.
+    """A hash-consed expression, created by `make`.
 
     Attributes:
-        op: Its operator.
-        args: Operands and parameters, see the functions.
-        sort: Kind of its value.
-        operands: The expressions that it is made of.
-        order: Sorts operands: by height, then by a digest of the structure. It is the same in every process, whichever
-            expressions were made before.
+        op: Name of the operator.
+        args: Operands and parameters; of a ``sum``, pairs of a monomial and its coefficient.
+        sort: Type of the value.
+        operands: The direct subexpressions.
+        order: Sort key of operands: the height, then a digest of the structure. It is the same in every process,
+            independent of the order of creation.
     """
 
     __slots__ = ("__weakref__", "args", "op", "operands", "order", "sort")
 
     def __init__(self, op: str, args: tuple[Any, ...], sort: Sort) -> None:
-        """Create an expression that is not among the known ones; `make` looks it up first."""
+        """Create an expression; `make` calls this only if no equal expression exists."""
         self.op, self.args, self.sort = op, args, sort
         if op == "sum":
             self.operands = tuple(dict.fromkeys(atom for monomial, _ in args for atom in monomial))
@@ -45,11 +45,11 @@ class Expr:
 
     @property
     def as_number(self) -> int | float | bool | None:
-        """Return its value if it is a constant."""
+        """Return the value of a constant; ``None`` for other expressions."""
         return self.args[0] if self.op == "number" else None
 
     def __repr__(self) -> str:
-        # Digests are made of this.
+        # Digests in `Expr.order` hash this text.
         return f"<{self.op} {self.order:x}>"
 
 
@@ -58,7 +58,7 @@ _DIGEST_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Distinguishes objects without a part in the order of expressions."""
+    """A number that distinguishes objects without affecting `Expr.order`."""
 
     number: int = field(repr=False)
 
@@ -67,8 +67,8 @@ _KNOWN: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 
 
 def make(op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
-    """Return the one expression of these parts."""
-    # 1, 1.0 and True are equal to Python.
+    """Return the existing expression with these parts, or a new one."""
+    # Python compares 1, 1.0 and True as equal.
     key = (op, args, sort, *map(type, args)) if op == "number" else (op, args, sort)
     known = _KNOWN.get(key)
     if known is None:
@@ -77,7 +77,7 @@ def make(op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
 
 
 def number(value: float) -> Expr:
-    """Return a constant; whole ones are integers."""
+    """Return a constant; integral floats become integers."""
     if isinstance(value, bool):
         return TRUE if value else FALSE
     if isinstance(value, float):
@@ -92,7 +92,7 @@ def number(value: float) -> Expr:
     return known
 
 
-#: Integers that are asked for most often.
+#: Cache of small integers, the most frequent constants.
 _SMALL: dict[int, Expr] = {}
 _MOST_SMALL = 1 << 12
 
@@ -102,22 +102,22 @@ ZERO, ONE = make("number", (0,), "int"), make("number", (1,), "int")
 
 
 def length(name: Hashable, least: int = 0) -> Expr:
-    """Return a length of the step, at least ``least``."""
+    """Return a variable for a length of the step, at least ``least``."""
     return make("length", (name, least), "int")
 
 
 def index(name: Any, size: Expr, *operands: Expr) -> Expr:
-    """Return an index variable, from 0 to ``size - 1``; one that is computed has operands."""
+    """Return an index variable from 0 to ``size - 1``; a computed index has operands."""
     return make("index", (name, size, *operands), "int")
 
 
 def read(source: Any, indices: Iterable[Expr], sort: Sort) -> Expr:
-    """Return the element of an input, given by name, or of a `Table`."""
+    """Return the element of ``source``, an input's name or a `Table`, at ``indices``."""
     return make("read", (source, *indices), sort)
 
 
 def polynomial(expr: Expr) -> Polynomial:
-    """Return an integer as a polynomial."""
+    """Return the polynomial of an integer expression."""
     if expr.op == "sum":
         return dict(expr.args)
     if expr.op == "number":
@@ -126,7 +126,7 @@ def polynomial(expr: Expr) -> Polynomial:
 
 
 def from_polynomial(terms: Polynomial) -> Expr:
-    """Return the integer that equals a polynomial."""
+    """Return the integer expression of a polynomial."""
     kept = [(monomial, factor) for monomial, factor in terms.items() if factor]
     if not kept:
         return ZERO
@@ -160,7 +160,7 @@ def product(first: Polynomial, second: Polynomial) -> Polynomial:
 
 
 def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
-    """Yield all expressions in ``roots``, each once, but not operands of operators ``ops``."""
+    """Yield each subexpression of ``roots`` once, without descending into operators ``ops``."""
     seen, pending = set(roots), [*reversed(roots)]
     while pending:
         expr = pending.pop()
@@ -171,7 +171,7 @@ def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
 
 
 def walk(*roots: Expr) -> Iterator[Expr]:
-    """Yield all expressions that ``roots`` are made of, operands first, each once."""
+    """Yield each subexpression of ``roots`` once, operands first."""
     seen: set[Expr] = set()
     pending = [*reversed(roots)]
     while pending:

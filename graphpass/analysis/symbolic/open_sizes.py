@@ -1,4 +1,4 @@
-"""Sizes of results that linear sizes leave open: products, quotients, computed ones."""
+"""Sizes of outputs that are not linear in dimensions: products, quotients, computed sizes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _reshape(elements: Elements, node: Node, axis: int) -> Expr | None:
         if size in count:
             count.remove(size)
             others.remove(size)
-    # A model that runs divides without a remainder, as where a length was padded to whole chunks.
+    # The division is exact if the model runs, for example for a length that is padded to whole chunks.
     return floor_divide(reduce(multiply, count, ONE), reduce(multiply, others, ONE))
 
 
@@ -52,7 +52,7 @@ def _broadcast(elements: Elements, node: Node, axis: int) -> Expr | None:
     place, own = axis - rank + count, axis - rank + len(source)
     target = elements.of(node.source(1), (number(place),)) if place >= 0 else ONE
     size = source[own] if own >= 0 else ONE
-    # Other sizes than 1 are equal if the model runs.
+    # Sizes other than 1 are equal if the model runs.
     return target if size is ONE else size if target in (ONE, size) else choose(equal(size, ONE), target, size)
 
 
@@ -86,10 +86,10 @@ def _gemm(elements: Elements, node: Node, axis: int) -> Expr:
 
 
 def einsum_axes(node: Node) -> tuple[list[str], str]:
-    """Return the axes of each operand of Einsum, and those of the result.
+    """Return the axis labels of each operand of an Einsum, and those of the result.
 
     Raises:
-        UnknownError: Some axes have no label.
+        UnknownError: The equation has an ellipsis.
     """
     axes = labels(str(node.attributes["equation"]))
     if axes is None:
@@ -115,7 +115,12 @@ def _concat(elements: Elements, node: Node, axis: int) -> Expr:
 
 
 def paddings(attributes: Mapping[str, Any], count: int) -> list[int] | None:
-    """Return the places that a convolution adds; ``None`` if sizes decide."""
+    """Return a convolution's pads, ``[begin, end]``; ``None`` if ``auto_pad`` computes them from sizes.
+
+    Args:
+        attributes: Attributes of ONNX or OpenVINO.
+        count: Number of spatial axes.
+    """
     padding = str(attributes.get("auto_pad", "explicit")).lower()
     if padding not in {"explicit", "notset", "valid"}:
         return None
@@ -125,7 +130,7 @@ def paddings(attributes: Mapping[str, Any], count: int) -> list[int] | None:
 
 
 def _convolution(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the number of rows, or of places of a kernel that moves by 1."""
+    """Return the batch size, or a spatial size for stride 1; ``None`` for others."""
     data, weight, attributes = elements.shape(node.source(0)), elements.shape(node.source(1)), native_attributes(node)
     if axis < 2:
         return data[0] if axis == 0 else None
@@ -139,7 +144,7 @@ def _convolution(elements: Elements, node: Node, axis: int) -> Expr | None:
     return subtract(add(data[axis], number(padded)), reach) if int(strides[place]) == 1 else None
 
 
-#: The size of an axis of the result, by operator.
+#: Rules for the size of an axis of the first output, by operator.
 RULES: dict[str, Callable[[Elements, Node, int], Expr | None]] = {
     **dict.fromkeys(("Conv", "Convolution", "GroupConvolution"), _convolution),
     "Broadcast": _broadcast,

@@ -1,4 +1,4 @@
-"""Places of elements in tensors of other shapes."""
+"""Convert indices between shapes: broadcast, flattened, reshaped, scattered."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from graphpass.analysis.symbolic.text import expression_text
 
 
 def index_along(name: str, size: Expr) -> Expr:
-    """Return an index variable of an axis; 0, if the axis has one element."""
+    """Return an index variable of an axis; 0 if its size is 1."""
     return ZERO if size is ONE else ex.index(name, size)
 
 
 def broadcast_index(index: Iterable[Expr], sizes: Iterable[Expr]) -> Index:
-    """Return the index into a broadcast tensor of ``sizes``: 0 along axes of one element."""
+    """Return the index into a broadcast tensor of ``sizes``: 0 along axes of size 1."""
     return tuple(ZERO if size is ONE else place for place, size in zip(index, sizes, strict=True))
 
 
 def flat_place(index: Index, sizes: Index) -> Expr:
-    """Return the place of an element in a tensor of ``sizes`` that is flattened."""
+    """Return the row-major flat index of an element in a tensor of ``sizes``."""
     flat: Expr = ZERO
     for place, size in zip(index, sizes, strict=True):
         flat = ex.add(ex.multiply(flat, size), place)
@@ -31,12 +31,16 @@ def flat_place(index: Index, sizes: Index) -> Expr:
 
 
 def index_of(flat: Expr, sizes: Index) -> Index:
-    """Return the index of the element at ``flat``: the inverse of `flat_place`."""
+    """Return the index of the element at flat index ``flat``: the inverse of `flat_place`.
+
+    Raises:
+        UnknownError: ``flat`` has no proven quotient by a size.
+    """
     indices: list[Expr] = []
     for size in reversed(sizes[1:]):
         if size.as_number is None and divided(flat, size) is None:
             raise UnknownError(
-                f"its elements are regrouped: {expression_text(flat)} is not divided by {expression_text(size)}"
+                f"cannot reshape it: no proven quotient of {expression_text(flat)} by {expression_text(size)}"
             )
         flat, digit = digits(flat, size)
         indices.insert(0, digit)
@@ -44,7 +48,7 @@ def index_of(flat: Expr, sizes: Index) -> Index:
 
 
 def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
-    """Return the quotient and the remainder of a place by a size."""
+    """Return the quotient and the remainder of an index by a size."""
     parts = divided(place, size)
     if parts is not None:
         return parts
@@ -73,12 +77,12 @@ def regrouped(index: Index, sizes: Index, targets: Index) -> tuple[list[Expr], l
     """Match equal axes of a Reshape from both ends.
 
     Args:
-        index: Index of an element.
-        sizes: Sizes that the index is of.
+        index: Index of an element in a tensor of ``sizes``.
+        sizes: Sizes on one side of the Reshape.
         targets: Sizes on the other side.
 
     Returns:
-        The index into ``targets`` on matched axes, the other axes, and the flat index over these.
+        The index into ``targets``, set on matched axes; the unmatched axes of ``targets``; the flat index over these.
     """
     axes = [axis for axis, size in enumerate(sizes) if size is not ONE]
     places = [axis for axis, size in enumerate(targets) if size is not ONE]
@@ -91,7 +95,7 @@ def regrouped(index: Index, sizes: Index, targets: Index) -> tuple[list[Expr], l
 
 
 def regroup(index: Index, sizes: Index, targets: Index) -> Index:
-    """Return an index into ``sizes`` as one into ``targets``, in the same order."""
+    """Convert an index into ``sizes`` to an index into ``targets``, in row-major order."""
     result, places, flat = regrouped(index, sizes, targets)
     if not places:
         return tuple(result)
@@ -101,9 +105,16 @@ def regroup(index: Index, sizes: Index, targets: Index) -> Index:
 
 
 def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
-    """Solve ``places == wanted`` for the indices of writes, and their condition.
+    """Solve ``places == wanted`` for the indices ``spread`` of a scatter, and their condition.
 
-    Each place is an index of its own, perhaps times a number, shifted by what is none of them.
+    Each place is ``step * index + offset``: a different index for each, a positive constant step, and an offset without
+    these indices.
+
+    Returns:
+        The expression of each index, and the condition that the element is written.
+
+    Raises:
+        UnknownError: A place has another form, or some index is in no place.
     """
     solution: dict[Expr, Expr] = {index: ZERO for index in spread if index.args[1] is ONE}
     condition = ex.TRUE
@@ -116,7 +127,7 @@ def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr,
         step = ex.polynomial(place).get((own[0],), 0)
         rest = ex.subtract(place, ex.multiply(number(step), own[0]))
         if len(own) > 1 or step < 1 or own[0] in set(ex.walk(rest)):
-            raise UnknownError("it writes to places that are computed")
+            raise UnknownError("it writes to indices that are computed")
         shifted = ex.subtract(target, rest)
         solution[own[0]] = ex.floor_divide(shifted, number(step))
         if step > 1:
@@ -124,5 +135,5 @@ def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr,
         inside = ex.conjunction(ex.at_most(ZERO, solution[own[0]]), ex.less(solution[own[0]], own[0].args[1]))
         condition = ex.conjunction(condition, inside)
     if any(index not in solution for index in spread):
-        raise UnknownError("it writes to a place several times")
+        raise UnknownError("it writes to an index several times")
     return solution, condition

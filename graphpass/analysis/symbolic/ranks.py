@@ -1,4 +1,4 @@
-"""Ranks of results that graphs leave open, as in bodies of ONNX."""
+"""Ranks of outputs that graphs do not declare, as in bodies of ONNX."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from graphpass.ir.graph import Node, Value
 from graphpass.ir.operators import ELEMENTWISE, MATRIX_PRODUCTS, REDUCTIONS
 
 Counts = Callable[[Value], "int | None"]
-"""Return the number of elements of a vector, or the rank of a tensor."""
+"""Returns the number of elements of a vector, or the rank of a tensor; ``None`` if unknown."""
 
 
 def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tuple[Node, Value] | None:
-    """Return ``node`` and its output with ranks in place of unknown ones.
+    """Return ``node`` and its output with inferred ranks.
 
     Args:
         node: The operator.
@@ -23,7 +23,7 @@ def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tupl
         count: Returns the number of elements of a vector.
 
     Returns:
-        Both; ``None`` if the rank of the output is not known.
+        Both, with unknown sizes along each axis; ``None`` if the rank of the output is unknown.
     """
     if value.rank is not None and all(value.rank is not None for value in node.sources):
         return node, value
@@ -32,7 +32,7 @@ def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tupl
 
 
 def with_rank(node: Node, value: Value, count: Counts) -> tuple[Node, Value] | None:
-    """Return ``node`` with the inferred rank of its output, and that output."""
+    """Return ``node`` and its output with the inferred rank of the output; ``None`` if unknown."""
     rank = value.rank if value.rank is not None else _rank(node, count)
     if rank is None:
         return None

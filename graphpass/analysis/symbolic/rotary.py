@@ -1,4 +1,4 @@
-"""Meaning of operators that rotate query and key by positions."""
+"""Rules for operators that apply rotary embedding to query and key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphpass.ir.graph import Node, Value
 
 
 def rotary_ports(node: Node) -> tuple[int, int, int] | None:
-    """Return inputs of an operator that turns heads: positions, cosines, sines; ``None`` for others.
+    """Return the ports of positions, cosines and sines of a rotary operator; ``None`` for others.
 
     Sources: docs/ContribOperators.md of ONNX Runtime for com.microsoft; onnx.defs for RotaryEmbedding-23.
     """
@@ -32,11 +32,20 @@ def rotated(
     channel: Expr,
     read: Callable[[Expr], Steps],
 ) -> Steps:
-    """Return an element turned by row ``at`` of two tables ``[positions, size / 2]``."""
+    """Return an element of the rotated tensor.
+
+    Args:
+        element: The element of the output.
+        tables: Ports of cosines and sines, ``[..., rotated channels / 2]``.
+        interleaved: Whether pairs are adjacent channels; otherwise they are half the rotated channels apart.
+        at: Index of the row in the tables.
+        channel: Channel of the element in its head.
+        read: Requests the source's element at a channel.
+    """
     half = element.shape(tables[0])[-1]
     count = half.as_number
     if not isinstance(count, int):
-        raise UnknownError("the size of its tables is not known")
+        raise UnknownError("the number of channels of its tables is not known")
     own = yield from read(channel)
 
     def factor(port: int, column: Expr) -> tuple[Value, tuple[Expr, ...]]:
@@ -62,7 +71,10 @@ def rotated(
 
 
 def rotary(element: Element) -> Steps:
-    """RotaryEmbedding of com.microsoft (input, positions, tables) and of ONNX 23 (input, tables, positions)."""
+    """Derive an element of RotaryEmbedding.
+
+    Inputs are (input, positions, cos, sin) in com.microsoft, and (input, cos, sin, positions) in ONNX 23.
+    """
     node, own = element.node, element.index
     attributes = native_attributes(node)
     at_port, *tables = rotary_ports(node) or (0, 0, 0)
@@ -77,7 +89,7 @@ def rotary(element: Element) -> Steps:
             or not isinstance(rotary, int)
             or (count == 0 and not is_onnx and size % (2 * rotary))
         ):
-            raise UnknownError("its heads are not known")
+            raise UnknownError("number or size of its heads is not known")
         width = number(size // count if count else 2 * rotary)
         row, token = own[0], own[1]
         head, channel = digits(own[2], width)
@@ -95,7 +107,7 @@ def rotary(element: Element) -> Steps:
     at: tuple[Expr, ...] = row, token
     if node.input(at_port) is not None:
         ids = element.shape(at_port)
-        # A single number is the first new position.
+        # A tensor of one element is the first new position.
         is_first = len(ids) == 1
         read_at = yield node.source(at_port), (ZERO,) if is_first else (ZERO if ids[0] is ONE else row, token)
         at = (ex.add(read_at, token) if is_first else read_at,)

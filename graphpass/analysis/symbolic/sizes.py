@@ -1,8 +1,8 @@
 """Infer sizes, and the integers of shape arithmetic, as linear expressions of dimensions.
 
-Assumed sizes of combined operands are equal if neither is 1: a model that runs at more than one length has no others.
-That suffices to classify caches, whatever ports declare. Proven sizes are equal only if they are in every inference
-that succeeds; passes edit by these.
+Assumed sizes of operands that are broadcast to each other are equal if neither is 1; this holds for every model that
+runs at more than one length. They suffice to classify caches, regardless of declared shapes. Proven sizes are equal
+only if they are equal in every execution that succeeds; passes rewrite by these.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from graphpass.progress import counting
 if TYPE_CHECKING:
     import numpy
 
-#: Equalities that are found late may prove others; two rounds find all in the fixtures.
+#: Most rounds of inference; equalities of one round may prove others in the next. The fixtures need two.
 _ROUNDS = 4
 
-#: More sizes that were broadcast to one are not remembered.
+#: Most sizes that are recorded as broadcast to one dimension.
 _MOST_PARTS = 16
 
-#: Elements of the largest tensor that holds sizes.
+#: Most elements of an integer tensor whose content is inferred.
 _LARGEST = 16
 
 _Inferred: TypeAlias = "tuple[Expr | None, ...] | None"
@@ -58,7 +58,7 @@ def infer_sizes(model: Model) -> Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """An axis whose size an operator changes; ``place`` counts among all such axes."""
+    """An axis whose size an operator changes; ``place`` is its index in ``effect.along``."""
 
     node: Node
     value: Value
@@ -70,8 +70,9 @@ class _Change:
 class Sizes:
     """Sizes of a graph's tensors, and the integers of its shape arithmetic.
 
-    Sizes are proven from ``known``, dimensions of Parameters and ReadValues by node index and axis; without, or if
-    ``assumes``, names of dimensions count, and sizes that are broadcast to each other are equal.
+    ``known`` names dimensions of Parameters and ReadValues by node index and axis. Sizes are proven from these. Without
+    ``known``, or with ``assumes``, sizes are assumed: dimensions of equal name are equal, and so are sizes other than 1
+    that are broadcast to each other.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class Sizes:
         self._proves = known is not None and not assumes
         self._equal = EqualSizes()
         self._shapes: dict[tuple[int, int], Vector] = {}
-        #: Values with sizes that no rule gave.
+        #: Values with sizes that no rule inferred.
         self._unknown: list[Value] = []
-        #: Integers that were asked for and are not sizes.
+        #: Requested integer tensors with an element that is not linear.
         self._missing: list[Value] = []
-        #: The sizes that were broadcast to a dimension.
+        #: The sizes that are broadcast to each dimension.
         self._parts: dict[Expr | None, set[Expr]] = {}
         #: The number of iterations of each loop.
         self._iterations: dict[str, Expr] = {}
@@ -102,14 +103,14 @@ class Sizes:
         return shape if shape is None or not self._equal.joins else tuple([self._equal.resolve(size) for size in shape])
 
     def content(self, value: Value | None) -> Vector | None:
-        """Return the integers of ``value``, flat; ``None`` if more than 16, or one is unknown."""
+        """Return the integers of ``value``, flat; ``None`` if over 16, or if any is unknown."""
         integers = self._integers(value)
         if integers is None or None in integers:
             return None
         return tuple(size for size in integers if size is not None)
 
     def _integers(self, value: Value | None) -> tuple[Expr | None, ...] | None:
-        """Return the integers of a small tensor; ``None`` for one that is not linear."""
+        """Return the integers of a small tensor, each ``None`` if it is not linear."""
         if value is None or value.rank is None or value.element_type not in INTEGERS:
             return None
         counts = [size.as_number for size in self.shape(value) or ((dimension("rank"),) if value.rank else ())]
@@ -142,7 +143,7 @@ class Sizes:
                         self._shapes[value.node, value.port] = self._shape(*ranked)
 
     def _settle(self) -> None:
-        """Infer unknown sizes again until no more are equal."""
+        """Repeat the inference of unknown sizes until it finds no further equality."""
         for _ in range(_ROUNDS):
             joins = self._equal.joins
             for value in self._unknown:
@@ -157,7 +158,7 @@ class Sizes:
                 break
 
     def _with_ranks(self, node: Node, value: Value) -> tuple[Node, Value] | None:
-        """Return operator and output with their ranks; see `with_ranks`."""
+        """Return operator and output with inferred ranks; see `with_ranks`."""
         if self._is_ranked:
             return node, value
 
@@ -215,7 +216,10 @@ class Sizes:
         return tuple(sizes)
 
     def axis_effect(self, node: Node, rank: int) -> AxisEffect | None:
-        """Return the effect of ``node`` on axes, see `graphpass.ir.axes`, also along axes that are computed."""
+        """Return the effect of ``node`` on axes, including axes that shape arithmetic computes.
+
+        See `graphpass.ir.axes.axis_effect`.
+        """
         return axis_effect(node, rank) or self._along_computed(node, rank)
 
     def _along_computed(self, node: Node, rank: int) -> AxisEffect | None:
@@ -237,7 +241,7 @@ class Sizes:
         return axis_effect(replace(node, attributes={**node.attributes, "axes": known}), rank)
 
     def _broadcast(self, shapes: list[Vector | None], value: Value, last: int = 0) -> _Inferred:
-        """Return the sizes of operands combined to ``value``, without its ``last`` axes."""
+        """Return the sizes of operands broadcast to ``value``, without its ``last`` axes."""
         rank = (value.rank or 0) - last
         known = [shape for shape in shapes if shape is not None and len(shape) <= rank]
         if self._proves and len(known) < len(shapes):
@@ -264,11 +268,11 @@ class Sizes:
         return next((size for size in sizes if size.op == "number"), None)
 
     def _below(self, size: Expr) -> set[Expr]:
-        """Return the sizes broadcast to ``size``: each is that or 1."""
+        """Return the sizes that are broadcast to ``size``; each equals it or is 1."""
         return {self._equal.resolve(part) for part in self._parts.get(size, ())}
 
     def _source(self, node: Node) -> _Inferred:
-        # Names state an input's sizes, which is not proof; inside, one name often stands for all unknown.
+        # Names of an input's dimensions do not prove equality; other values often have one name for all unknown sizes.
         declared = node.outputs[0].shape or ()
         names = declared if node.op == "Parameter" and not self._proves else (None,) * len(declared)
         return tuple(
@@ -290,14 +294,14 @@ class Sizes:
         return tuple(result)
 
     def _broadcast_to(self, node: Node) -> _Inferred:
-        """Return a Broadcast's sizes; except in mode ``numpy`` its target may be 1."""
+        """Return a Broadcast's sizes; in modes other than ``numpy``, target sizes may be 1."""
         shape, target = self.shape(node.inputs[0]), self.content(node.inputs[1])
         if self._proves and node.attributes.get("mode") == "numpy":
             return target
         if self._proves and shape is not None and target is not None and len(shape) == len(target):
-            # Exporters copy no axis to a sum of lengths: it has that size already.
+            # Exporters do not broadcast axes of size 1 to a sum of lengths: the axis already has that size.
             for old, new in zip(shape, target, strict=True):
-                # After a past neither is 1.
+                # Sums that share a past are not 1 if the past is not empty.
                 if min(len(dimensions(old)), len(dimensions(new))) > 1 and self._shares_past(old, new):
                     self._equal.join(old, new)
             target = tuple(
@@ -329,10 +333,10 @@ class Sizes:
         return tuple(sizes)
 
     def _join_remaining(self, source: Vector, target: list[Expr]) -> None:
-        """Note that two sizes are equal which alone differ before and after a Reshape."""
+        """Record equality of the only two sizes that differ before and after a Reshape."""
         kept, others = list(source), []
         for size in target:
-            # A past may be empty, which makes no size equal to another.
+            # A past may be 0: equal products then do not imply equal sizes.
             if size in kept and as_dimension(size) not in self._pasts:
                 kept.remove(size)
             else:
@@ -353,7 +357,7 @@ class Sizes:
         return None if batch is None else (*batch, rows, columns)
 
     def _attention(self, node: Node) -> _Inferred:
-        """Return the query's sizes, unless the mask may have others."""
+        """Return the sizes of the output; ``None`` where the mask may broadcast the query."""
         query, key, content = (self.shape(source) for source in node.inputs[:3])
         mask = self.shape(node.input(3)) if node.input(3) is not None else ()
         if query is None or mask is None or len(mask) > len(query):
@@ -368,7 +372,7 @@ class Sizes:
         return (*sizes, content[-1] if content else None)
 
     def _add(self, node: Node) -> _Inferred:
-        # Embeddings of tokens and of positions are added one to one.
+        # Sequences of token embeddings and position embeddings have equal lengths.
         if self._proves and all(self._is_embedding(source) for source in node.inputs):
             first, second = (self.shape(source) for source in node.inputs)
             if first and second:
@@ -420,7 +424,7 @@ class Sizes:
         return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
 
     def _final(self, node: Node) -> _Inferred:
-        """Return the sizes that no iteration changes; others grow by an unknown number."""
+        """Return the sizes after a loop; sizes that iterations change get a new dimension."""
         result, *start = (self.shape(source) for source in node.inputs)
         if result is None or not start or start[0] is None or len(start[0]) != len(result):
             return None
@@ -433,7 +437,7 @@ class Sizes:
     def _sliced(self, node: Node) -> _Inferred:
         shape = self.shape(node.inputs[0])
         if shape is not None:
-            # A loop has as many iterations as there are slices.
+            # The number of iterations is the size of the sliced axis.
             self._iterations.setdefault(node.called, shape[node.attributes["axis"]])
         return self._by_table(node, node.outputs[0])
 
@@ -443,7 +447,7 @@ class Sizes:
         if isinstance(whole.as_number, int):
             for cut in cuts(change.node, self._numbers):
                 if cut.axis % len(shape) == origin and cut.start is not None and cut.stop is not None and cut.step:
-                    # Counted backwards, a stop before the first place is none.
+                    # With a negative step, a stop before index 0 includes index 0.
                     is_open = cut.step < 0 and cut.stop < -whole.as_number
                     kept = slice(cut.start, None if is_open else cut.stop, cut.step)
                     return number(len(range(*kept.indices(whole.as_number))))
@@ -457,7 +461,7 @@ class Sizes:
         first, last = (bound[change.place] for bound in bounds if bound is not None)
         stop = _position(whole, last)
         if not self._proves:
-            # A tensor is as long as the slice asks for.
+            # Assume that the axis is at least as long as the slice.
             return subtract(stop, _position(whole, first))
         if first is not ZERO or not is_natural(stop):
             return None
@@ -484,7 +488,7 @@ class Sizes:
         return None if indices is None else indices[change.place - len(change.effect.along)]
 
     def _padded(self, change: _Change, shape: Vector) -> Expr | None:
-        # OpenVINO has an input for entries before and one for those after, ONNX one for both.
+        # OpenVINO's Pad has inputs pads_begin and pads_end, ONNX's one input for both.
         contents = [self._integers(source) for source in change.node.inputs[1:3]]
         pads = [size for content in contents for size in content or ()]
         before, after = (*pads[change.axis :: len(shape)][:2], None, None)[:2]
@@ -504,12 +508,12 @@ class Sizes:
         return iterations if change.effect.origins[change.axis] is None or shape[change.axis] is ONE else None
 
 
-#: Stands in the shape of a Reshape for what is left.
+#: Marks the inferred size in the shape of a Reshape.
 _REST = number(-1)
 
 
 def _position(size: Expr, bound: Expr) -> Expr:
-    """Return the place that a Slice's bound means on an axis of ``size``."""
+    """Return the index that a Slice's bound denotes on an axis of ``size``."""
     value = bound.as_number
     if value is not None and value >= NO_END:
         return size
@@ -517,7 +521,10 @@ def _position(size: Expr, bound: Expr) -> Expr:
 
 
 def _quotient(size: Expr, by: int) -> Expr | None:
-    """Return the exact quotient by a number: truncation and flooring differ elsewhere."""
+    """Return the exact quotient by an integer; ``None`` if inexact.
+
+    Truncating and flooring division differ for inexact quotients.
+    """
     terms = polynomial(size)
     if not by or any(factor % by for factor in terms.values()):
         return None
@@ -525,7 +532,7 @@ def _quotient(size: Expr, by: int) -> Expr | None:
 
 
 def _remaining(source: Vector, others: list[Expr]) -> Expr | None:
-    """Return the size that ``others`` lack to hold as many elements as ``source``."""
+    """Return the size inferred by a Reshape of ``source`` whose other sizes are ``others``."""
     kept = list(source)
     for size in list(others):
         if size in kept:
@@ -538,14 +545,14 @@ def _remaining(source: Vector, others: list[Expr]) -> Expr | None:
 
 
 class NodeSizes(Sizes):
-    """Sizes of one operator's results for operands that are at hand."""
+    """Sizes of one operator's outputs, given its operands as arrays."""
 
     def __init__(self, graph: Graph, operands: Mapping[Value, numpy.ndarray]) -> None:
-        """Begin with the operands.
+        """Take sizes and integers from the operands.
 
         Args:
             graph: The graph.
-            operands: Its operands; elements that are not known are masked.
+            operands: Arrays by operand; unknown elements are masked.
         """
         self._graph, self._known, self._pasts, self._proves = graph, {}, frozenset(), True
         self._equal, self._parts, self._iterations = EqualSizes(), {}, {}
@@ -554,8 +561,8 @@ class NodeSizes(Sizes):
         self._shapes = {place: tuple(map(number, array.shape)) for place, array in self._operands.items()}
 
     def of_output(self, node: Node, value: Value) -> Vector | None:
-        """Return the sizes of an output; ``None`` if one is not known."""
-        # Ranks that bodies declare may be those of another step.
+        """Return the sizes of an output; ``None`` if any is unknown."""
+        # Ranks that bodies declare may differ in this step.
         inputs = tuple(
             value and replace(value, shape=self._operands[value.node, value.port].shape) for value in node.inputs
         )
@@ -599,7 +606,7 @@ _RULES: dict[str, Callable[[Sizes, Node], _Inferred]] = {
     "Sliced": Sizes._sliced,
 }
 
-#: Changes of size by effects along an axis; other effects leave it open.
+#: Size of a changed axis by kind of effect; other kinds keep the input's size.
 _CHANGES: dict[str, Callable[[Sizes, _Change, Vector], Expr | None]] = {
     "cut": Sizes._cut,
     "part": Sizes._part,

@@ -1,7 +1,8 @@
-"""Decide by z3 whether a condition can hold, for all indices, lengths and inputs.
+"""Decide with z3 whether a condition is satisfiable over indices, lengths and inputs.
 
-Inputs, tables and functions of real numbers are uninterpreted functions. An example that rests on wrong values of a
-table or function is refuted by the right values, and the search goes on. An opaque part makes an example unknown.
+Inputs, tables and functions of real numbers are uninterpreted functions. If z3's model contradicts the actual value of
+a table or function, that value is added as a constraint and the search continues. A satisfiable condition with opaque
+subexpressions is ``unknown``.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ from graphpass.analysis.symbolic.nodes import Monomial
 if TYPE_CHECKING:
     import z3
 
-#: z3's units of work for one question, some 2 s; a loaded machine gets the same answers.
+#: z3's ``rlimit`` for one query, about 2 s; results do not depend on the machine's load.
 _MOST_WORK = 8_000_000
 
-#: Milliseconds for one question, for work that z3 does not count.
+#: z3's ``timeout`` for one query in milliseconds, for work that ``rlimit`` does not count.
 _TIME_LIMIT = 20_000
 
-#: Right values of tables and functions that are learned in one question.
+#: Most rounds of one query that add actual values of tables and functions.
 _MOST_LESSONS = 24
 
-#: Rows with sums are not made longer.
+#: Longest row of a mask that is constructed from running sums.
 _LONGEST_ROW = 1 << 16
 
-#: Stands for infinity, beyond all numbers of f64.
+#: Represents infinity; larger than every f64.
 _INFINITE = Fraction(10**400)
 
-#: Larger expressions are not asked about.
+#: Most subexpressions of a condition that z3 gets.
 _LARGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Numbers for which a condition holds, confirmed by computing it.
+    """An assignment that satisfies a condition, confirmed by evaluation.
 
     Attributes:
-        values: Numbers of indices and lengths.
-        inputs: Elements of inputs that were read, by the expression's source and place.
+        values: Values of indices and lengths.
+        inputs: Elements that the condition reads, by name of the input and index.
     """
 
     values: Mapping[Expr, int]
@@ -55,9 +56,9 @@ class Example:
 
 
 def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
-    """Return numbers for which ``condition`` holds; ``never`` if there are none.
+    """Return an assignment that satisfies ``condition``; ``never`` if it is unsatisfiable.
 
-    The answer is unknown if the solver reaches its limit, or if it depends on opaque subexpressions.
+    The result is ``unknown`` if the solver reaches a limit, or if it depends on opaque subexpressions.
     """
     parts = list(walk(condition))
     if condition.as_number is False:
@@ -66,7 +67,7 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
         return "unknown"
     import z3
 
-    # A context of its own: answers within a limit of work depend on what a context has seen before.
+    # A new context for each query: results under ``rlimit`` depend on a context's earlier queries.
     context = z3.Context()
     problem = _Problem(parts, context)
     solver = z3.Solver(ctx=context)
@@ -91,12 +92,12 @@ def example_of(condition: Expr) -> Example | Literal["never", "unknown"]:
 
 
 def never(*conditions: Expr) -> bool:
-    """Return whether the conditions are shown never to hold together."""
+    """Return whether the conjunction of the conditions is proven unsatisfiable."""
     return example_of(conjunction(*conditions)) == "never"
 
 
 def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
-    """Return a model with small lengths if there is one."""
+    """Return a model with small lengths if one exists, else any model."""
     for bound, past in ((16, 16), (16, 1 << 20), (1 << 20, 1 << 20)):
         solver.push()
         solver.add(
@@ -116,7 +117,7 @@ def _smaller(solver: z3.Solver, problem: _Problem) -> z3.ModelRef:
 
 
 class _Problem:
-    """Expressions as z3's terms, and facts that hold of them."""
+    """The z3 terms of expressions, and constraints on them."""
 
     def __init__(self, parts: Iterable[Expr], context: z3.Context) -> None:
         self._context = context
@@ -186,7 +187,7 @@ class _Problem:
         return self._functions[key]
 
     def _add_sums(self) -> None:
-        """Add that running sums of 0 and 1 grow by at most one."""
+        """Constrain running sums of 0 and 1 to grow by at most 1 per index."""
         sums = [part for part in self.terms if part.op == "running_sum"]
         bits = [part for part in self.terms if part.op == "read" and part.sort == "bool" and _is_free(part)]
         for part in sums:
@@ -205,7 +206,7 @@ class _Problem:
                     self.facts.append(z3.Implies(places >= 0, z3.And(apart >= 0, apart <= places)))
 
     def example(self, model: z3.ModelRef, condition: Expr) -> Example | None:
-        """Return the numbers of ``model`` if computing the condition confirms them."""
+        """Return the assignment of ``model`` if evaluating the condition confirms it."""
         values = {
             part: model.eval(term, model_completion=True).as_long()
             for part, term in self.terms.items()
@@ -231,14 +232,14 @@ class _Problem:
         part: Expr,
         places: tuple[int, ...],
     ) -> int | float | bool:
-        """Read an input as ``model`` has it, or a mask by its ``bits``."""
+        """Return an input's element in ``model``, or a mask's with ones at ``bits``."""
         term = self._function(part, part.args[0])(*places)
         own = _number(model.eval(term, model_completion=True))
         value = inputs[part.args[0], places] = places[-1] in bits if part.sort == "bool" and bits is not None else own
         return value
 
     def _rows(self, model: z3.ModelRef) -> Iterator[set[int]]:
-        """Yield the places of ones in rows whose sums ``model`` has."""
+        """Yield the indices of ones in rows whose running sums agree with ``model``."""
 
         def number_of(part: Expr) -> int:
             return int(model.eval(self.terms[part], model_completion=True).as_long())
@@ -255,7 +256,7 @@ class _Problem:
                 yield ones | set(islice(others, max(number_of(part) - len(ones), 0)))
 
     def lessons(self, model: z3.ModelRef) -> list[Any]:
-        """Return the right values of tables and functions that ``model`` has wrong ones for."""
+        """Return constraints with actual values of tables and functions that ``model`` contradicts."""
         collected = []
         for part, term in self.terms.items():
             is_table = part.op == "read" and isinstance(part.args[0], Table)
@@ -282,7 +283,7 @@ class _Problem:
 
 
 def _is_free(part: Expr) -> bool:
-    """Return whether the place of a read is not that of a summand."""
+    """Return whether the index of a read does not depend on a summation index."""
     return not any(expr.op == "index" and expr.args[0] == "summed" for expr in walk(*part.operands))
 
 

@@ -1,6 +1,6 @@
-"""The one table of operators: sizes and elements of results.
+"""Rules for sizes and elements of outputs, by the neutral operator names of `Graph`.
 
-Sources: the operator specifications of ONNX and of OpenVINO's opset16. Names are those of the neutral `Graph`.
+Sources: the operator specifications of ONNX and of OpenVINO's opset16.
 """
 
 from __future__ import annotations

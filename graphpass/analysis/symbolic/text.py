@@ -1,4 +1,4 @@
-"""Print expressions as a person would write them."""
+"""Print expressions in infix notation."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Elements of results from those of operands, by kind of operator."""
+"""Rules that derive elements of outputs from elements of operands, by kind of operator."""

@@ -1,4 +1,4 @@
-"""Arithmetic, functions, comparisons and conditions, element by element."""
+"""Rules of elementwise operators: arithmetic, functions, comparisons and conditions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _divide(element: Element) -> Steps:
     left, right = (yield element.broadcast(0)), (yield element.broadcast(1))
     if element.value.element_type in REALS:
         return ex.divide(left, right)
-    # OpenVINO says whether it rounds down, ONNX does not round negative quotients down.
+    # OpenVINO has an attribute for floor division; ONNX truncates.
     floors = element.node.attributes.get("floors", False)
     if not is_natural(ex.subtract(right, ONE)) or not (floors or is_natural(left)):
         raise UnknownError("it divides integers that may be negative")
@@ -68,7 +68,7 @@ def _divide(element: Element) -> Steps:
 def _modulo(element: Element) -> Steps:
     left, right = (yield element.broadcast(0)), (yield element.broadcast(1))
     if element.value.element_type in REALS or not (is_natural(left) and is_natural(ex.subtract(right, ONE))):
-        raise UnknownError("dialects give remainders of negative numbers differently")
+        raise UnknownError("dialects define remainders of real and negative numbers differently")
     quotient = divided(left, right)
     return quotient[1] if quotient is not None else ex.modulo(left, right)
 
@@ -88,7 +88,7 @@ def _bitwise(function: Callable[..., Expr]) -> Rule:
     def rule(*operands: Expr) -> Expr:
         if all(operand.sort == "bool" for operand in operands):
             return function(*operands)
-        raise UnknownError("it joins bits of integers")
+        raise UnknownError("its operands are integers, expected booleans")
 
     return _elementwise(rule)
 

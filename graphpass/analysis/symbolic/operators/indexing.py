@@ -1,4 +1,4 @@
-"""Reads and writes at indices, and pads."""
+"""Rules of Gather, scatter and Pad operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphpass.ir.operators import CASTS, SLICES
 
 
 def _positive(place: Expr, size: Expr) -> Expr:
-    """Return an index that may count from the end."""
+    """Return the index from 0 for an index that may be negative."""
     if is_natural(place) or place.op == "read":
         return place
     if is_natural(ex.subtract(ex.negative(place), ONE)):
@@ -21,7 +21,7 @@ def _positive(place: Expr, size: Expr) -> Expr:
 
 
 def _written_place(place: Expr, size: Expr) -> Expr:
-    """Return an index of a write, which may be read and count from the end."""
+    """Return the index from 0 for a scatter's index, which may be negative."""
     if place.op == "read" and not is_natural(place):
         return ex.choose(ex.at_most(ZERO, place), place, ex.add(place, size))
     return _positive(place, size)
@@ -45,7 +45,7 @@ def _gather_elements(element: Element) -> Steps:
 
 def _gather_nd(element: Element) -> Steps:
     if element.node.attributes.get("batch_dims"):
-        raise UnknownError("dialects gather by batch axes differently")
+        raise UnknownError("dialects define GatherND with batch_dims differently")
     sizes, indices = element.shape(0), element.shape(1)
     depth = indices[-1].as_number
     if not isinstance(depth, int):
@@ -60,10 +60,10 @@ def _gather_nd(element: Element) -> Steps:
 
 def _pad(element: Element) -> Steps:
     if "pad_mode" in element.node.attributes:
-        raise UnknownError("it pads with elements of its input")
+        raise UnknownError("its pad_mode is not constant")
     further = element.node.input(3)
     if further is not None and further.rank != 0:
-        raise UnknownError("it pads some of its axes")
+        raise UnknownError("it has an input for axes")
     sizes = element.shape(0)
     rank = len(sizes)
     pads = yield from element.integers(1)
@@ -83,12 +83,12 @@ def _pad(element: Element) -> Steps:
 
 
 def _scatter_nd(element: Element) -> Steps:
-    """Write slices at indices that are ranges of whole axes or of parts."""
+    """Derive an element of a ScatterNDUpdate whose indices are ranges, or parts of ranges."""
     node, rank = element.node, len(element.index)
     if "reduction" in node.attributes:
-        raise UnknownError("it reduces what it writes")
+        raise UnknownError("it has attribute reduction")
     if ZERO in element.shape(2):
-        # A slice that begins after the last place.
+        # The updates are empty.
         return (yield node.source(), element.index)
     indices = element.shape(1)
     depth = indices[-1].as_number
@@ -104,7 +104,7 @@ def _scatter_nd(element: Element) -> Steps:
         solution, inside = solved(spread, index_of(place, radix), index_of(element.index[0], radix))
         where, sizes = tuple(solution[index] for index in spread), tuple(index.args[1] for index in spread)
         update = element.elements.graph.producer(node.source(2))
-        # Outside of the written slice the index may exceed its sizes, and cannot be divided into digits.
+        # Outside of the written slice the index may exceed its sizes, and a flat index cannot be converted back.
         is_flattened = update.op == "Reshape" and element.elements.shape(update.source()) == sizes
         written = yield (update.source(), where) if is_flattened else (node.source(2), (flat_place(where, sizes),))
     else:
@@ -120,9 +120,9 @@ def _scatter_nd(element: Element) -> Steps:
 
 
 def _part_of_range(element: Element) -> tuple[Value, Index] | None:
-    """Return the slice of a range that is flattened to indices, and the range's shape.
+    """Return the slice of a reshaped Range that the indices flatten, and the Range's shape.
 
-    OpenVINO's frontend writes ``x[:, :, :, :n] = y`` so (SliceAssign).
+    OpenVINO's frontend converts ``x[:, :, :, :n] = y`` to this form (SliceAssign).
     """
     graph = element.elements.graph
     flattened = graph.producer(graph.look_through(element.node.source(1), CASTS))
@@ -135,14 +135,14 @@ def _part_of_range(element: Element) -> tuple[Value, Index] | None:
 
 
 def _scatter_elements(element: Element) -> Steps:
-    """Write one slice along an axis, as PyTorch's select_scatter does."""
+    """Derive an element of a scatter of one slice, as by PyTorch's select_scatter."""
     node, own, sizes, indices = element.node, element.index, element.shape(0), element.shape(1)
     if "reduction" in node.attributes:
-        raise UnknownError("it reduces what it writes")
+        raise UnknownError("it has attribute reduction")
     axis = node.attributes["axis"] % len(own)
     others = [place for place in range(len(own)) if place != axis]
     if indices[axis] is not ONE or any(indices[place] is not sizes[place] for place in others):
-        raise UnknownError("it writes other elements than a slice")
+        raise UnknownError("it does not write one whole slice")
     first = element.index_with(axis, ZERO)
     place = _written_place((yield node.source(1), first), sizes[axis])
     inside = ex.equal(own[axis], place)
@@ -151,13 +151,13 @@ def _scatter_elements(element: Element) -> Steps:
 
 
 def _scatter_update(element: Element) -> Steps:
-    """Write slices along one axis."""
+    """Derive an element of a scatter of slices along one axis."""
     node = element.node
     axes = (yield from element.integers(3)) if node.input(3) is not None else ()
     place = axes[0].as_number if axes else node.attributes.get("axis", 0)
     indices = element.shape(1)
     if not isinstance(place, int) or len(indices) != 1:
-        raise UnknownError("its axis or its indices are computed")
+        raise UnknownError("its axis is not constant, or its indices are not a vector")
     place %= len(element.index)
     spread = [ex.index(f"write {node.index}", indices[0])]
     written = _written_place((yield node.source(1), tuple(spread)), element.shape(0)[place])

@@ -1,4 +1,4 @@
-"""Moves of whole axes: shapes, copies, slices and concatenations."""
+"""Rules of layout operators: Reshape, Transpose, Broadcast, Slice, Split and Concat."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _transpose(element: Element) -> Steps:
 
 def _broadcast(element: Element) -> Steps:
     if element.node.attributes.get("mode") == "explicit" or len(element.node.inputs) > 2:
-        raise UnknownError("it names the axes to copy along")
+        raise UnknownError("its mode is explicit, with a mapping of axes")
     return (yield element.broadcast(0))
 
 
@@ -87,7 +87,7 @@ def _concat(element: Element) -> Steps:
             break
         offset = end
     if not parts:
-        raise UnknownError("no operand has the element")
+        raise UnknownError("the index is outside of all operands")
     expr = parts[-1][1]
     for inside, part in reversed(parts[:-1]):
         expr = ex.choose(inside, part, expr)
@@ -95,30 +95,30 @@ def _concat(element: Element) -> Steps:
 
 
 def _start(bound: Expr, size: Expr) -> Expr:
-    """Return the first place that a slice's start means on an axis of ``size``."""
+    """Return the index that a slice's start denotes on an axis of ``size``."""
     if bound.as_number == 0:
         return ZERO
     if is_natural(ex.subtract(ex.negative(bound), ONE)):
         place = ex.add(size, bound)
         return place if is_natural(place) else ex.maximum(place, ZERO)
     if not is_natural(bound):
-        # Lengths after a past: the sign depends on the step.
+        # The sign of the bound depends on lengths of the step.
         bound = ex.choose(ex.at_most(ZERO, bound), bound, ex.maximum(ex.add(size, bound), ZERO))
-    # A start after the end leaves no element to write.
+    # A start after the end needs no clamping: the output is empty.
     return bound
 
 
 def _first(start: Expr, size: Expr, step: Expr) -> Expr:
-    """Return the first place that a slice keeps."""
+    """Return the index of the first element of a slice."""
     if is_natural(ex.subtract(step, ONE)):
         return _start(start, size)
     bound, count = start.as_number, size.as_number
     if step.as_number is None or not isinstance(bound, int):
-        raise UnknownError("its step, or where it starts backward, is computed")
+        raise UnknownError("its step, or its start for a step below 1, is not constant")
     if bound == -1 or bound >= NO_END:
         return ex.subtract(size, ONE)
     if not isinstance(count, int):
-        raise UnknownError("it goes backward on an axis of unknown size")
+        raise UnknownError("its step is below 1 on an axis of unknown size")
     return number(min(bound if bound >= 0 else bound + count, count - 1))
 
 
@@ -141,7 +141,7 @@ def _slice(element: Element) -> Steps:
 def _strided_slice(element: Element) -> Steps:
     node, sizes, attributes = element.node, element.shape(0), element.node.attributes
     if any(attributes["ellipsis_mask"]):
-        raise UnknownError("it has an ellipsis")
+        raise UnknownError("it has an ellipsis_mask")
     starts = yield from element.integers(1)
     steps = (yield from element.integers(3)) if node.input(3) is not None else (ONE,) * len(starts)
 

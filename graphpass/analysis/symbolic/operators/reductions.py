@@ -1,4 +1,4 @@
-"""Sums and other reductions along axes."""
+"""Rules of reductions, CumSum and matrix products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, 
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
 
-#: Elements of the largest axis that a sum or product is written out along.
+#: Largest size of an axis whose reduction is expanded into terms.
 _MOST_TERMS = 64
 
 
@@ -18,17 +18,17 @@ def _cum_sum(element: Element) -> Steps:
     node = element.node
     axis = (yield node.source(1), (ZERO,) * (node.source(1).rank or 0)).as_number
     if node.attributes.get("exclusive") or node.attributes.get("reverse") or not isinstance(axis, int):
-        raise UnknownError("it sums from the end, or along a computed axis")
+        raise UnknownError("it is exclusive or reversed, or its axis is not constant")
     axis %= len(element.index)
     bound = ex.index("summed", element.own_shape[axis])
     body = yield node.source(), element.index_with(axis, bound)
     if body.sort == "real":
-        raise UnknownError("it sums real numbers")
+        raise UnknownError("its operand is real, expected integers or booleans")
     return ex.running_sum(ex.choose(body, ONE, ZERO) if body.sort == "bool" else body, bound, element.index[axis])
 
 
 def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
-    """Return the axes that a reduction works along, rising."""
+    """Return the axes of a reduction, in ascending order."""
     rank, node = len(element.shape(0)), element.node
     has_axes = "axes" in node.attributes or node.input(1) is not None
     axes = (yield from element.axes()) if has_axes else range(rank)
@@ -36,7 +36,12 @@ def reduced_axes(element: Element) -> Generator[Request, Expr, list[int]]:
 
 
 def unreduced(element: Element, along: Mapping[int, Expr]) -> Index:
-    """Return the index into the operand of a reduction, whose axes have places ``along``."""
+    """Return the index into a reduction's operand.
+
+    Args:
+        element: The element of the reduction's output.
+        along: Indices along the reduced axes.
+    """
     rank = len(element.shape(0))
     own = [place for axis, place in enumerate(element.index) if len(element.index) < rank or axis not in along]
     kept = iter(own)
@@ -54,7 +59,7 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
         (first, *more), count = along, sizes[along[0]].as_number
         is_small = isinstance(count, int) and count <= _MOST_TERMS
         if more or not (sums or is_small):
-            raise UnknownError("it reduces axes of unknown size")
+            raise UnknownError("it reduces several axes, or an axis of unknown or large size")
         if is_small:
             terms = []
             for place in map(number, range(int(count or 0))):
@@ -63,19 +68,19 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
         bound = ex.index("summed", sizes[first])
         body = yield source, unreduced(element, places | {first: bound})
         if body.sort == "real":
-            raise UnknownError("it sums real numbers")
+            raise UnknownError("it sums real numbers along an axis of unknown or large size")
         return ex.running_sum(body, bound, ex.subtract(sizes[first], ONE))
 
     return rule
 
 
 def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Steps:
-    """Return one term of a product of matrices, of a row and a column.
+    """Return one term of the sum that an element of a matrix product is.
 
     Args:
         element: The element of the product.
         swaps: Whether the last two axes of each operand are swapped.
-        bound: Place along the axis that is summed.
+        bound: Index along the summed axis.
     """
     row, column = element.index[-2:]
     ends = (bound, row) if swaps[0] else (row, bound), (column, bound) if swaps[1] else (bound, column)
@@ -91,19 +96,19 @@ def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Ste
 
 
 def summed_size(element: Element, swaps: tuple[bool, bool]) -> Expr:
-    """Return the size of the axis that a product of matrices sums along."""
+    """Return the size of the axis that a matrix product sums along."""
     if min(len(element.shape(0)), len(element.shape(1))) < 2:
-        raise UnknownError("it multiplies a vector")
+        raise UnknownError("an operand is a vector, expected matrices")
     return element.shape(0)[-2 if swaps[0] else -1]
 
 
 def _matmul(element: Element) -> Steps:
-    """Multiply along an axis of few elements, as frequencies and positions are."""
+    """Derive an element of a product along a small axis, as of frequencies and positions."""
     attributes = element.node.attributes
     swaps = bool(attributes["transpose_a"]), bool(attributes["transpose_b"])
     count = summed_size(element, swaps).as_number
     if not isinstance(count, int) or count > _MOST_TERMS:
-        raise UnknownError("it sums along an axis of many elements")
+        raise UnknownError("it sums along an axis of unknown or large size")
     total: Expr = ZERO
     for place in map(number, range(count)):
         total = ex.add(total, (yield from product_term(element, swaps, place)))

@@ -1,4 +1,4 @@
-"""Shapes, ranges, fills, triangles and branches."""
+"""Rules of ConstantOfShape, If, Range, ShapeOf and Trilu."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _trilu(element: Element) -> Steps:
 def _if(element: Element) -> Steps:
     node = element.node
     if len(node.inputs) != 3:
-        raise UnknownError("its branches are not known")
+        raise UnknownError("the values of its branches are not known")
     condition = yield node.source(0), (ZERO,) * (node.source(0).rank or 0)
     return ex.choose(ex.holds(condition), (yield node.source(1), element.index), (yield node.source(2), element.index))
 
