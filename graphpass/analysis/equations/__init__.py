@@ -1,1 +1,1 @@
-"""Equations: functions that exporters spell out in many operators, shown by computing them."""
+"""Equations: functions that exporters decompose into many operators, recognized by their values."""

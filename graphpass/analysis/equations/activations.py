@@ -1,4 +1,4 @@
-"""Find what depends on tokens, and the numbers that positions alone give it."""
+"""Find values that depend on tokens, and the values computed from positions that they read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphpass.ir.values import REALS
 
 
 def find_activations(model: Model) -> frozenset[int]:
-    """Return the nodes whose elements depend on tokens or caches."""
+    """Return the indices of nodes whose elements depend on tokens or caches."""
     graph = model.graph
     reads = {cache.read for cache in analyze_caches(model).caches}
     activations: set[int] = set()
@@ -27,9 +27,9 @@ def find_activations(model: Model) -> frozenset[int]:
 
 
 def computed_by_positions(model: Model) -> tuple[Value, ...]:
-    """Return the values computed of ``position_ids`` that activations read, in order, for `Model.analysis`.
+    """Return the values computed from ``position_ids`` that activations read, in order, for `Model.analysis`.
 
-    Rows of constant tables and masks are none of them.
+    Rows gathered from constant tables, and masks, are excluded.
     """
     graph, activations = model.graph, model.analysis(find_activations)
     masks = mask_values(model)
@@ -48,7 +48,7 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
 
 
 def mask_values(model: Model) -> dict[Value, None]:
-    """Return the tensors that hide keys, or are added to scores, in order."""
+    """Return the tensors that mask scores or are added to them, in order."""
     found = model.analysis(find_score_masks)
     return dict.fromkeys(mask.value for masks in found if not isinstance(masks, Miss) for mask in masks)
 

@@ -1,4 +1,4 @@
-"""Write the numbers that positions give query and keys as expressions: cosines, sines, learned vectors."""
+"""Derive tables that depend on positions as expressions: cosines, sines, learned position embeddings."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
 from graphpass.ir.values import REALS
 
-#: Channels of the widest table that is written channel by channel: learned positions have more, and one form.
+#: Most channels of a table that is derived channel by channel; learned embeddings have more, and one form.
 _MOST_CHANNELS = 1024
 
-#: Lie between projections and scores.
+#: Operators between projections and scores.
 _ON_THE_WAY = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative"}
 
 
 @dataclass(frozen=True, slots=True)
 class PositionTable:
-    """Numbers of each new position.
+    """A tensor with channels for each new position, or a table to select them from.
 
     Attributes:
-        reader: The node that reads them.
-        value: The numbers, or a table with a row for each position there is.
-        axis: Axis of the new positions in ``value``, if it has one.
-        positions: Input that chooses rows; without it and ``axis`` positions are places in the cache.
+        reader: The node that reads it.
+        value: The tensor, or a table with a row for every position.
+        axis: Axis of the new positions in the tensor; ``None`` for a table.
+        positions: Indices of a table's rows; without them, a row is selected by its slot in the cache.
     """
 
     reader: Node
@@ -51,14 +51,14 @@ class PositionTable:
 
 @dataclass(frozen=True, slots=True)
 class Angles:
-    """The numbers that positions give query and keys of one attention, or hidden states.
+    """The tables that one attention, or a sum with hidden states, reads by position.
 
     Attributes:
         node: The attention, or the sum.
-        tables: The tables that hold them.
+        tables: The tables.
         forms: The element of each table at `ROW`, `QUERY` and indices of its channels, or of each channel.
         elements: Elements of the graph.
-        misses: Parts that are not known, with node and reason.
+        misses: Unknown parts, with node and reason.
     """
 
     node: Node
@@ -69,7 +69,7 @@ class Angles:
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows of the shortest table; further positions have none."""
+        """Return the number of rows of the shortest table, the limit of positions, if any."""
         sizes = [self.elements.shape(table.value)[0].as_number for table in self.tables if table.axis is None]
         reads = (part.args for part in ex.walk(*self.forms) if part.op == "read")
         sizes += [
@@ -80,7 +80,7 @@ class Angles:
         return min((size for size in sizes if isinstance(size, int)), default=None)
 
     def channels(self) -> frozenset[Expr]:
-        """Return the element of each channel, where tables are not too wide."""
+        """Return the element of each channel; one with symbolic channels for wide tables."""
         return frozenset(form for table in self.tables for form in _by_channel(self.elements, table))
 
 
@@ -94,7 +94,7 @@ def find_angles(model: Model) -> tuple[Angles, ...]:
 
 
 def find_learned_positions(model: Model) -> tuple[Angles, ...]:
-    """Return the numbers that are added to hidden states by position, in order, for `Model.analysis`."""
+    """Return the learned position embeddings added to hidden states, in order, for `Model.analysis`."""
     graph, data = model.graph, model.analysis(find_activations)
     elements = model.analysis(find_elements)
     masks = mask_values(model)
@@ -113,7 +113,7 @@ def find_learned_positions(model: Model) -> tuple[Angles, ...]:
 
 
 def find_last_row(model: Model) -> int | None:
-    """Return the number of positions of the shortest table; ``None`` without tables, for `Model.analysis`."""
+    """Return the number of rows of the shortest table; ``None`` without tables, for `Model.analysis`."""
     every = (*model.analysis(find_angles), *model.analysis(find_learned_positions))
     return min((angles.rows for angles in every if angles.rows is not None), default=None)
 
@@ -125,7 +125,7 @@ def _angles(elements: Elements, node: Node, tables: tuple[PositionTable, ...]) -
         try:
             own = [_element(elements, table, _indices(elements, table))]
             if _opaque(elements, own):
-                # Pairs of channels are regrouped by numbers alone.
+                # A Reshape into pairs of channels may be known for constant channels only.
                 own = list(_by_channel(elements, table))
         except UnknownError as error:
             misses.append(Miss(table.reader, str(error)))
@@ -140,7 +140,7 @@ def _opaque(elements: Elements, forms: list[Expr]) -> list[Miss]:
 
 
 def _by_channel(elements: Elements, table: PositionTable) -> Iterator[Expr]:
-    """Yield the element of each channel; of tables with very many, one with their indices."""
+    """Yield the element of each channel; of wide tables, one with symbolic channels."""
     sizes = [size.as_number for size in _channels(elements, table)]
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) < len(sizes) or math.prod(known) > _MOST_CHANNELS:
@@ -172,7 +172,7 @@ def _is_batch(table: PositionTable, axis: int, size: Expr) -> bool:
 
 
 def _channels(elements: Elements, table: PositionTable) -> list[Expr]:
-    """Return the sizes of the axes of ``table`` that are neither rows nor positions."""
+    """Return the sizes of the axes of ``table`` that are neither batch nor positions."""
     return [
         size
         for axis, size in enumerate(elements.shape(table.value))
@@ -190,19 +190,19 @@ def _row_of(elements: Elements, table: PositionTable) -> Expr:
         sizes = elements.shape(table.positions)
         if len(sizes) == 2:
             return elements.of(table.positions, (ZERO if sizes[0] is ONE else ROW, QUERY))
-        # A single number is the first new position, see com.microsoft.RotaryEmbedding.
+        # A tensor of one element is the first new position, see com.microsoft.RotaryEmbedding.
         return ex.add(elements.of(table.positions, (ZERO,) * len(sizes)), QUERY)
     lengths = table.reader.present(OPERATORS[table.reader.op].lengths if table.reader.op in OPERATORS else ())
     if not lengths:
         return ex.add(PAST, QUERY)
     sizes = elements.shape(lengths[0])
     last = elements.of(lengths[0], tuple(ZERO if size is ONE else ROW for size in sizes))
-    # The lengths of rows less one, see docs/ContribOperators.md of ONNX Runtime.
+    # The number of positions of each row minus 1, see docs/ContribOperators.md of ONNX Runtime.
     return ex.add(ex.subtract(ex.add(last, ONE), LENGTH), QUERY)
 
 
 def _tables(model: Model, attention: Attention) -> Iterator[PositionTable]:
-    """Yield numbers on the way from projections to the scores that depend on positions."""
+    """Yield operands between projections and scores that depend on positions."""
     graph, data = model.graph, model.analysis(find_activations)
     elements = model.analysis(find_elements)
     starts = [attention.query, attention.key]
@@ -235,7 +235,7 @@ def _axis_of_positions(elements: Elements, value: Value) -> int | None:
     try:
         sizes = elements.shape(value)
     except UnknownError:
-        # Its element is asked for again, and the reason reported.
+        # `_angles` requests the element as well, and reports the reason.
         return 0
     return sizes.index(LENGTH) if LENGTH in sizes else None
 
@@ -243,5 +243,5 @@ def _axis_of_positions(elements: Elements, value: Value) -> int | None:
 def _looked_up(node: Node) -> Iterator[PositionTable]:
     at_port, *tables = rotary_ports(node) or (0,)
     for value in filter(None, map(node.input, tables)):
-        # Without positions, tables have a row for each new one.
+        # Tables of rank 3 are ``[batch, length, size / 2]``, without positions.
         yield PositionTable(node, value, 1 if value.rank == 3 else None, node.input(at_port))

@@ -1,7 +1,7 @@
-"""Find the regions in which a chunk of tokens is computed at once.
+"""Find the regions that compute a recurrence for a chunk of tokens at once.
 
-PyTorch's models of recurrences pad query, key, value, decay and beta to whole chunks, and compute a chunk by products
-of matrices, in place of a loop over its tokens. All that follows from padded tensors and one state is a region.
+PyTorch's models of recurrences pad query, key, value, decay and beta to whole chunks, and compute a chunk by matrix
+products in place of a loop over its tokens. A region is the nodes that depend on padded tensors and one state only.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import CASTS, NO_DATA, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 
-#: As PyTorch decomposes padding.
+#: Zeros that PyTorch's decomposed padding concatenates.
 _ZEROS = op.Broadcast(0.0, ...)
 
-#: Axes of a state: batch, heads, keys, values.
+#: Rank of a state, ``[batch, heads, keys, values]``.
 _RANK = 4
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A region that follows from padded tensors and a state.
+    """A region that depends on padded tensors and a state.
 
     Attributes:
-        entries: Pad of each tensor of all tokens, or a Concat with zeros.
-        past: The state that it starts from.
-        present: The state that it leaves.
-        outputs: Values through which all else of it is read, the first one first.
+        entries: Pad, or Concat with zeros, of each tensor with an entry per token.
+        past: The state before the chunk.
+        present: The state after the chunk.
+        outputs: Candidate results, in order: each is a value that all uses outside of the region depend on, except
+            uses of ``present``.
     """
 
     entries: tuple[Node, ...]
@@ -51,7 +52,7 @@ def find_chunks(graph: Graph) -> Iterator[Chunk]:
 
 @dataclass
 class _Region:
-    """Nodes that follow from the same tensors; it grows while the graph is read."""
+    """Nodes that depend on the same tensors; it grows while the graph is traversed."""
 
     pads: list[Node] = field(default_factory=list)
     pasts: list[Value] = field(default_factory=list)
@@ -64,7 +65,7 @@ class _Region:
 
 
 class _Regions:
-    """Assigns nodes to regions; a node that also reads other tensors is in none."""
+    """The regions of nodes; a node that also depends on other tensors is in none."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -79,7 +80,7 @@ class _Regions:
                 region.nodes.add(node.index)
 
     def of(self, value: Value) -> _Region | None:
-        """Return the region of a value."""
+        """Return the region of a value; ``None`` if it is in none."""
         return self._regions.get(value.node)
 
     def _started(self, node: Node) -> _Region | None:
@@ -90,7 +91,7 @@ class _Regions:
         elif self._is_entry(node):
             return _Region(pads=[node])
         elif node.op == "Gather" and node.source(1).node in self._outside:
-            # Beams reorder a state.
+            # Beam search reorders a state.
             region = self.of(node.source())
             if region is not None and region.pasts == [node.source()]:
                 region.pasts[:] = [node.outputs[0]]
@@ -98,13 +99,13 @@ class _Regions:
         return None
 
     def _is_entry(self, node: Node) -> bool:
-        """Return whether ``node`` adds zeros whose number follows from sizes."""
+        """Return whether ``node`` pads by a number that is computed, not constant."""
         graph = self._graph
         if node.op == "Concat" and len(node.inputs) == 2:
             zeros = graph.producer(node.source(1))
             amounts = [zeros.source(1)] if isinstance(_ZEROS.match(graph, zeros), Match) else []
         else:
-            # OpenVINO has an input for each side.
+            # OpenVINO's Pad has one input per side.
             sides = node.inputs[1:3] if node.op == "Pad" else ()
             amounts = [value for value in sides if value is not None and value.element_type in INTEGERS]
         follows = any(graph.producer(graph.look_through(value, CASTS)).op != "Constant" for value in amounts)
@@ -128,7 +129,7 @@ class _Regions:
         return kept
 
     def cuts(self, region: _Region, present: Value) -> Iterator[Value]:
-        """Yield values through which all goes that others read besides ``present``."""
+        """Yield values that all uses outside of ``region``, except of ``present``, depend on."""
         graph = self._graph
         ends = [
             value
@@ -170,7 +171,7 @@ class Added:
 
 
 def skips(graph: Graph, chunk: Chunk) -> Iterator[Added]:
-    """Yield tensors that reach the result by a sum alone."""
+    """Yield padded tensors whose only use is a product that is added to the result."""
     for output in chunk.outputs:
         add = graph.producer(output)
         for operand in add.inputs if add.op == "Add" else ():

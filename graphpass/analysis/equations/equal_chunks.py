@@ -1,4 +1,4 @@
-"""Compare the regions of chunks, so that the numbers of equal layers are computed once."""
+"""Compare regions of chunks, so that equal layers are evaluated once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import SOURCES
 
-#: Elements of the largest constant in a region that is compared.
+#: Most elements of a constant in a region that is compared.
 _LARGEST = 1 << 16
 
 
 @dataclass(frozen=True)
 class RegionForm:
-    """Operators of a region, without names.
+    """The canonical form of a region, independent of names.
 
     Attributes:
-        key: Equal for regions that compute the same of the tensors that they read.
-        values: The tensors that it reads, and the results of its operators, in one order.
+        key: Equal for regions that compute the same function of the tensors that they read.
+        values: The tensors that it reads and the outputs of its operators, in the same order for equal keys.
     """
 
     key: Hashable
@@ -29,14 +29,14 @@ class RegionForm:
 
 
 def form_of(graph: Graph, sizes: Sizes, chunk: Chunk) -> RegionForm | None:
-    """Return the form of a region, if it reads tensors, a state and sizes alone."""
+    """Return the form of a region; ``None`` with further inputs or large constants."""
     factors = (added.factor for added in skips(graph, chunk))
     leaves = {chunk.past: "past"} | dict.fromkeys((pad.source() for pad in chunk.entries), "entry")
     leaves |= dict.fromkeys(factors, "factor")
     ends = (chunk.present, *chunk.outputs)
     places: dict[Value, int] = {}
     parts: list[Hashable] = []
-    # Operands first, since equal layers may stand in other orders.
+    # Operands first, since the order of nodes may differ between equal layers.
     pending = list(reversed(ends))
     while pending:
         value = pending[-1]
@@ -65,7 +65,7 @@ def _has_known_sizes(sizes: Sizes, node: Node) -> bool:
 
 
 def _content(graph: Graph, sizes: Sizes, node: Node) -> Hashable:
-    """Return what an operator computes of its operands; ``None`` if that is not known."""
+    """Return a key of the function that an operator computes; ``None`` if unknown."""
     if _has_known_sizes(sizes, node):
         return sizes.content(node.outputs[0])
     if node.op == "Constant":

@@ -1,7 +1,7 @@
 """Compute tensors of a graph for chosen inputs and lengths.
 
-Masks and rotary tables follow from few inputs: lengths, positions, the padding mask. Computing them for some shows
-the function that an exporter spelled out in a hundred operators.
+Masks and rotary tables depend on few inputs: lengths, positions, the padding mask. Their values at samples identify
+the function that an exporter decomposed into a hundred operators.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from graphpass.ir.model import Model
 
 
 def f32_shape(sizes: Sizes, producer: Node, value: Value, number: Callable[[Expr], int]) -> list[int]:
-    """Return the shape of a tensor in f32, given the number of each dimension.
+    """Return the shape of an f32 tensor, given the size of each dimension.
 
     Raises:
-        MissError: It has another type, or its shape is not known.
+        MissError: The tensor has another type, or its shape is unknown.
     """
     shape = sizes.shape(value)
     if shape is None or value.element_type != "f32" or not all(map(is_linear, shape)):
-        raise MissError(producer, f"type or shape of {value.name} is not known as f32")
+        raise MissError(producer, f"expected {value.name} to be f32 with a known shape")
     return [size_at(size, number) for size in shape]
 
 
@@ -50,7 +50,7 @@ class SampledStep:
 
 
 class Evaluation:
-    """Computes values of a graph, each once.
+    """Values of a graph for given inputs; each is computed once.
 
     Attributes:
         graph: The graph.
@@ -59,13 +59,13 @@ class Evaluation:
     def __init__(
         self, graph: Graph, sizes: Sizes, lengths: Callable[[Expr], int | None], known: Mapping[Value, Array]
     ) -> None:
-        """Choose the inputs.
+        """Set the inputs without computing a value.
 
         Args:
             graph: The graph.
-            sizes: Its sizes.
-            lengths: Returns the number of a dimension that is not fixed, as ``sizes`` calls it.
-            known: Tensors that stand for values; nothing upstream of them is computed.
+            sizes: Sizes of its tensors.
+            lengths: Returns the size of a dynamic dimension in ``sizes``; ``None`` if unknown.
+            known: Arrays of values; operators upstream of these values are not computed.
         """
         self.graph = graph
         self._sizes = sizes
@@ -76,7 +76,7 @@ class Evaluation:
         """Compute ``value``.
 
         Raises:
-            MissError: An operator, an input or a size is not known, or the tensor is too large.
+            MissError: An operator, input or size is unknown, or the tensor is too large.
         """
         pending = [value]
         while pending:
@@ -96,14 +96,14 @@ class Evaluation:
         return array
 
     def _missing(self, node: Node) -> Value | Miss | None:
-        """Return the operand to compute next, or why no result of ``node`` can be computed."""
+        """Return the operand to compute next, or the miss that prevents computing ``node``."""
         if node.op == "ShapeOf":
-            # Shapes of other tensors follow from sizes.
+            # The shape of a tensor that cannot be computed follows from its sizes.
             is_tried = node.source() in self._arrays or self.graph.producer(node.source()).op == "Constant"
             return None if is_tried else node.source()
         if node.op != "Constant" and not is_known(node):
             return Miss(node, f"{node.op} is not computed ahead")
-        # Constants last: another operand often shows first that the result is unknown.
+        # Constants last: another operand often shows earlier that the result is unknown.
         for source in sorted(node.sources, key=lambda source: self.graph.producer(source).op == "Constant"):
             array = self._arrays.get(source)
             if array is None or isinstance(array, Miss):
@@ -117,7 +117,7 @@ class Evaluation:
         return None if None in known.values() else size_at(size, lambda dimension: known[dimension] or 0)
 
     def _integers(self, value: Value) -> Array | None:
-        """Return the integers of shape arithmetic on activations."""
+        """Return the integers of shape arithmetic, from sizes; ``None`` if unknown."""
         content = self._sizes.content(value)
         if content is None or value.shape is None or value.element_type not in {"i32", "i64"}:
             return None
@@ -146,7 +146,7 @@ class Evaluation:
         return typed(numpy.ma.getdata(array), value.element_type)
 
     def _shape(self, value: Value) -> tuple[int, ...]:
-        """Return the shape of a tensor, by its sizes if it cannot be computed."""
+        """Return the shape of a tensor, from its sizes if it cannot be computed."""
         array = self._arrays.get(value)
         if array is not None and not isinstance(array, Miss):
             return tuple(array.shape)
@@ -166,7 +166,7 @@ class Evaluation:
 
 
 def evaluation_at(model: Model, step: SampledStep, known: Mapping[Value, Array]) -> Evaluation:
-    """Return the tensors of one step, computed from ``known`` ones and from lengths."""
+    """Return an evaluation of one step from ``known`` arrays and the step's lengths."""
     lengths = model.analysis(find_step_lengths)
 
     def number(dimension: Expr) -> int | None:

@@ -1,7 +1,7 @@
-"""Read attention over growing caches in the terms of GroupQueryAttention.
+"""Describe attention over growing caches by the operands of GroupQueryAttention.
 
-The operator appends to its caches, copies key heads for the query's, hides what comes after the query or before a
-window, and rotates query and key. Source of its limits: onnxruntime 1.31, ``group_query_attention_helper.h``, and runs.
+The operator appends to its caches, shares key and value heads among query heads, applies a causal mask with a window,
+and rotates query and key. Source of its limits: onnxruntime 1.31, ``group_query_attention_helper.h``, and trials.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from graphpass.ir.operators import LAYOUT
 from graphpass.ir.values import fixed_size, is_idle, known_elements
 from graphpass.progress import counting
 
-#: Sizes of heads that its kernels take: multiples of these, with and without rotation.
+#: Kernels support multiples of these as sizes of heads: in general, and with rotation.
 _HEADS_OF, _ROTATED_HEADS_OF = 8, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A cache that grows by new entries, as attention reads it.
+    """A cache with appended entries, as attention reads it.
 
     Attributes:
         cache: The cache.
         past: ``[batch, heads, past, head_dim]``.
         new: ``[batch, heads, length, head_dim]``.
-        whole: Both, one after the other; the cache's present.
-        copies: Values up to the operand of the product, made of ``whole`` by copying heads.
+        whole: The concatenation of ``past`` and ``new``, the cache's present.
+        copies: Values after ``whole`` up to the operand of the product, which repeat heads.
     """
 
     cache: Cache
@@ -54,10 +54,10 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class GroupedQuery:
-    """One attention in the terms of GroupQueryAttention.
+    """An attention block, described by the operands of GroupQueryAttention.
 
     Attributes:
-        attention: The attention; its scales and masks are those below.
+        attention: The attention; ``scale`` and ``mask`` combine its scales and its masks.
         query: ``[batch, heads, length, head_dim]``, before all scales.
         key: The cache of keys.
         value: The cache of values.
@@ -67,8 +67,8 @@ class GroupedQuery:
         value_dim: Size of a head of value, not more than ``head_dim``.
         scale: Factor of the scores.
         softcap: Soft cap of the scores; 0 for none.
-        mask: Positions that the masks hide, or the reason that more is in them.
-        rotations: Rotations of query and new keys, of equal angles; ``None`` if there are none.
+        mask: The combined mask, or the miss if it does more than exclude positions.
+        rotations: Rotations of query and new keys by equal angles; ``None`` if not found.
     """
 
     attention: Attention
@@ -86,7 +86,7 @@ class GroupedQuery:
 
     @property
     def wants_padding(self) -> Miss | None:
-        """Return why values have to be padded; ``None`` if they need not."""
+        """Return the miss if values must be padded to the size of keys."""
         if self.value_dim == self.head_dim:
             return None
         sizes = f"{self.head_dim} and {self.value_dim}; fuse-group-query-attention{{pad-values=true}} pads values"
@@ -94,13 +94,13 @@ class GroupedQuery:
 
     @property
     def rotates_inside(self) -> bool:
-        """Return whether the operator has kernels for the rotations."""
+        """Return whether the operator's kernels support the rotations."""
         pair = self.rotations
         return pair is not None and not self.head_dim % _ROTATED_HEADS_OF and not (pair[0].size // 2) % _HEADS_OF
 
 
 def find_grouped_queries(model: Model) -> dict[str, GroupedQuery | Miss]:
-    """Read decomposed attention and ONNX's own, or reasons to leave it, in execution order."""
+    """Return decomposed attention and ONNX's Attention, or misses, by name in execution order."""
     masked = [
         (attention, mask)
         for attention, mask in zip(model.analysis(find_attention), model.analysis(find_masks), strict=True)
@@ -122,19 +122,19 @@ def _found(model: Model, attention: Attention, mask: AttentionMask | Miss) -> Gr
 
 
 def _operator(attention: Attention) -> Attention:
-    """Return what ONNX's Attention does in terms of decomposed attention.
+    """Describe ONNX's Attention as decomposed attention.
 
     Raises:
-        MissError: It does more, see onnx.defs, Attention-23 and -24.
+        MissError: It uses further inputs or another causal mask, see onnx.defs, Attention-23 and -24.
     """
     node = attention.node
     mask, *further = [node.input(port) for port in range(3, 7)]
     if any(further):
-        raise MissError(node, "it takes a past, or numbers of positions, as inputs of its own")
+        raise MissError(node, "it has input past_key, past_value or nonpad_kv_seqlen")
     if OPERATORS[node.op].hides_later(node):
-        raise MissError(node, "it counts positions from the first query, and not from the past")
+        raise MissError(node, "its causal mask ignores the past: query q attends to keys up to q")
     if any(operand is None or operand.rank != 4 for operand in (attention.query, attention.key, attention.value)):
-        raise MissError(node, "its heads are not an axis of its operands")
+        raise MissError(node, "expected operands of rank 4 with an axis of heads")
     return replace(attention, masks=() if mask is None else (Mask.of_operator(mask),))
 
 
@@ -146,7 +146,7 @@ def _read(model: Model, attention: Attention, mask: AttentionMask | Miss) -> Gro
     shape = model.analysis(infer_sizes).shape(query)
     heads = shape[1].as_number if shape is not None else None
     if not isinstance(heads, int) or heads % key_heads:
-        raise MissError(node, "the number of its heads is not known")
+        raise MissError(node, "its number of heads is unknown, or not a multiple of its key heads")
     _check_copies(model, node, key, heads, is_transposed=attention.key_is_transposed)
     _check_copies(model, node, value, heads)
     types = {query.element_type, key.new.element_type, value.new.element_type, key.past.element_type}
@@ -171,10 +171,10 @@ def _read(model: Model, attention: Attention, mask: AttentionMask | Miss) -> Gro
 
 
 def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
-    """Return the cache that ``operand`` copies heads of.
+    """Return the cache whose heads ``operand`` repeats or reads.
 
     Raises:
-        MissError: It is not a cache that grows by a Concat.
+        MissError: The operand is not a cache that a Concat appends to.
     """
     graph = model.graph
     assert operand is not None
@@ -184,7 +184,7 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
     concat = graph.producer(copies[0])
     past = concat.input(0)
     if concat.op == "Concat" and concat.attributes["axis"] == 3 and operand.rank == 4:
-        raise MissError(node, "its keys end with the size of a head, then positions")
+        raise MissError(node, "its keys are [batch, heads, head_dim, positions], expected head_dim last")
     if concat.op != "Concat" or concat.attributes["axis"] != 2 or len(concat.inputs) != 2 or past is None:
         raise MissError(concat, f"its operand {operand.name} is not a past with new entries appended")
     source = graph.look_through(past, is_idle)
@@ -193,23 +193,23 @@ def _appended(model: Model, node: Node, operand: Value | None) -> Appended:
     if cache is None or cache.axes != BHSD:
         raise MissError(concat, f"its operand {operand.name} is not a past [batch, heads, positions, head_dim]")
     if cache.write is None or graph.look_through(graph.writes[cache.write].source(), is_idle) != copies[0]:
-        raise MissError(node, f"cache {cache.name} is not written as it is read")
+        raise MissError(node, f"cache {cache.name} is written from another value than attention reads")
     return Appended(cache, past, concat.source(1), copies[0], tuple(copies[1:]))
 
 
 def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
-    """Return the number of key heads, which values have, too, and the sizes of both."""
+    """Return the number of key and value heads, and the sizes of both."""
     counts = {fixed_size(cache.past, 1) for cache in (key, value)}
     size, value_size = (fixed_size(cache.past, 3) for cache in (key, value))
     heads = counts.pop()
     if counts:
-        raise MissError(node, "GroupQueryAttention requires as many heads of values as of keys")
+        raise MissError(node, "GroupQueryAttention requires as many value heads as key heads")
     if heads is None or size is None or value_size is None:
         raise MissError(node, f"the number or size of heads of cache {key.cache.name} is not known")
     if value_size > size:
-        raise MissError(node, f"GroupQueryAttention requires values of {size}, as its keys, not of {value_size}")
+        raise MissError(node, f"GroupQueryAttention requires values of at most {size}, as its keys, not {value_size}")
     if size % _HEADS_OF:
-        raise MissError(node, f"GroupQueryAttention requires heads of a multiple of {_HEADS_OF}, not {size}")
+        raise MissError(node, f"GroupQueryAttention requires a head size divisible by {_HEADS_OF}, not {size}")
     if key.past.element_type != value.past.element_type or key.past.element_type not in {"f16", "f32"}:
         types = f"{key.past.element_type} and {value.past.element_type}"
         raise MissError(node, f"GroupQueryAttention requires keys and values of one type, f32 or f16, not {types}")
@@ -217,14 +217,17 @@ def _sizes(node: Node, key: Appended, value: Appended) -> tuple[int, int, int]:
 
 
 def _check_copies(model: Model, node: Node, cache: Appended, heads: int, *, is_transposed: bool = False) -> None:
-    """Check that heads are copied one by one; transposed ones end with (head_dim, sequence)."""
+    """Raise a MissError unless each head is repeated for consecutive query heads.
+
+    Transposed operands are ``[batch, heads, head_dim, positions]``.
+    """
     if not cache.copies and not is_transposed:
         return
     elements = model.analysis(find_elements).cut(cache.whole, model.analysis(find_activations))
     count = fixed_size(cache.past, 1) or 1
     copied = cache.copies[-1] if cache.copies else cache.whole
     place = tuple(ex.index(f"copy {axis}", size) for axis, size in enumerate(elements.shape(copied)))
-    # The product copies a single head by itself.
+    # The product broadcasts a single head.
     of_each = {count, heads} if count == 1 or count == heads else {heads}
     if len(place) == 4 and place[1].args[1].as_number in of_each:
         groups = number(int(place[1].args[1].as_number or 1) // count)
@@ -232,7 +235,7 @@ def _check_copies(model: Model, node: Node, cache: Appended, heads: int, *, is_t
         own = place[0], digits(place[1], groups)[0] if count > 1 else ZERO, *rest
         if elements.of(copied, place) is elements.of(cache.whole, own):
             return
-    raise MissError(node, f"the heads of cache {cache.cache.name} are not copied one by one for the query's")
+    raise MissError(node, f"the heads of cache {cache.cache.name} are not repeated for consecutive query heads")
 
 
 def _scaling(model: Model, attention: Attention, head_dim: int) -> tuple[float, float]:
@@ -257,7 +260,7 @@ def _product(model: Model, node: Node, scales: tuple[Scale, ...]) -> float:
 
 
 def _number(model: Model, value: Value) -> float | None:
-    """Return a factor that is constant, or follows from sizes alike for all lengths."""
+    """Return a factor that is the same constant for all lengths; ``None`` otherwise."""
     elements = model.analysis(find_elements)
     number = elements.of(value, (ZERO,) * len(elements.shape(value))).as_number
     return None if number is None else float(number)
@@ -266,7 +269,7 @@ def _number(model: Model, value: Value) -> float | None:
 def _check_sink(attention: Attention, heads: int) -> None:
     sink = attention.sink
     if sink is not None and known_elements(sink) != heads:
-        raise MissError(attention.node, f"its attention sink {sink.name} is not one number for each of {heads} heads")
+        raise MissError(attention.node, f"its attention sink {sink.name} has not one element for each of {heads} heads")
 
 
 def _rotations(model: Model, query: Value, key: Value, size: int) -> tuple[Rotation, Rotation] | None:

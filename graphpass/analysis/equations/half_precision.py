@@ -10,38 +10,38 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import COPIES, ELEMENTWISE, GATHERS, MOVES, NORMS, REDUCTIONS, SHAPE_READERS, SLICES, SPLITS
 from graphpass.ir.values import REALS
 
-#: Small differences of large numbers matter to these, or ties do.
+#: Operators that amplify rounding of operands: small differences of large numbers, or ties.
 _EXACT = frozenset({"ArgMax", "Cos", "Exp", "LogSoftmax", "Sin", "SoftPlus", "Softmax", "TopK"})
 
-#: Leave the range of f16, or sum many numbers.
+#: Operators whose results may exceed f16's range, or that sum many elements.
 _WIDE = _EXACT | REDUCTIONS | {"CumSum", "Log", "LpNormalization", "Power", "Sqrt"}
 
-#: Norms compute in f32 inside, whatever their operands are.
+#: Elementwise operators except norms, which compute in f32 internally.
 _ELEMENTWISE = ELEMENTWISE - NORMS
 
-#: Compute in f32 only if all that they join is f32: hidden states are sums, and caches joins, of old and new.
+#: Operators that compute in f32 only if all hidden-state operands are f32: residual sums, and appends to caches.
 _JOINS = MOVES | COPIES | SLICES | SPLITS | {"Add", "Concat"}
 
-#: Pass on numbers that have to be exact.
+#: Operators that must be f32 if their results must be exact.
 _PASSED = _ELEMENTWISE | MOVES | COPIES | {"Concat"}
 
-#: Read tables of weights by index.
+#: Operators that gather rows of a table of weights.
 _TABLES = GATHERS | {"GatherBlockQuantized"}
 
 Kind = Literal["constant", "step", "hidden"]
-"""Origin of numbers: constants alone; positions, masks and lengths of the step; or tables, caches, and float inputs."""
+"""Origin of a value: constants only; positions, masks and lengths of the step; or tables, caches and float inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class HalfRules:
-    """Holds what a dialect and a model allow.
+    """Constraints of a dialect and a model.
 
     Attributes:
-        inputs: Returns the inputs of a node that are of 16 bits if it computes in that type.
-        outputs: Returns its outputs that are so then.
-        caches: Names of inputs that become so.
-        kept: Names of outputs, of caches that stay f32.
-        largest: The largest number of the type.
+        inputs: Returns the ports of a node's inputs that have 16 bits if it computes in that type.
+        outputs: Returns the ports of its outputs that have 16 bits then.
+        caches: Names of inputs that become 16 bits.
+        kept: Names of outputs of caches that stay f32.
+        largest: Largest finite number of the type of 16 bits.
     """
 
     inputs: Callable[[Node], Collection[int]]
@@ -53,13 +53,13 @@ class HalfRules:
 
 @dataclass(frozen=True, slots=True)
 class HalfPrecision:
-    """Holds what may be of 16 bits.
+    """Nodes and values that may have 16 bits.
 
     Attributes:
         nodes: Indices of nodes that compute in the type of 16 bits.
-        values: Values, now f32, that become so; constants are not among them.
+        values: Values of f32 that become 16 bits, without constants.
         wide: Indices of nodes that compute with hidden states in f32.
-        beyond: Values of the step, now f32, that may hold finite numbers beyond the type's.
+        beyond: Values of f32 that do not depend on hidden states and may exceed the type's largest number.
     """
 
     nodes: frozenset[int]
@@ -71,10 +71,14 @@ class HalfPrecision:
 def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
     """Decide which nodes compute in a type of 16 bits, f16 or bf16.
 
-    Hidden states do, from tables of embeddings and caches on. In f32 stay: all that is computed from positions, masks
-    and lengths alone, as angles and biases are; softmax and exponentials, with the sums, products and masks that they
-    read; reductions, powers and roots, as of norms, with the elementwise operators downstream of them, up to a product
-    or a sum with hidden states in 16 bits; states of recurrences; operators without the type.
+    Hidden states have 16 bits, downstream of embedding tables and caches. These stay f32:
+
+    - values computed from positions, masks and lengths only, such as angles and biases
+    - softmax and exponentials, with the sums, products and masks that they read
+    - reductions, powers and roots, as of norms, with the elementwise operators downstream of them, up to a product or
+      a sum with hidden states in 16 bits
+    - states of recurrences
+    - operators that do not support the type
 
     Args:
         graph: The model.
@@ -97,7 +101,7 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
         states = [value for value in _floats(node) if kinds[value.node] == "hidden"]
         wide = [value for value in states if value not in values]
         if node.op == "Convert":
-            # One from 16 bits to f32 is the source's wish.
+            # A Convert from 16 bits to f32 is in the source model, and is kept.
             stays = not _is_f32(node.outputs[0]) or node.source().element_type in REALS - {"f32"} or bool(wide)
         elif node.op in _JOINS:
             stays = bool(wide) and len(wide) == len(states)
@@ -126,7 +130,7 @@ def find_half_precision(graph: Graph, rules: HalfRules) -> HalfPrecision:
 
 
 def _is_wide(node: Node) -> bool:
-    """Return whether results of ``node`` leave the range of f16, squares among them."""
+    """Return whether results of ``node`` may exceed f16's range, squares included."""
     return node.op in _WIDE or (node.op == "Multiply" and node.inputs[0] == node.inputs[1])
 
 
@@ -153,7 +157,7 @@ def _reads_table(node: Node, kinds: list[Kind]) -> bool:
 
 
 def _read_exactly(graph: Graph, kinds: list[Kind], kept: frozenset[str]) -> set[int]:
-    """Return nodes that must be f32 for softmax, exponentials and states downstream."""
+    """Return indices of nodes that must be f32 for softmax, exponentials and states downstream."""
     exact: set[int] = set()
     for node in reversed(graph.nodes):
         if node.op in _EXACT or node.index in exact or (node.op == "Result" and node.name in kept):

@@ -1,4 +1,4 @@
-"""Compare attention with the features that a kernel of GroupQueryAttention lacks."""
+"""Check attention for features that a kernel of GroupQueryAttention does not support."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from graphpass.ir.operators import NEW_TOKENS, quantized_bits
 if TYPE_CHECKING:
     from graphpass.analysis.equations.grouped_query import GroupedQuery
 
-#: Abilities that decomposed attention may need: add a bias of padding; take a bias in place of causality; rotate query
-#: and key; keep to a window; cap scores; add sinks.
+#: Features that decomposed attention may require: a bias for padding, a bias in place of the causal mask, rotary
+#: embedding, a window, a soft cap, sinks.
 FusedFeature: TypeAlias = Literal["padding", "mask", "rotation", "window", "softcap", "sinks"]
 
-#: Further abilities: accept query, key and value in one tensor; store caches in integers, with scales of different
-#: kinds for keys and values; accept the number of new tokens of each row.
+#: Further features: query, key and value in one tensor; caches in integers; scales of different kinds for keys and
+#: values; the number of new tokens of each row as an input.
 Feature: TypeAlias = Literal[FusedFeature, "packing", "integers", "mixed scales", "counts"]
 
 _WORDS: dict[Feature, str] = {
     "padding": "a bias of padding",
     "mask": "a mask as a bias",
-    "rotation": "a rotation",
+    "rotation": "a rotary embedding",
     "window": "a window",
     "softcap": "a soft cap",
     "sinks": "attention sinks",
-    "packing": "query, key and value in one",
+    "packing": "query, key and value in one tensor",
     "integers": "caches in integers",
     "mixed scales": "scales of different kinds for keys and values",
-    "counts": "numbers of new tokens",
+    "counts": "the number of new tokens of each row",
 }
 
 
 def why_left(group: GroupedQuery, lacks: Collection[Feature], *, any_padding: bool) -> Miss | None:
-    """Return why decomposed attention stays unchanged, if the kernel lacks something.
+    """Return the miss if decomposed attention requires a feature that the kernel lacks.
 
     Args:
-        group: The attention. A rotation may stay outside.
+        group: The attention. A rotary embedding can remain a separate operator.
         lacks: Features that the kernel lacks.
-        any_padding: Whether padding may stand on either side, if counts of tokens do not show it.
+        any_padding: Whether padding may be left or right of a row's tokens, so that it requires a bias.
     """
     mask, node = group.mask, group.attention.node
     if isinstance(mask, Miss):
@@ -57,7 +57,7 @@ def why_left(group: GroupedQuery, lacks: Collection[Feature], *, any_padding: bo
 
 
 def why_refused(node: Node, lacks: Collection[Feature]) -> str | None:
-    """Return what a GroupQueryAttention has that the kernel lacks."""
+    """Return the reason if a GroupQueryAttention uses a feature that the kernel lacks."""
     attributes = node.attributes
     adds = node.input(10) is not None
     used: dict[Feature, object] = {

@@ -1,7 +1,7 @@
-"""Find loops that compute linear attention, and show it on numbers.
+"""Recognize loops and chunks that compute linear attention.
 
-Operators in the loop show which tensor
-may be which; the equation, computed beside the loop for several lengths, decides which is, and the order of its axes.
+Operators in a loop determine the candidate roles of each tensor. The role and the order of axes are those for which
+the equation reproduces the loop's values for several lengths.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from graphpass.ir.miss import Miss, MissError, or_miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, GATHERS, MOVES, SLICES
 
-#: Lengths of the runs: several tokens, and one.
+#: Numbers of tokens of the runs.
 _LENGTHS = (3, 1, 4)
 
-#: Combine two tensors to one that is linear in each.
+#: Operators that are linear in each of two operands.
 _PRODUCTS = frozenset({"Einsum", "MatMul", "Multiply"})
 
-#: Functions of single elements that roles may have.
+#: Elementwise operators that a role may include.
 _FUNCTIONS = frozenset({"Exp", "Negative", "Sigmoid", "SoftPlus"})
 
-#: Give no negative numbers.
+#: Operators with nonnegative results.
 _POSITIVE = frozenset({"Exp", "Sigmoid", "SoftPlus"})
 
-#: Lead from a tensor of all tokens to that of one.
+#: Operators between a tensor of all tokens and its entry for one token.
 _PICKS = MOVES | GATHERS | SLICES | {"Sliced"}
 
 
 def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
-    """Find loops and chunks that carry a state of rank 4, by name, for `Model.analysis`."""
+    """Return linear attention, or the miss, of loops and chunks by name, for `Model.analysis`.
+
+    Only loops and chunks with a state of rank 4 are included.
+    """
     recurrences = dict(model.analysis(find_chunked_attention))
     for loop in find_loops(model):
         states = [node for node in loop.exits if node.op == "Final" and node.outputs[0].rank in {4, None}]
@@ -55,7 +58,7 @@ def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
 
 
 def find_chunked_attention(model: Model) -> dict[str, LinearAttention | Miss]:
-    """Find chunks that carry a state of rank 4, by name, for `Model.analysis`."""
+    """Return linear attention, or the miss, of chunks by name, for `Model.analysis`."""
     graph, sizes = model.graph, model.analysis(infer_sizes)
     found: dict[str, LinearAttention | Miss] = {}
     known: dict[Hashable, tuple[tuple[Value, ...], LinearAttention]] = {}
@@ -74,14 +77,14 @@ def find_chunked_attention(model: Model) -> dict[str, LinearAttention | Miss]:
 
 @dataclass(frozen=True)
 class _Terms:
-    """Factors of the equation, as operators in the loop combine them.
+    """Factors of the equation, by their use in the loop.
 
     Attributes:
         state: The Final node of the state.
         result: The Final or Stacked node of the results.
         decays: Factors of the state.
-        added: Factors of what is added to it.
-        corrected: Factors of what the correction starts from; ``None`` without a correction.
+        added: Factors of the term that is added to the state.
+        corrected: Factors of the value before the correction; ``None`` without a correction.
         read: Factors of a token's result besides the state.
     """
 
@@ -94,7 +97,7 @@ class _Terms:
 
 
 class _Body:
-    """Takes the update of one state apart."""
+    """The update of one state in a loop, and its decomposition into factors."""
 
     def __init__(self, loop: TokenLoop, state: Node) -> None:
         self._graph, self._loop, self._state = loop.graph, loop, state
@@ -105,23 +108,23 @@ class _Body:
         self._fed |= {use.node.index for use in reached if use.node.index in inside}
 
     def terms(self) -> _Terms:
-        """Return the factors; raise a MissError at the first operator of another equation."""
+        """Return the factors; raise a MissError at the first operator that does not match."""
         update = self._graph.producer(self._plain(self._state.source()))
         if update.op != "Add":
-            raise MissError(update, f"{update.op} makes the new state, not a sum")
+            raise MissError(update, f"{update.op} computes the new state, expected Add")
         operands = update.source(0), update.source(1)
         for kept, added in (operands, operands[::-1]):
             decays = self._decays(kept)
             if decays is not None:
                 result, read = self._result()
                 return _Terms(self._state, result, decays, *self._added(added), read)
-        raise MissError(update, "no operand of the new state is the old one times a decay")
+        raise MissError(update, "no operand of the new state is the old state times a decay")
 
     def _plain(self, value: Value) -> Value:
         return self._graph.look_through(value, CASTS)
 
     def _is_fed(self, value: Value) -> bool:
-        """Return whether ``value`` follows from the old state."""
+        """Return whether ``value`` depends on the old state."""
         return value.node in self._fed
 
     def _decays(self, value: Value) -> list[Value] | None:
@@ -136,7 +139,7 @@ class _Body:
         return decays
 
     def _factors(self, value: Value, end: Value | None = None) -> list[Value]:
-        """Return the tensors whose product ``value`` is, perhaps summed along axes."""
+        """Return the factors of a product ``value``, possibly summed along axes."""
         pending, factors = [value], []
         while pending:
             current = pending.pop()
@@ -157,8 +160,8 @@ class _Body:
         if not nodes:
             return factors, None
         if len(nodes) > 1 or nodes[0].op != "Subtract" or self._is_fed(nodes[0].source(0)):
-            raise MissError(nodes[0], f"{nodes[0].op} of the old state is added to it, not a corrected value")
-        # Drawn numbers are positive, so that those of a Relu would be right.
+            raise MissError(nodes[0], f"{nodes[0].op} of the old state is added to it, expected a corrected value")
+        # Random inputs are positive, so the runs would not detect a Relu.
         if [value for value in self._factors(nodes[0].source(1)) if self._is_fed(value)] != [self._carried]:
             raise MissError(nodes[0], "the correction is not a product with the old state")
         return [value for value in factors if not self._is_fed(value)], self._factors(nodes[0].source(0))
@@ -166,13 +169,13 @@ class _Body:
     def _result(self) -> tuple[Node, list[Value]]:
         used = [node for node in self._loop.exits if node is not self._state and self._graph.uses(node.outputs[0])]
         if len(used) != 1:
-            raise MissError(self._state, f"the loop has {len(used)} results besides the state, not one")
+            raise MissError(self._state, f"the loop has {len(used)} results besides the state, expected one")
         value = self._plain(used[0].source())
         if used[0].op == "Final":
             node = self._graph.producer(value)
             if node.op not in {"ScatterNDUpdate", "ScatterUpdate"}:
-                raise MissError(node, f"{node.op} makes the result of all tokens")
-            # The token's own, which PyTorch expands to the shape that it has.
+                raise MissError(node, f"{node.op} computes the result of all tokens, expected a scatter")
+            # The result of one token, which PyTorch broadcasts to its own shape.
             value = self._graph.look_through(node.source(2), MOVES | {"Broadcast"})
         state = self._plain(self._state.source())
         factors = self._factors(value, state)
@@ -182,7 +185,7 @@ class _Body:
 
 
 def _read(model: Model, loop: TokenLoop, states: list[Node]) -> LinearAttention | Miss:
-    """Return the first state that linear attention keeps, or the miss of the first one."""
+    """Return the linear attention of the first state that matches, or the first state's miss."""
     sizes = inlined(model).analysis(infer_sizes)
     attempts = [_of_state(loop, state, sizes) for state in states]
     return next((attempt for attempt in attempts if isinstance(attempt, LinearAttention)), attempts[0])
@@ -194,7 +197,7 @@ def _of_state(loop: TokenLoop, state: Node, sizes: Sizes) -> LinearAttention:
 
 
 class _Shown:
-    """Computes loop and equation side by side."""
+    """A comparison of loop and equation on random inputs."""
 
     def __init__(self, loop: TokenLoop, numbers: LoopNumbers, terms: _Terms) -> None:
         self._graph, self._terms = loop.graph, terms
@@ -203,27 +206,27 @@ class _Shown:
         self._start = terms.state.source(1)
         shape = self._runs[0].starts[self._start].shape
         if len(shape) != 4 or 1 in shape[2:]:
-            raise MissError(terms.state, f"the state is of shape {list(shape)}: no heads, keys and values")
+            raise MissError(terms.state, f"the state has shape {list(shape)}, expected [batch, heads, keys, values]")
         self._batch, self._heads = shape[:2]
 
     def read(self) -> LinearAttention:
-        """Return the assignment of factors to the equation that gives the loop's numbers.
+        """Return the linear attention whose equation reproduces the loop's values.
 
         Raises:
-            MissError: There is none.
+            MissError: No assignment of factors to the equation does.
         """
         terms = self._terms
         added, read = self._factors(terms.added), self._factors(terms.read)
         corrected = None if terms.corrected is None else self._factors(terms.corrected)
         if len(terms.decays) > 1:
-            raise MissError(terms.state, f"{len(terms.decays)} factors decay the state")
+            raise MissError(terms.state, f"{len(terms.decays)} factors decay the state, expected at most one")
         decay = next(iter(self._factors(terms.decays)), None)
         if decay is not None:
             decay = self._positive(decay)
         queries, scaled = _split(read)
         vectors, scalars = _split([*added, *(corrected or ())])
         if len(queries) != 1 or len(vectors) != 2 or scaled:
-            raise MissError(terms.state, "key, value and query are not single vectors a token and head")
+            raise MissError(terms.state, "expected one vector per token and head as key, as value and as query")
         corrections = [] if corrected is None else [scalar for scalar in scalars if scalar in corrected]
         betas = [] if corrected is None else [scalar for scalar in scalars if scalar not in corrections]
         scales = scalars if corrected is None else corrections
@@ -235,13 +238,13 @@ class _Shown:
             found = equation.found(runs, values, terms.result)
             if found is not None:
                 return found
-        raise MissError(terms.state, "the numbers of the loop are not those of linear attention")
+        raise MissError(terms.state, "the results of the loop differ from linear attention")
 
     def _factors(self, values: list[Value]) -> list[Factor]:
         return [self._factor(value) for value in values]
 
     def _factor(self, value: Value) -> Factor:
-        """Read ``value`` of each token, and find how its source has the axes."""
+        """Return ``value`` of each token, with the order of axes of its source."""
         source, functions = self._source(value)
         names = tuple(node.op for node in functions)
         tokens = [numpy.stack([token.of(value) for token in run.tokens]) for run in self._runs]
@@ -250,13 +253,14 @@ class _Shown:
         width, left = divmod(size, batch * self._heads)
         if left and size != batch:
             raise MissError(
-                self._graph.producer(value), f"{size // batch} numbers a token are not for {self._heads} heads"
+                self._graph.producer(value),
+                f"{size // batch} elements per token do not divide into {self._heads} heads",
             )
         heads = 1 if left else self._heads
         lined = tuple(array.reshape(len(array), batch, heads, -1).swapaxes(0, 1) for array in tokens)
         if is_constant:
             if width > 1:
-                raise MissError(self._graph.producer(value), "a constant vector takes part in the update")
+                raise MissError(self._graph.producer(value), "a factor of the update is a constant vector")
             numbers = tuple(float(number) for number in lined[0][0, 0, :, 0])
             return Factor(Role(source, (), names, 0 if left else 1, numbers), lined)
         tensors = [run.sources[source] for run in self._runs]
@@ -265,10 +269,10 @@ class _Shown:
         for order in permutations(range(tensors[0].ndim)):
             if all(_same(tensor.transpose(order), wanted) for tensor, wanted in zip(tensors, lined, strict=True)):
                 return Factor(Role(source, order, names, 0 if left else width), lined)
-        raise MissError(self._graph.producer(value), f"tokens of {source.name} are not laid out by batch and head")
+        raise MissError(self._graph.producer(value), f"axes of {source.name} are not batch, token, head, element")
 
     def _positive(self, decay: Factor) -> Factor:
-        """Return a factor that never is negative, so that the operator can take its logarithm."""
+        """Return a decay that is not negative, since the operator reads its logarithm."""
         role, node = decay.role, self._graph.producer(decay.role.source)
         if role.numbers:
             known = all(number > 0 for number in role.numbers)
@@ -304,14 +308,14 @@ class _Shown:
 
 
 def _split(factors: Sequence[Factor]) -> tuple[list[Factor], list[Factor]]:
-    """Return vectors and single numbers."""
+    """Return the vectors, then the scalars per token and head."""
     return [factor for factor in factors if factor.role.width > 1], [
         factor for factor in factors if factor.role.width <= 1
     ]
 
 
 def _same(actual: Array, wanted: Array) -> bool:
-    """Return whether ``actual`` has the elements of ``wanted``, batch and tokens first, in order."""
+    """Return whether both have equal elements in order, with axes batch and tokens first."""
     if actual.shape[:2] != wanted.shape[:2] or actual.size != wanted.size:
         return False
     return numpy.allclose(actual.reshape(wanted.shape), wanted, 1e-6, 0)

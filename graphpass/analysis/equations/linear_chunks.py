@@ -1,7 +1,7 @@
-"""Show that a chunk of tokens is linear attention.
+"""Recognize linear attention that is computed for a chunk of tokens at once.
 
-An export holds one chunk, and prompts that are longer fail. The results of the region, computed for several lengths,
-are those of the equation.
+Some exports contain a single chunk and fail for longer prompts. A region matches if its results equal those of the
+equation for several lengths.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from graphpass.ir.miss import MissError
 
 _BATCH = 2
 
-#: Lengths of the runs: several tokens, and one; and many, if they are not padded to one chunk.
+#: Numbers of tokens of the runs; ``_MANY`` is added if the padded size depends on the number of tokens.
 _LENGTHS, _MANY = (7, 1), 150
 
-#: Standard deviation of what is drawn: decays and their inverses stay small.
+#: Standard deviation of random inputs; decays and their inverses are small then.
 _SPREAD = 0.3
 
-#: Query, key and value, and tensors besides: decay and beta.
+#: Number of vectors (query, key, value), and most further tensors (decay, beta).
 _VECTORS, _SCALARS = 3, 2
 
 
 def read_chunk(graph: Graph, sizes: Sizes, chunk: Chunk) -> LinearAttention:
-    """Return the equation that has the numbers of ``chunk``.
+    """Return the linear attention that ``chunk`` computes.
 
     Raises:
-        MissError: It is not that of linear attention, or an operator is not computed.
+        MissError: The chunk computes another function, or an operator is not supported.
     """
     return _Shown(graph, sizes, chunk).read()
 
 
 class _Shown:
-    """Computes region and equation side by side."""
+    """A comparison of region and equation on random inputs."""
 
     def __init__(self, graph: Graph, sizes: Sizes, chunk: Chunk) -> None:
         self._graph, self._sizes, self._chunk = graph, sizes, chunk
@@ -54,7 +54,7 @@ class _Shown:
         self._tokens = {pad.source(): self._padded_axis(pad) for pad in chunk.entries}
         self._sources = [pad.source() for pad in chunk.entries if self._skip is None or pad != self._skip.pad]
         if not _VECTORS <= len(self._sources) <= _VECTORS + _SCALARS:
-            raise MissError(self._node, f"it follows from {len(self._sources)} tensors of all tokens")
+            raise MissError(self._node, f"it depends on {len(self._sources)} padded tensors, expected 3 to 5")
         self._lengths: list[int] = []
         self._drawn: list[dict[Value, Array]] = []
         self._runs: list[Evaluation] = []
@@ -88,15 +88,15 @@ class _Shown:
             if found is not None:
                 skip = None if self._skip is None else Skip(self._skip.pad.source(), self._skip.factor)
                 return replace(found, skip=skip, chunk=self._size)
-        raise MissError(self._node, "the numbers of the chunk are not those of linear attention")
+        raise MissError(self._node, "the results of the chunk differ from linear attention")
 
     def _skipped(self, drawn: Mapping[Value, Array], result: Array) -> Array:
-        """Return what is added to the result."""
+        """Return the product that is added to the result, or zeros."""
         if self._skip is None:
             return numpy.zeros_like(result)
         product: Array = drawn[self._skip.pad.source()] * fold(self._graph, self._skip.factor)
         if product.size != result.size:
-            raise MissError(self._skip.pad, "what is added to the result is of another size")
+            raise MissError(self._skip.pad, "its product with a constant has another size than the result")
         added: Array = product.reshape(result.shape)
         return added
 
@@ -106,17 +106,19 @@ class _Shown:
             raise MissError(pad, "its shape is not known")
         changed = [axis for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old is not new]
         if len(changed) != 1:
-            raise MissError(pad, f"it pads {len(changed)} axes, not that of the tokens")
+            raise MissError(pad, f"it pads {len(changed)} axes, expected the axis of tokens only")
         return changed[0]
 
     def _numbers(self, length: int) -> Callable[[Expr], int]:
-        """Return the number of each dimension for ``length`` tokens."""
+        """Return a function from dimension to size for ``length`` tokens."""
         source = self._sources[0]
         shape = self._sizes.shape(source)
         assert shape is not None
         tokens = shape[self._tokens[source]]
         if not is_linear(tokens) or len(dimensions(tokens)) != 1:
-            raise MissError(self._graph.producer(source), f"the number of tokens of {source.name} is not a length")
+            raise MissError(
+                self._graph.producer(source), f"the number of tokens of {source.name} is not linear in one dimension"
+            )
         ((turns, factor),) = dimensions(tokens)
         count = (length - offset(tokens)) // factor
         return lambda dimension: count if dimension is turns else _BATCH
@@ -131,17 +133,17 @@ class _Shown:
         return drawn
 
     def _result(self) -> Value:
-        """Return the first output of one number a token, head and element."""
+        """Return the first output with one element per token, head and channel."""
         heads, *sides = self._drawn[0][self._chunk.past].shape[1:]
         first = max(pad.index for pad in self._chunk.entries) if self._skip is None else self._skip.add.index
         for value in self._chunk.outputs:
             found = [run.of(value).size for run in self._runs] if value.node > first else []
             if any(found == [_BATCH * length * heads * side for length in self._lengths] for side in sides):
                 return value
-        raise MissError(self._node, "no output of the chunk has a number for each token")
+        raise MissError(self._node, "no output of the chunk has one element per token, head and channel")
 
     def _equations(self) -> Iterator[Equation]:
-        """Yield the equations in which each tensor has a place that its shape allows."""
+        """Yield an equation for each assignment of tensors to terms that their shapes allow."""
         for factors in product(*map(self._factors, self._sources)):
             for query, key, value, *rest in permutations(factors):
                 if min(query.role.width, key.role.width, value.role.width) > 1 and len(rest) <= _SCALARS:
@@ -153,7 +155,7 @@ class _Shown:
                         yield Equation(query, key, value, (), logged, betas, corrects=beta is not None)
 
     def _factors(self, source: Value) -> Iterator[Factor]:
-        """Yield the orders in which a tensor has batch, token, head and element."""
+        """Yield a factor for each possible axis order: batch, token, head, element."""
         tokens = self._tokens[source]
         heads = self._drawn[0][self._chunk.past].shape[1]
         rest = [axis for axis in range(1, len(self._drawn[0][source].shape)) if axis != tokens]
@@ -166,7 +168,7 @@ class _Shown:
 
 
 def _shared_out(rest: Sequence[Factor]) -> Iterator[tuple[Factor | None, Factor | None]]:
-    """Yield the ways in which the tensors besides the vectors are decay and beta."""
+    """Yield the assignments of the remaining tensors to decay and beta."""
     for pair in permutations([*rest, *[None] * (_SCALARS - len(rest))]):
         yield pair[0], pair[1]
 

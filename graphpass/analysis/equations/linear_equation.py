@@ -1,7 +1,11 @@
-"""The equation of linear attention, computed beside what may compute it.
+"""The recurrence of linear attention, to compare with the values of a loop or chunk.
 
-A state of keys by values takes in one token after the other: it decays, a correction takes from the value what the
-state holds for the key, their outer product is added, and the query reads it.
+For each token with query ``q``, key ``k`` and value ``v``, the state ``S`` ``[keys, values]`` is updated and read::
+
+    S = decay * S
+    v = beta * (v - k S)    # with a correction (delta rule)
+    S = S + outer(k, v)
+    output = q S
 """
 
 from __future__ import annotations
@@ -19,20 +23,20 @@ from graphpass.ir.miss import MissError
 
 Rule: TypeAlias = Literal["linear", "gated", "delta", "gated_delta"]
 
-#: Difference of rounding in f32, of the largest number: corrections by large keys cancel most digits of the others.
+#: Tolerance in f32 relative to the largest element; corrections by large keys cancel most digits of other elements.
 _ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
 class Role:
-    """A tensor of all tokens, as the equation reads it.
+    """A tensor with an entry per token, as the equation reads it.
 
     Attributes:
         source: The tensor outside of the loop.
-        order: Its axes in the order batch, token, head, element; axes of size 1 may stand among the last ones.
-        functions: Operators on its elements, the first one first.
-        width: Elements a token and head; 0 for one number for all heads.
-        numbers: Its elements, one or one a head, if they are constant; the rest does not count then.
+        order: Its axes in the order batch, token, head, element; the last ones may include axes of size 1.
+        functions: Elementwise operators applied to it, in order.
+        width: Elements per token and head; 0 for one element that all heads share.
+        numbers: Elements of a constant, a single one or one per head; ``order`` and ``functions`` do not apply then.
     """
 
     source: Value
@@ -42,7 +46,7 @@ class Role:
     numbers: tuple[float, ...] = ()
 
     def moved(self, values: Mapping[Value, Value]) -> Role:
-        """Return the role of another tensor."""
+        """Return the role with the tensor that ``values`` has for ``source``."""
         return replace(self, source=values[self.source])
 
 
@@ -51,8 +55,8 @@ class Skip:
     """A product that is added to the result, as in Mamba-2.
 
     Attributes:
-        source: Tensor of all tokens, with axes as the result.
-        factor: Constant that it is multiplied by.
+        source: Tensor with an entry per token, in the axes of the result.
+        factor: Constant factor.
     """
 
     source: Value
@@ -61,29 +65,29 @@ class Skip:
 
 @dataclass(frozen=True)
 class LinearAttention:
-    """A loop that computes linear attention.
+    """Linear attention that a loop or a chunk computes.
 
     Attributes:
-        past: Start of the state.
+        past: The state before the first token.
         present: The state after the last token.
         output: Result of all tokens.
-        order: Places among batch, token, head, query of the head, and element, in the order of ``output``.
-        shape: Sizes of ``output``; 0 for batch, -1 for tokens.
-        query: Reads the state.
-        key: Is written to.
-        value: Is written.
-        scales: Numbers a token and head that the value is multiplied by.
-        decay: Factors of the state, for each head or each of its rows; ``None`` without.
-        betas: Numbers a token and head that the correction is multiplied by.
-        corrects: Whether the state is corrected.
+        order: Axes of ``output`` as indices into (batch, token, head, query of the head, element).
+        shape: Target of a Reshape to ``output``: 0 for batch, -1 for tokens.
+        query: Query, which reads the state.
+        key: Key of the outer product.
+        value: Value of the outer product.
+        scales: Factors of the value, one element per token and head.
+        decay: Factor of the state, per head or per row of keys; ``None`` without.
+        betas: Factors of the corrected value, one element per token and head.
+        corrects: Whether the value is corrected (delta rule).
         heads: Number of heads of keys and values.
-        groups: Number of queries for each.
+        groups: Number of query heads per key head.
         key_dim: Size of a key.
         value_dim: Size of a value.
-        transposed: Whether the state has values before keys.
+        transposed: Whether the state has the axis of values before that of keys.
         scale: Factor of the result.
         skip: A product that is added to the result, if any.
-        chunk: Number of tokens to which fewer are padded; ``None`` if any number is computed.
+        chunk: Number of tokens to which shorter inputs are padded; ``None`` if any number is supported.
     """
 
     past: Value
@@ -109,16 +113,16 @@ class LinearAttention:
 
     @property
     def rule(self) -> Rule:
-        """Return the operator's ``update_rule``."""
+        """Return the attribute ``update_rule`` of LinearAttention."""
         if self.corrects:
             return "delta" if self.decay is None else "gated_delta"
         return "linear" if self.decay is None else "gated"
 
     def moved(self, values: Mapping[Value, Value]) -> LinearAttention:
-        """Return the same of another layer.
+        """Return the linear attention of another layer with equal operators.
 
         Args:
-            values: Tensors of that layer, by those of this one.
+            values: Tensors of that layer by the corresponding tensors of this layer.
         """
         skip = self.skip
         return replace(
@@ -146,12 +150,12 @@ class Factor:
 
 @dataclass(frozen=True)
 class Run:
-    """Numbers for one length.
+    """Tensors of one run of a loop or chunk.
 
     Attributes:
         length: Number of tokens.
-        start: The first state.
-        end: The last state.
+        start: The state before the first token.
+        end: The state after the last token.
         result: The result of all tokens.
     """
 
@@ -163,7 +167,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Equation:
-    """Linear attention, see `LinearAttention`."""
+    """A candidate equation; the terms are those of `LinearAttention`."""
 
     query: Factor
     key: Factor
@@ -174,7 +178,12 @@ class Equation:
     corrects: bool
 
     def compute(self, run: int, state: Array) -> tuple[Array, Array]:
-        """Return the last state, and the result ``[batch, tokens, heads, queries, elements]``."""
+        """Return the last state, and the result ``[batch, tokens, heads, queries, elements]``.
+
+        Args:
+            run: Index of the run.
+            state: The first state, ``[batch, heads, keys, values]``.
+        """
         query, key, value = (factor.runs[run] for factor in (self.query, self.key, self.value))
         outputs = []
         for scale in self.scales:
@@ -193,21 +202,21 @@ class Equation:
         return state, numpy.stack(outputs, axis=1)
 
     def widths(self) -> tuple[int, int] | None:
-        """Return the sizes of keys and values if those of query and decay fit."""
+        """Return the sizes of keys and values; ``None`` if query or decay is incompatible."""
         key, value = self.key.role.width, self.value.role.width
         decay = 1 if self.decay is None else self.decay.role.width
         return (key, value) if self.query.role.width % key == 0 and decay in {0, 1, key} else None
 
     def found(self, runs: Sequence[Run], values: tuple[Value, Value, Value], last: Node) -> LinearAttention | None:
-        """Return the equation as ``runs`` have it; ``None`` if the numbers are others.
+        """Return the linear attention if the equation reproduces ``runs``; ``None`` otherwise.
 
         Args:
-            runs: Its runs.
-            values: The first state, the last one, and the result.
-            last: The node that makes the result.
+            runs: Runs of the loop or chunk.
+            values: The first state, the last state, and the result.
+            last: Producer of the result.
 
         Raises:
-            MissError: The result has batch or tokens in one axis with others.
+            MissError: The result merges batch or tokens with another axis.
         """
         sides = runs[0].start.shape[2:]
         for transposed in (False, True):
@@ -218,7 +227,7 @@ class Equation:
         return None
 
     def _laid_out(self, runs: Sequence[Run], *, transposed: bool) -> tuple[tuple[int, ...], float] | None:
-        """Return order of axes and scale of the result if all numbers agree."""
+        """Return order of axes and scale of the result if all runs agree."""
         layouts = [(order, scale) for scale in (1.0, self.key.role.width**-0.5) for order in permutations(range(5))]
         for place, run in enumerate(runs):
             state, output = self.compute(place, run.start.swapaxes(2, 3) if transposed else run.start)
@@ -247,7 +256,7 @@ class Equation:
         lined = [sizes[axis] for axis in order]
         shape = _target(lined, run.result.shape, (order.index(0), order.index(1)))
         if shape is None:
-            raise MissError(last, "the result has batch or tokens in one axis with others")
+            raise MissError(last, "the result merges batch or tokens with another axis")
         past, present, output = values
         return LinearAttention(
             past=past,
@@ -272,12 +281,12 @@ class Equation:
 
 
 def _target(lined: Sequence[int], shape: Sequence[int], free: tuple[int, int]) -> tuple[int, ...] | None:
-    """Return the sizes that reshape axes ``lined`` to ``shape``: 0 for batch, -1 for tokens.
+    """Return the target of a Reshape to ``shape``; ``None`` if it merges free axes.
 
     Args:
-        lined: Sizes of the axes; those of batch and tokens are not multiples of the others.
-        shape: Sizes to make.
-        free: Places of batch and tokens in ``lined``.
+        lined: Sizes before; those of batch and tokens are not multiples of the others.
+        shape: Sizes after.
+        free: Axes of batch and tokens in ``lined``, which become 0 and -1.
     """
     target, axis = [], 0
     for place, size in enumerate(shape):
@@ -301,5 +310,5 @@ def _close(actual: Array, wanted: Array) -> bool:
 
 
 def _lies(output: Array, order: tuple[int, ...], result: Array) -> bool:
-    """Return whether ``result`` is ``output`` with its axes in this order."""
+    """Return whether ``result`` is ``output`` with its axes in ``order``, reshaped."""
     return _close(result, output.transpose(order).reshape(result.shape))

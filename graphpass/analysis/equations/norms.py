@@ -10,10 +10,10 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, NORMS, REDUCTIONS
 from graphpass.ir.values import fixed_size
 
-#: Attributes that hold it: ONNX's and com.microsoft's norms, OpenVINO's MVN.
+#: Attributes of the epsilon: of ONNX's and com.microsoft's norms, and of OpenVINO's MVN.
 _ATTRIBUTES = ("epsilon", "eps")
 
-#: Larger numbers are not a guard against 0.
+#: Constants from here on are not an epsilon.
 _MOST = 1e-2
 
 
@@ -37,11 +37,11 @@ def _epsilons(model: Model) -> Iterator[tuple[str, float]]:
 
 
 def narrow_norms(graph: Graph, width: int) -> Iterator[tuple[Node, int]]:
-    """Yield root mean square norms of few channels whose rows lie along several axes.
+    """Yield RMS norms of few channels, with rows along several axes.
 
     Args:
         graph: The graph.
-        width: The most channels, along the last axis.
+        width: Most channels, the size of the last axis.
 
     Yields:
         The norm and its number of channels.

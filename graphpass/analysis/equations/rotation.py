@@ -1,8 +1,8 @@
-"""Find the rotation of queries and keys by positions, and compute its tables.
+"""Find rotary embedding of queries and keys, and compute its tables.
 
-Exporters write rotary embedding in many ways. Here an element of the rotated tensor is written in terms of elements of
-its source: it has to be a pair's element times a cosine, and the other one times a sine, with the same factors for both
-elements of a pair, whatever the operators in between are.
+Exporters decompose rotary embedding in many ways. Therefore an element of the result is expressed in elements of its
+source, whatever the operators in between are. A pair (x, y) must become ``x * cos - y * sin`` and
+``y * cos + x * sin``, with the same factors in both.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from graphpass.ir.miss import MissError
 from graphpass.ir.model import Model
 from graphpass.ir.operators import ARITHMETIC, GATHERS, LAYOUT, SLICES, SPLITS
 
-#: Row and new position of an angle, and its position without padding.
+#: Index of the row and of the new token that an angle is of, and the token's position without padding.
 ROW, QUERY, POSITION = ex.index("row", BATCH), ex.index("query", LENGTH), ex.length("position")
 
-#: Lie between a projection and its rotated form.
+#: Operators between a projection and its rotated result.
 _ROTATES = ARITHMETIC | GATHERS | LAYOUT | SLICES | SPLITS | {"Concat", "Negative", "RotaryEmbedding"}
 
-#: Most operators between them: 26 are in the fixtures.
+#: Most operators between them; the fixtures have 26.
 _MOST = 96
 
-#: Positions of a part of a table that is computed at once.
+#: Number of positions of a table that are computed at once.
 _CHUNK = 1024
 
-#: Positions at which factors are compared that tables of the model hold.
+#: Number of positions at which factors that read tables are compared.
 _SAMPLES = 6
 
 
@@ -50,14 +50,14 @@ class Rotation:
 
     Attributes:
         source: ``[batch, heads, length, head_dim]``, or ``[batch, length, heads, head_dim]`` if ``heads_last``.
-        result: The rotated value; its heads may be in the other place.
+        result: The rotated value; its axes of heads and length may be swapped.
         heads: Number of heads.
         head_dim: Size of a head.
-        size: Number of rotated elements of each head, the first ones.
-        interleaved: Whether pairs are neighbours; otherwise the two halves.
+        size: Number of rotated channels, the first of each head.
+        interleaved: Whether pairs are channels ``2 i`` and ``2 i + 1``; otherwise ``i`` and ``i + size / 2``.
         counts_slots: Whether positions are slots of the cache, not input ``position_ids``.
-        cos: The factor of a pair's own elements, at `ROW`, `QUERY` and an index of pairs.
-        sin: The factor of the other elements of pairs.
+        cos: The cosine at `ROW`, `QUERY` and an index of pairs.
+        sin: The sine at `ROW`, `QUERY` and an index of pairs.
     """
 
     source: Value
@@ -73,16 +73,16 @@ class Rotation:
 
     @property
     def signature(self) -> Hashable:
-        """Return what is equal for rotations of equal angles."""
+        """Return a key that is equal for rotations by equal angles."""
         return self.cos, self.sin, self.size, self.interleaved, self.counts_slots
 
 
 def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
-    """Return the rotation whose result is ``value``, if there is one.
+    """Return the rotation whose result is ``value``; ``None`` if not found.
 
     Args:
         model: The model.
-        value: A query or key of four axes.
+        value: A query or key of rank 4.
         size: Size of its heads.
     """
     elements, data = model.analysis(find_elements), model.analysis(find_activations)
@@ -98,28 +98,29 @@ def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
 
 
 def at_position(expr: Expr) -> Expr:
-    """Return an angle without padding as a function of `POSITION`, if it is one."""
+    """Return an angle without padding, with `POSITION` in place of past and query index."""
     plain = unpadded(expr)
     parts = set(ex.walk(plain))
     return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})
 
 
 def restarts(*exprs: Expr) -> bool:
-    """Return whether angles count from the first token of each step, whatever the past is."""
+    """Return whether angles count from the first token of each step, regardless of the past."""
     parts = {part for expr in exprs for part in ex.walk(unpadded(expr))}
     return QUERY in parts and PAST not in parts
 
 
 def query_place(sizes: Index) -> Index:
-    """Return the index at `ROW` and `QUERY`; further axes have indices of their own."""
+    """Return the index at `ROW` and `QUERY`; other axes get index variables."""
     own = {ONE: ZERO, BATCH: ROW, LENGTH: QUERY}
     return tuple(own.get(size, ex.index(f"channel {axis}", size)) for axis, size in enumerate(sizes))
 
 
 def find_restart(model: Model) -> Node | None:
-    """Return the first cosine of restarting positions in a model with growing caches, for `Model.analysis`.
+    """Return the first Cos of positions that restart in each step, for `Model.analysis`.
 
-    A step after a past is rotated as the first one then, as in exports of Bamba by transformers 5.
+    Only models with growing caches are checked. Their steps after a past are rotated like the first step, as in exports
+    of Bamba by transformers 5.
     """
     if not analyze_caches(model).of_kind("kv"):
         return None
@@ -155,7 +156,7 @@ def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array
 
 
 def _sources(model: Model, value: Value) -> Iterator[Value]:
-    """Yield the values through which all activations reach ``value``, nearest first."""
+    """Yield values of rank 4 through which all activations reach ``value``, nearest first."""
     graph, data = model.graph, model.analysis(find_activations)
     frontier = {value}
     for _ in range(_MOST):
@@ -173,7 +174,7 @@ def _sources(model: Model, value: Value) -> Iterator[Value]:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Places of a tensor of heads, ``[batch, heads, length, head_dim]`` or with the middle axes swapped."""
+    """Axes of a tensor of heads: ``[batch, heads, length, head_dim]``, or the middle axes swapped."""
 
     heads_last: bool
     heads: int
@@ -195,7 +196,7 @@ def _layout(elements: Elements, value: Value, size: int) -> _Layout | None:
 
 
 def _rotation(elements: Elements, source: Value, result: Value, size: int, *, has_past: bool) -> Rotation | None:
-    """Return the rotation between two values; ``elements`` are in terms of those of ``source``."""
+    """Return the rotation between two values; ``elements`` are expressed in those of ``source``."""
     before, after = _layout(elements, source, size), _layout(elements, result, size)
     if before is None or after is None or before.heads != after.heads:
         return None
@@ -215,7 +216,7 @@ def _rotation(elements: Elements, source: Value, result: Value, size: int, *, ha
                 continue
             inputs = {part.args[0] for part in ex.walk(*factors) if part.op == "read" and isinstance(part.args[0], str)}
             positions = elements.graph.parameters.get(POSITIONS)
-            # Text alone has one position along all axes, so that several look like any other rotation.
+            # Positions with several axes (images, video) are equal along all of them for text only.
             is_plain = positions is None or positions.rank == 2
             if head in set(ex.walk(*factors)) - {ZERO} or not inputs <= {POSITIONS} or not is_plain:
                 return None
@@ -227,7 +228,7 @@ def _rotation(elements: Elements, source: Value, result: Value, size: int, *, ha
 
 
 def _counts(element: Expr, size: int) -> list[int]:
-    """Return numbers of channels that may be rotated: all, or those before a bound."""
+    """Return candidates for the number of rotated channels: all, or those before a bound."""
     bounds = {
         abs(factor)
         for part in ex.walk(element)
@@ -245,7 +246,7 @@ def _counts(element: Expr, size: int) -> list[int]:
 def _factors(
     read: Callable[[Expr], Expr], turned: Callable[[Expr], Expr], count: int, interleaved: bool, rounding: str
 ) -> tuple[Expr, Expr] | None:
-    """Return cosine and sine if ``count`` channels are rotated in pairs, apart from ``rounding``."""
+    """Return cosine and sine if ``count`` channels are rotated in pairs, ignoring ``rounding``."""
     pair = ex.index("pair", number(count // 2))
     doubled = ex.multiply(number(2), pair)
     ends = (doubled, ex.add(doubled, ONE)) if interleaved else (pair, ex.add(pair, number(count // 2)))
@@ -259,13 +260,13 @@ def _factors(
 
 
 def _coefficients(root: Expr, first: Expr, second: Expr, rounding: str) -> tuple[Expr, Expr] | None:
-    """Return the factors of two elements in an expression that is linear in both.
+    """Return the coefficients of two elements in an expression that is linear in both.
 
     Args:
         root: The expression.
         first: The first element.
         second: The second element.
-        rounding: The function that rounds to the tensor's own type, as each of its operators does.
+        rounding: Name of the function that rounds to the tensor's element type; it is ignored.
     """
     fed = {first, second}
     known: dict[Expr, tuple[Expr, Expr] | None] = {first: (ONE, ZERO), second: (ZERO, ONE)}
@@ -298,7 +299,7 @@ def _coefficients(root: Expr, first: Expr, second: Expr, rounding: str) -> tuple
 
 
 def _are_equal(first: Expr, second: Expr) -> bool:
-    """Return whether two factors are equal, by numbers if they read tables."""
+    """Return whether two factors are equal, compared by numbers if they read tables."""
     if first is second:
         return True
     plain = [at_position(factor) for factor in (first, second)]
@@ -313,7 +314,7 @@ def _are_equal(first: Expr, second: Expr) -> bool:
 
 
 def _rows(whole: Array, heads: int, length: int) -> Array | None:
-    """Return ``[batch, length, heads, head_dim]``."""
+    """Return ``whole`` as ``[batch, length, heads, head_dim]``; ``None`` for other shapes."""
     if whole.ndim != 4:
         return None
     if whole.shape[1:3] == (length, heads):
@@ -322,8 +323,8 @@ def _rows(whole: Array, heads: int, length: int) -> Array | None:
 
 
 def _run(model: Model, rotation: Rotation, data: Array, places: Array) -> Array | None:
-    """Rotate each row of ``data``, ``[batch, head_dim]``, to ``places``: ``[batch, length, heads, head_dim]``."""
-    # One head does unless a Reshape states their number.
+    """Rotate rows ``[batch, head_dim]`` to positions ``places``: ``[batch, length, heads, head_dim]``."""
+    # One head suffices unless a Reshape states the number of heads.
     for heads in dict.fromkeys((1, rotation.heads)):
         length = len(places)
         middle = (length, heads) if rotation.heads_last else (heads, length)
@@ -349,7 +350,7 @@ def _run_heads(model: Model, rotation: Rotation, data: Array, places: Array) -> 
 
 
 def _angles(model: Model, rotation: Rotation, places: Array) -> tuple[Array, Array]:
-    """Compute cosines and sines of ``places`` from ones in each pair's first element."""
+    """Compute cosines and sines of ``places`` by rotating pairs (1, 0)."""
     size, half = rotation.size, rotation.size // 2
     first = slice(0, size, 2) if rotation.interleaved else slice(0, half)
     second = slice(1, size, 2) if rotation.interleaved else slice(half, size)

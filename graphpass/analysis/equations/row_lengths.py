@@ -1,6 +1,6 @@
-"""Read what the lengths of rows that GroupQueryAttention gets are counted by.
+"""Resolve the source of ``seqlens_k`` of GroupQueryAttention.
 
-Its ``seqlens_k`` is the number of each row's positions less 1 (docs/ContribOperators.md of ONNX Runtime).
+``seqlens_k`` is the number of positions of each row minus 1 (docs/ContribOperators.md of ONNX Runtime).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from graphpass.analysis.symbolic.sizes import Sizes
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.operators import CASTS, KEEPS_ORDER, LAYOUT
 
-#: Its inputs ``seqlens_k`` and ``total_sequence_length``.
+#: Ports of ``seqlens_k`` and ``total_sequence_length``.
 LENGTHS, TOTAL = 5, 6
 
 _SUM = look_through(op.ReduceSum(var(), ..., name="sum"), KEEPS_ORDER)
@@ -20,7 +20,7 @@ _SUM_LESS_ONE = look_through(op.Subtract(_SUM, 1) | op.Add(_SUM, -1), KEEPS_ORDE
 
 
 def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
-    """Return the mask whose sum over its columns, less 1, is ``lengths``."""
+    """Return the mask ``[batch, positions]`` whose row sums minus 1 are ``lengths``, if any."""
     match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
     if not isinstance(match, Match):
         return None
@@ -30,13 +30,13 @@ def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
 
 
 def only_summed_mask(graph: Graph) -> Value | None:
-    """Return the mask whose sum all GroupQueryAttention of ``graph`` read; ``None`` if they differ."""
+    """Return the mask whose row sums all GroupQueryAttention read; ``None`` if they differ."""
     masks = {summed_mask(graph, node.inputs[LENGTHS]) for node in graph.of_op("GroupQueryAttention")}
     return masks.pop() if len(masks) == 1 else None
 
 
 def rows_are_full(graph: Graph, lengths: Value, total: Value) -> bool:
-    """Return whether ``lengths`` is ``total``, the number of all positions, less 1 in each row."""
+    """Return whether ``lengths`` is ``total - 1`` for each row, so that no row has padding."""
     sizes = Sizes(graph, {})
     last, count = (sizes.content(value) for value in (graph.look_through(lengths, LAYOUT), total))
     if last is None or count is None or len(last) != 1 or len(count) != 1:

@@ -1,6 +1,6 @@
-"""Compute masks and angles of one step in numbers, where expressions do not decide.
+"""Compute masks and angles of one sampled step, where expressions are not conclusive.
 
-Computing them takes no activations, so that lengths cost little at which a whole model takes gigabytes.
+Activations are not computed, so long steps require little memory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from graphpass.ir.values import MASKED_BELOW
 
 
 def step_at(model: Model, step: SampledStep) -> Evaluation:
-    """Return the tensors of one step without padding."""
+    """Return an evaluation of one step without padding."""
     inputs = model.graph.parameters
-    # Text has the same position along each axis, if tokens have several.
+    # Tokens of text have the same position along each axis of multi-axis positions.
     shape = inputs[POSITIONS].shape or () if POSITIONS in inputs else ()
     axes = tuple(size for size in shape[:-2] if isinstance(size, int))
     made = {
@@ -45,7 +45,7 @@ def step_at(model: Model, step: SampledStep) -> Evaluation:
 
 
 def visible_at(node: Node, masks: tuple[Mask, ...] | Miss, step: SampledStep, evaluation: Evaluation) -> Array:
-    """Compute the effective mask as numbers added to scores, -inf for masked keys.
+    """Compute the effective mask as a bias of the scores, -inf for masked keys.
 
     Args:
         node: The attention, or its Softmax.
@@ -67,23 +67,25 @@ def visible_at(node: Node, masks: tuple[Mask, ...] | Miss, step: SampledStep, ev
         if term.ndim > 4 or any(
             size not in {1, full} for size, full in zip(term.shape[::-1], (step.total, step.length), strict=False)
         ):
-            raise MissError(node, f"its mask is {list(term.shape)} for {step.length} of {step.total} positions")
+            raise MissError(
+                node, f"its mask has shape {list(term.shape)} for {step.length} queries and {step.total} keys"
+            )
         added = added + term
     return numpy.where(added < MASKED_BELOW, -numpy.inf, added)
 
 
 def columns_at(angles: Angles, step: SampledStep, evaluation: Evaluation) -> Array:
-    """Compute the numbers that positions give query and keys, ``[length, numbers]``.
+    """Compute the rows of all tables for the step's positions, ``[length, channels]``.
 
     Raises:
-        MissError: They cannot be computed.
+        MissError: A table cannot be computed.
     """
     columns = [_rows(table, step, evaluation) for table in angles.tables]
     return numpy.concatenate([numpy.zeros((step.length, 0)), *columns], axis=1)
 
 
 def _by_attributes(node: Node, step: SampledStep, evaluation: Evaluation) -> Array:
-    """Return 0 at positions that an operator sees by itself, -inf at others, ``[batch or 1, 1, length, total]``."""
+    """Return 0 or -inf by the operator's attributes and lengths, ``[batch or 1, 1, length, total]``."""
     shape = 1, 1, step.length, step.total
     if node.op not in OPERATORS:
         return numpy.zeros(shape)
@@ -121,10 +123,10 @@ def _rows(table: PositionTable, step: SampledStep, evaluation: Evaluation) -> Ar
     array = evaluation.of(table.value)
     if table.axis is None:
         places = numpy.arange(step.past, step.total) if table.positions is None else evaluation.of(table.positions)
-        # A single number is the first new position, see com.microsoft.RotaryEmbedding.
+        # A tensor of one element is the first new position, see com.microsoft.RotaryEmbedding.
         places = places.reshape(-1) + (numpy.arange(step.length) if places.size == 1 else 0)
         if array.ndim > 2:
-            raise MissError(evaluation.graph.producer(table.value), "its table has rows for each sequence")
+            raise MissError(evaluation.graph.producer(table.value), "its table is not [positions, channels]")
         if int(places.max()) >= len(array):
             raise MissError(evaluation.graph.producer(table.value), f"its table ends at {len(array)} positions")
         array, axis = array[places], 0
@@ -132,7 +134,8 @@ def _rows(table: PositionTable, step: SampledStep, evaluation: Evaluation) -> Ar
         axis = table.axis
         if array.shape[axis : axis + 1] != (step.length,):
             raise MissError(
-                evaluation.graph.producer(table.value), f"it has {list(array.shape)} for {step.length} positions"
+                evaluation.graph.producer(table.value),
+                f"its shape is {list(array.shape)} for {step.length} new positions",
             )
     rows: Array = numpy.moveaxis(array, axis, 0).reshape(step.length, -1).astype(numpy.float64)
     return rows

@@ -1,4 +1,4 @@
-"""Find loops over the tokens of a step, and run them on chosen numbers."""
+"""Find loops over the tokens of a step, and evaluate them on random inputs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, LOOP_EXITS
 from graphpass.ir.values import REALS
 
-#: Sequences of a step that is computed.
+#: Batch size of evaluated steps.
 BATCH = 2
 
-#: Make tensors of one number.
+#: Producers of initial states that are not replaced by random tensors.
 _FILLED = frozenset({"Constant", "ConstantOfShape"})
 
 _ENTRIES = LOOP_ENTRIES | {"Iteration"}
@@ -31,14 +31,14 @@ _ENTRIES = LOOP_ENTRIES | {"Iteration"}
 
 @dataclass(frozen=True)
 class TokenLoop:
-    """One Loop or Scan in a graph of bodies, see `graphpass.ir.bodies`.
+    """A Loop or Scan in a graph with inlined bodies, see `graphpass.ir.bodies`.
 
     Attributes:
         graph: The graph.
-        entries: Its Carried, Sliced and Iteration nodes; without the one that carries a Loop's condition.
+        entries: Its Carried, Sliced and Iteration nodes, except the node that carries a Loop's condition.
         exits: Its Final and Stacked nodes.
-        inside: Indices of nodes that differ from one iteration to another.
-        sources: Activations outside that it reads.
+        inside: Indices of nodes that depend on the iteration.
+        sources: Activations outside of the loop that it reads.
         is_nested: Whether it is in the body of another operator.
     """
 
@@ -51,12 +51,12 @@ class TokenLoop:
 
     @property
     def called(self) -> str:
-        """Return operator and name."""
+        """Return operator and name of the loop."""
         return self.exits[0].called
 
 
 def find_loops(model: Model) -> Iterator[TokenLoop]:
-    """Yield the loops of ``model`` that have outputs, in the order of their first."""
+    """Yield the loops of ``model`` that have outputs, in the order of their first outputs."""
     graph, outside = inlined(model).graph, {value.name for node in model.graph.nodes for value in node.outputs}
     entries: dict[str, list[Node]] = {}
     exits: dict[str, list[Node]] = {}
@@ -76,7 +76,7 @@ def find_loops(model: Model) -> Iterator[TokenLoop]:
         inside = {node.index for node in started} | {use.node.index for use in reached} - ended
         conditions = {value for node in started for value in node.attributes.get("conditions", ())[1:2]}
         kept = tuple(node for node in started if node.outputs[0] not in conditions)
-        # Starts of carried tensors are drawn apart from sources.
+        # Initial values of carried tensors are not among the sources.
         starts = {node.index for node in started}
         read = [value for index in sorted(inside - starts) for value in graph.nodes[index].inputs]
         upstream = graph.backward(read, lambda node, starts=starts: () if node.index in starts else within(node))  # type: ignore[misc]
@@ -91,18 +91,18 @@ def find_loops(model: Model) -> Iterator[TokenLoop]:
 
 
 def _is_activation(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` may be an activation; whole numbers are computed."""
+    """Return whether ``value`` may be an activation, which excludes integers and constants."""
     return value.element_type in REALS | {"dynamic"} and graph.producer(value).op != "Constant"
 
 
 @dataclass(frozen=True)
 class LoopRun:
-    """The numbers of one run of a loop.
+    """Tensors of one evaluation of a loop.
 
     Attributes:
         length: Number of iterations.
-        sources: Tensors from outside.
-        starts: Start of each carried tensor.
+        sources: Tensors from outside of the loop.
+        starts: Initial value of each carried tensor.
         results: Output of each Final or Stacked node.
         tokens: The evaluation of each iteration.
     """
@@ -115,13 +115,13 @@ class LoopRun:
 
 
 class LoopNumbers:
-    """Runs one loop on random numbers."""
+    """Evaluations of one loop on random inputs."""
 
     def __init__(self, loop: TokenLoop, sizes: Sizes) -> None:
-        """Take the number of iterations from the shapes.
+        """Derive the number of iterations from sizes.
 
         Raises:
-            MissError: It is not the length of a tensor, or the loop may end early or run backward.
+            MissError: The number is not the size of an axis, or the loop may end early or run backward.
         """
         self.loop, self._sizes = loop, sizes
         self._turns = self._count()
@@ -145,16 +145,16 @@ class LoopNumbers:
                 count = None if shape is None else shape[node.attributes["axis"]]
         for node in (*self.loop.entries, *self.loop.exits):
             if not node.attributes.get("in_order", True):
-                raise MissError(node, "the loop does not take the tokens in order")
+                raise MissError(node, "the loop does not process the tokens in order")
         if count is None or (count.op != "number" and as_dimension(count) is None):
-            raise MissError(self.loop.exits[0], "the number of iterations is not the length of a tensor")
+            raise MissError(self.loop.exits[0], "the number of iterations is not a size of a tensor")
         return count
 
     def run(self, length: int) -> LoopRun:
-        """Run over ``length`` tokens.
+        """Evaluate the loop over ``length`` tokens.
 
         Raises:
-            MissError: A shape is not known, or an operator is not computed.
+            MissError: A shape is unknown, or an operator is not supported.
         """
         random = numpy.random.default_rng(length)
 
@@ -162,7 +162,7 @@ class LoopNumbers:
             return length if dimension is self._turns else BATCH
 
         loop = self.loop
-        # All are of one length along these axes, however their shapes name it.
+        # All sliced axes have this length, also if their dimensions have different names.
         sliced = {(node.source(), node.attributes["axis"]) for node in loop.entries if node.op == "Sliced"}
 
         def drawn(value: Value) -> Array:
@@ -206,7 +206,7 @@ class LoopNumbers:
 
 
 def ends_early(graph: Graph, iteration: Node) -> bool:
-    """Return whether a condition may end the Loop of ``iteration`` before its last one."""
+    """Return whether a condition may end the Loop of ``iteration`` before the last iteration."""
     starts, goes_on, left = iteration.attributes["conditions"]
 
     def is_true(value: Value | None) -> bool:

@@ -1,7 +1,8 @@
-"""Find the columns of ``attention_mask`` that weigh hidden states of new tokens.
+"""Find the columns of ``attention_mask`` that multiply hidden states of new tokens.
 
-Layers without attention keep padding out by a product of hidden states and the mask. Right are the mask's last columns,
-those of the new tokens; an exporter that traced a prompt wrote the first ones, which are others once there is a past.
+Layers without attention exclude padding by a product of hidden states and the mask. The correct factors are the mask's
+last columns, those of the new tokens. An exporter that traced a prompt may select the first columns, which differ from
+the last ones after a past.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import ELEMENTWISE, LAYOUT, PICKS
 from graphpass.ir.values import fixed_size
 
-#: Operators that make weights of a mask; attention makes scores of it.
+#: Operators between a mask and weights of hidden states, but not between a mask and scores of attention.
 _MAKES_WEIGHTS = ELEMENTWISE | LAYOUT | PICKS
 
-#: Operators, and their inputs that hide hidden states.
+#: Operators that mask hidden states, with the port of the weight.
 _PRODUCTS = {("Multiply", 0), ("Multiply", 1), ("Select", 0)}
 
 
-#: A number of new tokens that is not 1.
+#: A number of new tokens of at least 2.
 _SEVERAL = ex.length("several", 2)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenWeights:
-    """The columns of a mask ``[batch, past + length]`` that weigh ``length`` new tokens after a past.
+    """The columns of a mask ``[batch, past + length]`` that multiply ``length`` new tokens.
 
     Attributes:
-        first: The first columns are among them.
-        none: Some layer does not weigh them.
-        unknown: Some cannot be computed ahead.
+        first: Whether some layer reads the first columns.
+        none: Whether some layer multiplies new tokens by 1.
+        unknown: Whether the columns of some layer are unknown.
     """
 
     first: bool = False
@@ -50,7 +51,12 @@ class TokenWeights:
     unknown: bool = False
 
     def are_right(self, mask: Array, length: int) -> bool:
-        """Return whether the last ``length`` tokens of ``mask`` are weighed as recomputation weighs them."""
+        """Return whether the last ``length`` tokens of ``mask`` get the weights of a recomputation.
+
+        Args:
+            mask: Mask of 0 and 1, ``[batch, past + length]``.
+            length: Number of new tokens.
+        """
         own = mask[:, -length:]
         return not (
             (self.unknown and not mask.all())
@@ -64,10 +70,10 @@ class Weighing:
     """Weights of new tokens after a past.
 
     Attributes:
-        several: Columns that weigh several tokens.
-        single: Columns that weigh a single one.
-        of_others: Weights of several tokens that are the first columns, each ``[batch, length, 1]`` or ``[batch, 1,
-            length]``.
+        several: Columns in steps of several tokens.
+        single: Columns in steps of one token.
+        of_others: Weights that read the first columns in steps of several tokens, each ``[batch, length, 1]`` or
+            ``[batch, 1, length]``.
     """
 
     several: TokenWeights = TokenWeights()

@@ -20,7 +20,7 @@ def constant_shape(node: Node, sizes: Sizes) -> list[int] | None:
 
 
 def _copied_or_number(node: Node, axis: int, source: Vector, target: Vector) -> int | None:
-    """Return a fixed size, 0 to copy it, or -1; ``None`` for an empty axis."""
+    """Return a size, 0 (copied) or -1 (inferred); ``None`` for a literal 0."""
     size = target[axis]
     if size is ZERO and not node.attributes.get("special_zero", True):
         return None

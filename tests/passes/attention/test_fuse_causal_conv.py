@@ -125,15 +125,15 @@ def test_the_result_has_no_unfused_convolution():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"width": 2}, "past holds 2 columns, and a result reads 3 of earlier steps"),
+        ({"width": 2}, "past has 2 columns, but a result reads 3 of earlier steps"),
         ({"pads": [1, 0]}, "it pads by 1 and 0 columns"),
         ({"pads": [0, 2]}, "it pads by 0 and 2 columns"),
         ({"padded": True, "pads": [2, 3]}, "it pads by 2 and 3 columns"),
-        ({"pads": [3, 3]}, "results of padding at the end are not cut off at once"),
-        ({"pads": [3, 0]}, "results of 3 columns before the new ones are not cut off"),
-        ({"auto_pad": "SAME_LOWER"}, "it pads by a rule, or steps over columns"),
-        ({"strides": [2]}, "it pads by a rule, or steps over columns"),
-        ({"kept": -2}, "Slice reads the window besides, and does not keep its last 3 columns"),
+        ({"pads": [3, 3]}, "results of padding at the end are not sliced off first"),
+        ({"pads": [3, 0]}, "results of 3 columns before the new ones are not sliced off"),
+        ({"auto_pad": "SAME_LOWER"}, "it has auto_pad, or strides other than 1"),
+        ({"strides": [2]}, "it has auto_pad, or strides other than 1"),
+        ({"kept": -2}, "Slice also reads the window, but does not slice its last 3 columns"),
         ({"group": 3}, "not one kernel for each of 3 channels"),
     ],
 )

@@ -163,10 +163,10 @@ def multiplies_states(body: GraphBuilder, state: str, token: list[str]) -> tuple
     [
         (reads_old_state, "the result of a token is not a product with the new state"),
         (decays_below_zero, "may be negative"),
-        (corrects_by_the_query, "the numbers of the loop are not those of linear attention"),
+        (corrects_by_the_query, "the results of the loop differ from linear attention"),
         (corrects_by_a_part, "the correction is not a product with the old state"),
         (takes_the_root, "Sqrt computes a factor of the update in the loop"),
-        (multiplies_states, "Multiply makes the new state, not a sum"),
+        (multiplies_states, "Multiply computes the new state, expected Add"),
     ],
 )
 def test_other_loops_stay_with_the_reason(work, reason):
@@ -180,8 +180,8 @@ def test_other_loops_stay_with_the_reason(work, reason):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"scan_input_directions": [1, 1, 1]}, "the loop does not take the tokens in order"),
-        ({"scan_output_directions": [1]}, "the loop does not take the tokens in order"),
+        ({"scan_input_directions": [1, 1, 1]}, "the loop does not process the tokens in order"),
+        ({"scan_output_directions": [1]}, "the loop does not process the tokens in order"),
     ],
 )
 def test_a_loop_from_the_last_token_to_the_first_stays(change, reason):

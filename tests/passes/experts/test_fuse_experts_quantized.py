@@ -89,7 +89,7 @@ def test_quantized_weights_and_scales_are_unchanged():
     ("given", "reason"),
     [
         ({"stored": "int8"}, "QMoE rounds activations to 8 bits for weights in 8 bits; activations=int8 allows it"),
-        ({"stored": "uint4", "block": 8}, "blocks of 8 are not a power of 2 from 16 on that divides"),
+        ({"stored": "uint4", "block": 8}, "blocks of 8 are not a power of 2, at least 16, that divides"),
         ({"kind": "gelu"}, "a function of 2 products between the products of an expert is not an activation of MoE"),
     ],
 )
