@@ -269,7 +269,9 @@ def _number(model: Model, value: Value) -> float | None:
 def _check_sink(attention: Attention, heads: int) -> None:
     sink = attention.sink
     if sink is not None and known_elements(sink) != heads:
-        raise MissError(attention.node, f"its attention sink {sink.name} has not one element for each of {heads} heads")
+        raise MissError(
+            attention.node, f"its attention sink {sink.name} must have one element for each of {heads} heads"
+        )
 
 
 def _rotations(model: Model, query: Value, key: Value, size: int) -> tuple[Rotation, Rotation] | None:

@@ -3,6 +3,7 @@
 For each token with query ``q``, key ``k`` and value ``v``, the state ``S`` ``[keys, values]`` is updated and read::
 
     S = decay * S
+    v = scale * v
     v = beta * (v - k S)    # with a correction (delta rule)
     S = S + outer(k, v)
     output = q S

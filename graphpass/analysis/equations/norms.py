@@ -13,7 +13,7 @@ from graphpass.ir.values import fixed_size
 #: Attributes of the epsilon: of ONNX's and com.microsoft's norms, and of OpenVINO's MVN.
 _ATTRIBUTES = ("epsilon", "eps")
 
-#: Constants from here on are not an epsilon.
+#: Exclusive upper limit of an epsilon.
 _MOST = 1e-2
 
 

@@ -141,7 +141,7 @@ def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array
     """Compute the cosines and sines of positions 0 to ``count - 1``, ``[count, size / 2]``.
 
     Raises:
-        MissError: The angles of one position depend on others.
+        MissError: The angles of one position depend on other positions.
     """
     for factor in (rotation.cos, rotation.sin):
         others = [part for part in ex.walk(at_position(factor)) if part.op in {"length", "opaque", "running_sum"}]

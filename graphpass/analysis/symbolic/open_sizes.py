@@ -93,7 +93,7 @@ def einsum_axes(node: Node) -> tuple[list[str], str]:
     """
     axes = labels(str(node.attributes["equation"]))
     if axes is None:
-        raise UnknownError("some axes have no label")
+        raise UnknownError("its equation has an ellipsis")
     return axes
 
 

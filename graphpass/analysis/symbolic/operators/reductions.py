@@ -75,7 +75,7 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
 
 
 def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Steps:
-    """Return one term of the sum that an element of a matrix product is.
+    """Return one term of the sum in an element of a matrix product.
 
     Args:
         element: The element of the product.
