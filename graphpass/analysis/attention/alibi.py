@@ -1,4 +1,4 @@
-"""Read ALiBi: a line over positions of keys that each head adds to its scores.
+"""Recognize ALiBi: a bias linear in the key's position, with a slope per head.
 
 Source: Press et al., "Train Short, Test Long: Attention with Linear Biases", arXiv:2108.12409.
 """
@@ -12,7 +12,7 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.expressions import Expr, walk
 from graphpass.ir.graph import Graph, Value
 
-#: Steps at which a bias is compared with lines, by the names of their lengths.
+#: Steps for which the bias is evaluated, by the names of their lengths.
 _STEPS = (
     {"batch": 1, "past": 0, "length": 9},
     {"batch": 1, "past": 5, "length": 1},
@@ -24,12 +24,16 @@ _TOLERANCE = 1e-5
 
 @lru_cache(maxsize=256)
 def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
-    """Return the slopes ``[heads]`` of lines over positions of keys.
+    """Return the slope of ALiBi for each head.
 
     Args:
-        bias: Number added to scores of a batch without padding. Constants per head are ignored, as Softmax does.
-        head: Index of the head.
-        key: Index of the key.
+        bias: Number added to a score, in a batch without padding. A constant per head is ignored, because it does not
+            change the softmax.
+        head: Symbolic index of the head.
+        key: Symbolic index of the key.
+
+    Returns:
+        Slopes ``[heads]``; ``None`` if the bias is not linear, or has the same slope for all heads.
     """
     import numpy
 
@@ -56,7 +60,7 @@ def alibi_slopes(bias: Expr, head: Expr, key: Expr) -> tuple[float, ...] | None:
     return tuple(by_head) if len(set(by_head)) > 1 else None
 
 
-#: ALiBi as paged attention finds it, in a branch of a Select.
+#: ALiBi in the form that OpenVINO's paged attention recognizes in a branch of a Select.
 _EXPOSED = op.Reshape(op.Reshape(op.Multiply(op.Constant(), var()), ...), ...)
 
 

@@ -21,7 +21,7 @@ _ASSIGNED = op.Reshape(
 
 @dataclass(frozen=True, slots=True)
 class AssignedSlice:
-    """A tensor ``base`` of which ``update`` replaces ``start`` to ``stop`` along ``axis``."""
+    """The assignment of ``update`` to the range ``start:stop`` of ``base`` along ``axis``."""
 
     base: Value
     update: Value
@@ -31,7 +31,7 @@ class AssignedSlice:
 
 
 def assigned_slice(graph: Graph, node: Node) -> AssignedSlice | None:
-    """Return the assignment that ends in ``node``, the Reshape of a ScatterNDUpdate."""
+    """Return the assignment that ends in ``node``, the Reshape of a ScatterNDUpdate; ``None`` without one."""
     if node.op != "Reshape" or graph.producer(node.source()).op != "ScatterNDUpdate":
         return None
     match = _ASSIGNED.match(graph, node)
@@ -50,7 +50,7 @@ def assigned_slice(graph: Graph, node: Node) -> AssignedSlice | None:
 
 
 def _keeps_shape(graph: Graph, base: Value, sizes: Value) -> bool:
-    """Return whether ``sizes`` are those of ``base``."""
+    """Return whether ``sizes`` is the shape of ``base``."""
     maker, counted = graph.producer(base), graph.producer(sizes)
     is_made_so = maker.op in {"Broadcast", "Reshape"} and maker.input(1) == sizes
     return is_made_so or (counted.op == "ShapeOf" and counted.source() == base)

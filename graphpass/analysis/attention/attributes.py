@@ -1,4 +1,4 @@
-"""Describe each attention: its heads, scale, mask and window."""
+"""Describe the heads, scale, mask and window of each attention block."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from graphpass.ir.operators import ARITHMETIC, MOVES
 from graphpass.ir.values import fixed_size, multiplies_matrices
 from graphpass.progress import counting
 
-#: Most operators to search: heads are copied within their layer.
+#: Limit of operators to search, because heads are copied within their layer.
 _LIMIT = 24
 
 
 def attention_details(model: Model, elements: Elements) -> tuple[AttentionBlock, ...]:
-    """Describe each attention that `find_attention` finds, in order; caches are left out.
+    """Return the attributes of all attention blocks, in the order of `find_attention`; caches are omitted.
 
     Args:
         model: The model.
-        elements: Elements of its graph, with the step's lengths.
+        elements: Symbolic elements of its graph, in lengths of the step.
     """
     with counting("describing attention", model.analysis(find_attention), "blocks") as blocks:
         return tuple(_described(model.graph, elements, attention) for attention in blocks)
@@ -62,7 +62,7 @@ def _operator_heads(graph: Graph, attention: Attention) -> Heads:
     heads = operator_heads(attention.node)
     if attention.node.op != "ScaledDotProductAttention":
         return heads
-    # It does not group heads itself: its operands have as many keys as queries, or one.
+    # ScaledDotProductAttention does not group heads: key and value have as many heads as the query, or 1.
     operands = (attention.query, attention.key, attention.value)
     known = heads.heads or _most(_heads_of(graph, operand) for operand in operands)
     return heads._replace(
@@ -89,13 +89,13 @@ def _heads(graph: Graph, attention: Attention) -> Heads:
 
 
 def _most(sizes: Iterable[int | None]) -> int | None:
-    """Return the heads of the query; keys and values may share a single one."""
+    """Return the largest number of heads; ``None`` if 1, which may be a shared head."""
     most = max((size for size in sizes if size is not None), default=1)
     return most if most > 1 else None
 
 
 def _heads_of(graph: Graph, value: Value | None) -> int | None:
-    """Return the size of axis 1 of four, looking through a Reshape to rank 3."""
+    """Return the size of axis 1 of rank 4, looking through operators on rank 3."""
     if value is None:
         return None
     whole = graph.look_through(value, lambda node: node.outputs[0].rank == 3 and node.op in MOVES | ARITHMETIC)
@@ -103,7 +103,7 @@ def _heads_of(graph: Graph, value: Value | None) -> int | None:
 
 
 def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: int | None) -> int | None:
-    """Return the number of key heads before copies for the query's heads."""
+    """Return the number of kv heads, before they are copied for the query heads."""
     if key is not None and key.rank == 3:
         labels = ("rows", *labels[2:])
     heads: int | None = None
@@ -112,13 +112,13 @@ def _before_copies(graph: Graph, key: Value | None, labels: Labels, head_dim: in
             break
         if "heads" in labels:
             size = fixed_size(key, labels.index("heads"))
-            # If an axis is split, only the part that is not a copy counts.
+            # If the axis is split into heads and copies, only the axis of heads counts.
             heads = size if size is not None or len(labels) > 4 else heads
         elif ("heads", "head_dim") in labels and heads is None and head_dim is not None:
             width = fixed_size(key, labels.index(("heads", "head_dim")))
             heads = width // head_dim if width is not None and width % head_dim == 0 else None
         steps = [step for step in before(graph, key, labels) if step.passed is None or step.passed.kind == "arithmetic"]
-        # Rotary embedding multiplies all heads with one cosine.
+        # Cosines and sines of rotary embedding have one head for all heads.
         content = steps if len(steps) == 1 else [step for step in steps if not _is_of_one_head(step)]
         if not content:
             break
@@ -131,7 +131,7 @@ def _is_of_one_head(step: TraceStep) -> bool:
 
 
 def _heads_of_projection(graph: Graph, attention: Attention, value_head_dim: int | None) -> int | None:
-    """Derive the number of heads from the width of the following product with weights."""
+    """Return the number of heads by the width of the next product with weights."""
     if attention.miss is not None or value_head_dim is None:
         return None
     value = attention.output

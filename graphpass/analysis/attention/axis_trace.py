@@ -1,7 +1,7 @@
 """Trace a tensor upstream with a label for the meaning of each of its axes.
 
-A label is a user's word (``"sequence"``), the number of a cache's axis to recognize, a tuple for merged axes, or
-``None``.
+A label is the name of a logical axis (``"sequence"``), the index of an axis of a cache, a tuple of these for merged
+axes, or ``None`` for an axis without meaning, such as copies.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Label: TypeAlias = str | int | tuple[str | int | None, ...] | None
 
 Labels: TypeAlias = tuple[Label, ...]
 
-#: Axes of keys and values as a product reads them; of transposed keys.
+#: Axes of keys and values as operands of a product; axes of transposed keys.
 BHLD: Labels = ("batch", "heads", "sequence", "head_dim")
 BHDL: Labels = ("batch", "heads", "head_dim", "sequence")
 
-#: The label of an axis that one entry was taken from.
+#: The label of an axis from which an operator selects a part.
 PART = "part"
 
-#: Operators on each element by itself whose operands may be broadcast.
+#: Elementwise operators whose operands may be broadcast.
 _COMBINED = ARITHMETIC | EXTREMA | {"Select"}
 
-#: Operators that keep the elements of their first input in place, except for precision.
+#: Operators that keep axes and elements of their first input, except for precision.
 _SAME = CASTS | {"Clamp", "Clip", "Dropout", "FakeQuantize", "QuantizeLinear", "Round", "Tile"}
 
 _INTEGERS = frozenset({"i8", "u8", "i4", "u4"})
@@ -50,19 +50,28 @@ StepKind = Literal[
     "join", "write", "slice", "part", "weights", "dequantized", "scale", "zero_point", "arithmetic", "loop"
 ]
 
-#: Effects on axes that the trace passes, and the kinds of their steps.
+#: Axis effects that the trace follows, with the kind of the path step; ``None`` for layout operators.
 _PASSED: dict[str, StepKind | None] = {"move": None, "take": None, "cut": "slice", "part": "part", "write": "write"}
 
 
 @dataclass(frozen=True, slots=True)
 class PathStep:
-    """An operator on a path that does more than lay out.
+    """An operator on a path, other than a layout operator.
 
     Attributes:
-        kind: ``join`` is a Concat, ``write`` a scatter, ``slice`` a cut, ``part`` a Split, a Gather of one entry or a
-            slice of an iteration, ``weights`` a product with weights, ``dequantized`` turns integers into numbers by a
-            ``scale`` and a ``zero_point``, ``arithmetic`` joins with another tensor, ``loop`` enters or leaves a loop.
-        labels: Meaning of the axes along which it works; candidates for ``write``.
+        kind: Effect of the operator, or the role of its operand on the path:
+
+            - ``join``: Concat.
+            - ``write``: scatter.
+            - ``slice``: slice.
+            - ``part``: Split, Gather of one index, or the slice of a loop's iteration.
+            - ``weights``: product with weights.
+            - ``dequantized``: dequantization of integers.
+            - ``scale``, ``zero_point``: dequantization of other integers by this operand.
+            - ``arithmetic``: elementwise operator with another activation.
+            - ``loop``: entry or exit of a loop.
+        node: The operator.
+        labels: Labels of the axes along which it operates; of the candidates for ``write``.
     """
 
     kind: StepKind
@@ -72,7 +81,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """An input of an operator, the labels of its axes, and the operator ``passed``."""
+    """An input of an operator, labels of its axes, and the operator's path step."""
 
     value: Value
     labels: Labels
@@ -81,19 +90,24 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True)
 class TracedValue:
-    """A value on a trace: labels of its axes, and the path to it."""
+    """A value on a trace, labels of its axes, and the path from the start."""
 
     value: Value
     labels: Labels
     path: tuple[PathStep, ...] = ()
 
     def passed(self, kind: str) -> bool:
-        """Return whether the path holds an operator of this kind."""
+        """Return whether the path has a step of this kind."""
         return any(step.kind == kind for step in self.path)
 
 
 def trace_axes(start: TracedValue, follow: Callable[[TracedValue], Iterable[TraceStep]]) -> Iterator[TracedValue]:
-    """Yield places upstream of ``start``, nearest first, each value once per labels."""
+    """Yield ``start`` and values upstream of it, breadth-first, each once per labels.
+
+    Args:
+        start: The first value.
+        follow: Returns the steps from a value to inputs of its producer.
+    """
     pending, seen = deque([start]), set()
     while pending:
         place = pending.popleft()
@@ -106,13 +120,13 @@ def trace_axes(start: TracedValue, follow: Callable[[TracedValue], Iterable[Trac
 
 
 def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = None) -> list[TraceStep]:
-    """Return the inputs that hold the content of ``value``; none if it is unknown.
+    """Return the inputs whose elements ``value`` contains, with labels; empty if unknown.
 
     Args:
         graph: The graph.
-        value: Where the trace is.
-        labels: The meaning of its axes.
-        sizes: Shows which axes a Reshape merges or splits if shapes do not.
+        value: A value.
+        labels: Labels of its axes.
+        sizes: Symbolic sizes, used if shapes do not determine the axes that a Reshape merges or splits.
     """
     node = graph.producer(value)
     source = node.input(0)
@@ -133,7 +147,7 @@ def before(graph: Graph, value: Value, labels: Labels, sizes: Sizes | None = Non
     if node.op in LOOP_ENTRIES | LOOP_EXITS:
         return _around_loop(node, source, labels)
     if node.op in COMPRESSED_PRODUCTS or multiplies_matrices(node):
-        # A product with weights from the right replaces the last axis and leaves the others.
+        # A product with weights as right operand replaces the last axis and keeps the others.
         if node.op in MATRIX_PRODUCTS and (is_activation(graph, node.inputs[1]) or node.attributes["transpose_a"]):
             return []
         inside = _aligned(source, labels)
@@ -158,7 +172,7 @@ def _through(node: Node, source: Value, labels: Labels) -> tuple[Labels | None, 
 
 
 def _inside(effect: AxisEffect, labels: Labels) -> Labels:
-    """Return the first input's labels; an axis that gives one entry is a part."""
+    """Return the labels of the first input; `PART` for axes reduced to a part."""
     taken = PART if effect.kind in {"cut", "take", "iteration"} else None
     labelled: dict[int, Label] = dict.fromkeys(effect.removed, taken)
     labelled |= {origin: labels[axis] for axis, origin in enumerate(effect.origins) if origin is not None}
@@ -218,7 +232,7 @@ def _taken_apart(shape: tuple[Dimension, ...], axes: list[int], label: Label) ->
     real = [axis for axis in axes if shape[axis] != 1]
     if len(real) == 1:
         return [label if axis == real[0] else None for axis in axes]
-    # Copies of heads come after the head that they copy.
+    # The axis of copies follows the axis of heads.
     return [label if place == 0 and label == "heads" else None for place in range(len(axes))]
 
 
@@ -229,7 +243,7 @@ def _around_loop(node: Node, source: Value, labels: Labels) -> list[TraceStep]:
     inside = _inside(effect, labels)
     if node.op == "Sliced":
         kept = labels[effect.along[0]] if effect.along else None
-        # The body knows an axis that keeps its word as the batch, the heads or the positions.
+        # The body keeps the label of a sliced axis with a name: batch, heads or sequence.
         passed = PathStep("slice", node, (kept,)) if isinstance(kept, str) else PathStep("part", node, (PART,))
         if not isinstance(kept, str):
             inside = tuple(PART if axis in effect.along else label for axis, label in enumerate(inside))
@@ -243,14 +257,14 @@ def _step(source: Value | None, labels: Labels | None, passed: PathStep | None =
 
 
 def _overwriting(node: Node, labels: Labels) -> list[TraceStep]:
-    """Return the updates of a ScatterND: perhaps a changed part of the cache itself."""
+    """Return the updates of a ScatterNDUpdate, which may contain a part of the cache."""
     if node.op != "ScatterNDUpdate" or len(node.inputs) < 3:
         return []
     indices, updates = node.inputs[1:3]
     depth = fixed_size(indices, -1)
     if indices is None or indices.rank is None or depth is None:
         return []
-    # A range of head_dim is written where a key is joined of content and of positions.
+    # Keys of content and positions (MLA) are assembled by writes to ranges of head_dim.
     written = ("head_dim",) if (labels[:depth], indices.rank) == (("head_dim",), 2) else (PART,) * (indices.rank - 1)
     return _step(updates, (*written, *labels[depth:]))
 
@@ -275,7 +289,7 @@ def _beside_copies(source: Value, result: Value, labels: Labels | None) -> Label
 
 
 def _operands(graph: Graph, node: Node, labels: Labels) -> list[TraceStep]:
-    # The condition of a Select is not content, and a vector or a number is not a cache.
+    # The condition of a Select is not content, and a value of rank 0 or 1 is not a cache.
     sources = [
         (port, source)
         for port, source in enumerate(node.inputs)
@@ -289,7 +303,7 @@ def _operands(graph: Graph, node: Node, labels: Labels) -> list[TraceStep]:
 
 
 def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | None:
-    """Return the role of an operand for the other: scale, zero point or numbers."""
+    """Return the path step of an operand: scale, zero point, dequantized integers or arithmetic."""
     other = node.inputs[1 - port] if len(node.inputs) == 2 else None
     if other is not None and (is_scalar(other) or not is_activation(graph, other)):
         return None
@@ -304,7 +318,7 @@ def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | No
 
 
 def holds_integers(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` holds small integers, converted and perhaps shifted but not scaled."""
+    """Return whether ``value`` contains 4-bit or 8-bit integers, converted or shifted but not scaled."""
 
     def shifts(node: Node) -> bool:
         return node.op in CASTS | {"Subtract"} and node.outputs[0].element_type not in _INTEGERS

@@ -1,4 +1,4 @@
-"""Strip scales, axis swaps and idle conversions from the operands of a decomposed attention."""
+"""Look through scales, axis swaps and idle conversions of the operands of decomposed attention."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.miss import MissError
 from graphpass.ir.values import is_activation, is_idle, is_scalar, is_wider
 
-#: Orders that swap the last two axes.
+#: Permutations that swap the last two axes.
 _SWAPS = ((0, 1, 3, 2), (0, 2, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class BareOperand:
-    """An operand of a product, stripped.
+    """An operand of a product, without its scales and axis swaps.
 
     Attributes:
-        swapped: Whether its last two axes were swapped.
-        forms: Forms of ``value`` up to the product's operand, each made of the one before.
+        value: The operand without them.
+        role: Operand of the attention.
+        scales: Factors between ``value`` and the product.
+        swapped: Whether the last two axes are swapped between ``value`` and the product.
+        forms: Values after ``value``, up to the operand of the product, each computed from the previous value.
     """
 
     value: Value
@@ -32,7 +35,7 @@ class BareOperand:
     forms: tuple[Value, ...] = ()
 
     def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> BareOperand:
-        """Return the operand as ``source``, upstream of ``value``."""
+        """Return the operand with ``source``, which ``value`` is computed from, as its value."""
         scales = (*self.scales, scale) if scale is not None else self.scales
         return BareOperand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 
@@ -40,16 +43,16 @@ class BareOperand:
 def bare_operands(
     graph: Graph, product: Node, weighing: Node, *, loosely: bool = False
 ) -> tuple[BareOperand, BareOperand, BareOperand]:
-    """Return query, key and value, each of four axes.
+    """Return query, key and value, each of rank 4.
 
     Args:
         graph: The graph.
         product: The product of query and key.
         weighing: The product of probabilities and value.
-        loosely: Allow heads of unknown number merged with the batch.
+        loosely: Accept merged batch and heads axes with an unknown number of heads.
 
     Raises:
-        MissError: One has other axes.
+        MissError: An operand has another rank, or its merged axes are unknown.
     """
     query, key, value = _of_one_type(
         graph,
@@ -79,16 +82,16 @@ def _with_heads(graph: Graph, operand: BareOperand) -> BareOperand:
     while sized is not None and (same := broadcast_to_itself(graph.producer(sized))) is not None:
         sized = same
     if source is None or sized is None or value.shape is None or sized.shape is None or len(sized.shape) != 4:
-        raise MissError(node, f"its operand {value.name} merges batch and heads, and is not made of one that does not")
-    # One of the last two axes is known: the size of a head.
+        raise MissError(node, f"its operand {value.name} merges batch and heads, and is not a Reshape of 4 dimensions")
+    # One of the last two sizes, head_dim, is fixed and unchanged if only batch and heads are merged.
     ends = zip(value.shape[-2:], sized.shape[-2:], strict=True)
     if not any(own == other and isinstance(own, int) for own, other in ends):
-        raise MissError(node, f"it is not known how {node.op} merges batch and heads")
+        raise MissError(node, f"cannot determine how {node.op} merges batch and heads")
     return _bare(graph, operand.before(source))
 
 
 def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
-    """Strip scales (not of the value), swaps (of the key) and idle conversions."""
+    """Look through scales of query and key, axis swaps of the key, and idle conversions."""
     while True:
         node = graph.producer(operand.value)
         scaled = scale_of(graph, node) if operand.role != "value" and node.op in {"Multiply", "Divide"} else None
@@ -102,7 +105,7 @@ def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
             swap, rows = (match.nodes[name].outputs[0] for name in ("swap", "rows"))
             operand = operand.before(swap).before(rows, swaps=True).before(match["source"])
         elif is_idle(node):
-            # Paged attention's matcher requires the cache's Concat right at the operator
+            # Paged attention's matcher requires the cache's Concat directly before the operator
             # (state_management_pattern.cpp).
             operand = operand.before(node.source())
         elif (same := broadcast_to_itself(node)) is not None:
@@ -111,7 +114,8 @@ def _bare(graph: Graph, operand: BareOperand) -> BareOperand:
             return operand
 
 
-#: torch.onnx swaps axes of merged rows: ``_attention_scale``, onnxscript/function_libs/torch_lib/ops/nn.py.
+#: torch.onnx merges batch and heads to swap the last two axes: ``_attention_scale``,
+#: onnxscript/function_libs/torch_lib/ops/nn.py.
 _MERGED_SWAP = op.Reshape(
     op.Transpose(op.Reshape(var("source"), ..., name="rows"), ..., order=(0, 2, 1), name="swap"), ...
 )
@@ -131,8 +135,8 @@ def _of_one_type(
 ) -> tuple[BareOperand, BareOperand, BareOperand]:
     """Look through widening Converts if that makes the types of the operands agree.
 
-    Exports in f16 compute the Softmax, often the scores, in f32. A Convert between cache and operator keeps the CPU
-    plugin from fusing them, so key and value decide; the query may stay wider.
+    Exports in f16 compute the Softmax, and often the scores, in f32. The CPU plugin does not fuse caches with an
+    operator if Converts are between them, so key and value determine the type. The query may keep a wider type.
     """
     narrow_key, narrow_value = _narrow(graph, key), _narrow(graph, value)
     if narrow_key.value.element_type == narrow_value.value.element_type:
@@ -152,7 +156,7 @@ def _narrow(graph: Graph, operand: BareOperand) -> BareOperand:
 def scale_of(graph: Graph, node: Node) -> tuple[Value, Scale] | None:
     """Return the tensor that a Multiply or Divide scales, and the scale."""
     first, second, divides = node.source(0), node.source(1), node.op == "Divide"
-    # If both have one element, the constant is the scale: a model with one head and a step of one token.
+    # If both have one element, as with one head and one token, the constant is the scale.
     second_scales = is_scalar(second) and not (is_scalar(first) and not is_activation(graph, first))
     if second_scales or (divides and is_scalar(second)):
         return first, Scale(second, divides)

@@ -1,9 +1,14 @@
 """Find attention: fused operators, and the decomposed form around each Softmax.
 
-The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` as exporters write it: scales on operands or
-product; masks by Add, Subtract or Select, before or after the scale; a guard that turns the NaN of fully masked rows
-into 0; conversions around the Softmax; keys transposed by a Transpose or the MatMul; a sink, a column of scores dropped
-after the Softmax; the row maximum subtracted before it.
+The decomposed form is ``softmax(scale * query @ key^T + mask) @ value`` with variations of exporters:
+
+- scales on the operands or on the product
+- masks by Add, Subtract or Select, before or after the scale
+- a guard that replaces the NaN of fully masked rows by 0
+- conversions around the Softmax
+- keys transposed by a Transpose or by the MatMul
+- a sink: a column of scores, dropped after the Softmax
+- the row maximum subtracted before the Softmax
 """
 
 from __future__ import annotations
@@ -33,9 +38,9 @@ from graphpass.ir.values import MASKED_BELOW, is_value_preserving, multiplies_ma
 
 
 def find_attention(model: Model) -> tuple[Attention, ...]:
-    """Return all attention of ``model``, in execution order.
+    """Return all attention blocks of ``model``, in execution order.
 
-    A Softmax without a product of activations upstream and another downstream (expert router, sampler) is left out.
+    A Softmax without a product of activations upstream and another downstream (expert router, sampler) is ignored.
     """
     graph = model.graph
     blocks: list[Attention] = []
@@ -50,7 +55,7 @@ def find_attention(model: Model) -> tuple[Attention, ...]:
 
 
 def find_sink_gates(model: Model) -> dict[int, SinkGate]:
-    """Return all gates that count attention sinks by the index of their Softmax, for `Model.analysis`."""
+    """Return all gates that apply attention sinks, by index of their Softmax, for `Model.analysis`."""
     graph = model.graph
     gates: dict[int, SinkGate] = {}
     for softmax in graph.of_op("Softmax"):
@@ -73,18 +78,18 @@ def _score_masks(graph: Graph, attention: Attention) -> tuple[Mask, ...]:
     if not attention.is_fused:
         return tuple(_scores(graph, node).masks)
     if node.op not in UNAMBIGUOUS:
-        raise MissError(node, f"the positions that {node.op} sees are not computed ahead")
+        raise MissError(node, f"the effective mask of {node.op} cannot be computed ahead of execution")
     masks = node.present(OPERATORS[node.op].masks)
     for value in masks:
         if value.rank is None or value.rank < 2:
-            raise MissError(node, f"its mask {value.name} is not a mask of positions")
+            raise MissError(node, f"its mask {value.name} does not have at least 2 dimensions")
     return tuple(map(Mask.of_operator, masks))
 
 
-#: Lie between scores and what is computed of each row of them, and the Softmax.
+#: Operators between the product of query and key and the Softmax, or the maximum of each row of scores.
 _TOWARDS_SOFTMAX = ARITHMETIC | EXTREMA | KEEPS_ORDER | {"ReduceMax"}
 
-#: Scores below this, still to be scaled down, count as masked.
+#: Scores below this threshold count as masked if a scale follows the mask.
 _MASKED_BELOW_BEFORE_SCALE = -1e8
 
 
@@ -97,14 +102,18 @@ class _Weights:
 
 @dataclass(slots=True)
 class Scores:
-    """Path of the scores to the Softmax; its lists run upstream.
+    """The path between the product of query and key and the Softmax, in upstream order.
 
     Attributes:
-        scales: Factors; before the soft cap if there is one.
+        product: The product of query and key.
+        scales: Factors of the scores; with a soft cap, those before it.
+        masks: Masks of the scores.
+        sink: The attention sink.
+        column: The column of the sink.
         cap: The Tanh of a soft cap.
         cap_scales: Factors after the soft cap.
         values: All values of the path.
-        quantizer: The last operator that rounds scores to few bits, or back.
+        quantizer: The quantizing or dequantizing operator nearest to the Softmax.
     """
 
     product: Node
@@ -125,20 +134,23 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     Args:
         graph: The graph.
         softmax: The Softmax.
-        loosely: Allow a soft cap, and heads merged with the batch whose number follows only from sizes.
+        loosely: Accept a soft cap, and merged batch and heads axes with an unknown number of heads.
+
+    Returns:
+        The attention block; a miss if the subgraph around ``softmax`` has another form.
     """
     weights = _weights(graph, softmax)
     scores = _scores(graph, softmax)
     if scores.cap is not None and not loosely:
         raise MissError(scores.cap, "its scores are soft-capped")
     if scores.quantizer is not None:
-        raise MissError(scores.quantizer, "its scores are rounded to few bits")
+        raise MissError(scores.quantizer, "its scores are quantized")
     product, weighing = scores.product, weights.product
     gate = sink_gate(graph, softmax, weighing.outputs[0])
     _check_uses(graph, softmax, scores, frozenset() if gate is None else gate.inside)
     _check_sink(softmax, scores, weights)
     if gate is not None and scores.sink is not None:
-        raise MissError(gate.node, "an attention sink beside another one")
+        raise MissError(gate.node, "it has two attention sinks")
     query, key, value = bare_operands(graph, product, weighing, loosely=loosely)
     result = weighing.outputs[0]
     if result.rank not in {3, 4}:
@@ -167,13 +179,13 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
 
 
 def _check_uses(graph: Graph, softmax: Node, scores: Scores, gate: frozenset[int]) -> None:
-    """Require that the Softmax and a ``gate`` of its result alone read the scores."""
+    """Raise a miss unless the scores are used only by the Softmax and a ``gate``."""
     path = {softmax.index, *(value.node for value in scores.values), *gate}
 
     def outputs(use: Use) -> tuple[Value, ...]:
         return use.node.outputs if use.node.index not in path and use.node.op in _TOWARDS_SOFTMAX else ()
 
-    # A row's maximum is computed of scores, and subtracted from them.
+    # The row maximum is computed from the scores and subtracted from them.
     ends = _TOWARDS_SOFTMAX | SHAPE_READERS
     for use in graph.forward(scores.values, outputs):
         if use.node.index not in path and use.node.op not in ends:
@@ -186,9 +198,9 @@ def _check_sink(softmax: Node, scores: Scores, weights: _Weights) -> None:
     if scores.column is None:
         reason = "a column of its probabilities is dropped, but its scores have no attention sink"
     elif weights.dropped is None:
-        reason = "an attention sink that is not dropped from its probabilities"
+        reason = "the column of its attention sink is not dropped from its probabilities"
     else:
-        reason = f"an attention sink that is the {scores.column} column, while the {weights.dropped} is dropped"
+        reason = f"its attention sink is the {scores.column} column of its scores, but the {weights.dropped} is dropped"
     raise MissError(softmax, reason)
 
 
@@ -216,7 +228,10 @@ def _weights(graph: Graph, softmax: Node) -> _Weights:
 
 
 def _is_zeros(graph: Graph, value: Value) -> str | None:
-    """Require zeros, laid out or multiplied by anything, even infinity: ``baddbmm`` does not read it."""
+    """Return ``None`` for zeros, also multiplied or laid out; the reason for other values.
+
+    A product of zeros and infinity counts as zeros, because ``baddbmm`` with ``beta=0`` ignores the added tensor.
+    """
 
     def factors(node: Node) -> tuple[Value | None, ...]:
         return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
@@ -225,7 +240,7 @@ def _is_zeros(graph: Graph, value: Value) -> str | None:
     return None if any(is_zero(graph, node.outputs[0]) for node in nodes) else f"{value.name} is not 0"
 
 
-#: Turns the NaN of fully masked rows into 0.
+#: A Select that replaces the NaN of fully masked rows by 0.
 _GUARD = op.Select(op.IsNaN(var("weights")), var().where(_is_zeros), var("weights"))
 
 
@@ -245,12 +260,12 @@ def _is_low(graph: Graph, value: Value) -> str | None:
     )
 
 
-#: Keeps added numbers from falling far below masked ones.
+#: A Maximum that bounds masked scores from below.
 _BOUNDED = op.Maximum(var("value"), var().where(_is_low))
 
 
 def _unbounded(graph: Graph, value: Value) -> Value:
-    """Return ``value`` without the Maximum that bounds masked numbers from below."""
+    """Return ``value`` without a Maximum that bounds masked scores from below."""
     while isinstance(match := _BOUNDED.match(graph, value), Match):
         value = match["value"]
     return value
@@ -258,7 +273,7 @@ def _unbounded(graph: Graph, value: Value) -> Value:
 
 @or_miss
 def read_scores(graph: Graph, softmax: Node) -> Scores:
-    """Follow the scores of ``softmax`` back to the product of query and key."""
+    """Return the path from the product of query and key to ``softmax``, or a miss."""
     return _scores(graph, softmax)
 
 
@@ -281,7 +296,7 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
             value = inner
         elif subtracts_row_maximum(graph, node):
             if scores.sink is not None:
-                raise MissError(node, "an attention sink beside scores whose maximum was subtracted")
+                raise MissError(node, "its row maximum is subtracted from its scores, but not from its attention sink")
             value = node.source()
         elif node.op == "Tanh" and scores.cap is None:
             scores.cap, scores.cap_scales, scores.scales = node, scores.scales, []
@@ -294,10 +309,10 @@ def _scores(graph: Graph, softmax: Node) -> Scores:
 
 def _scores_beside_sink(graph: Graph, concat: Node, scores: Scores) -> Value:
     if scores.sink is not None:
-        raise MissError(concat, "an attention sink beside another one")
+        raise MissError(concat, "it has two attention sinks")
     value, scores.sink, scores.column = sink_of(graph, concat)
     if scores.scales or scores.masks:
-        raise MissError(concat, "an attention sink that is scaled or masked along with its scores")
+        raise MissError(concat, "its attention sink is scaled or masked together with its scores")
     return value
 
 
@@ -328,7 +343,10 @@ _PLUS_NOTHING = op("Add|Subtract", var("scores"), var("nothing").where(_is_zeros
 
 
 def _regroups_heads(node: Node) -> bool:
-    """Return whether ``node`` merges or splits heads; the product with the value proves unknown sizes."""
+    """Return whether ``node`` is a Reshape that merges or splits batch and heads.
+
+    Unknown sizes are accepted: the product with the value is valid only if they are equal.
+    """
     source, result = (node.inputs[0], node.outputs[0]) if node.op == "Reshape" else (None, None)
     if source is None or result is None or source.shape is None or result.shape is None:
         return False
@@ -341,9 +359,9 @@ def _added_mask(graph: Graph, node: Node, scales: tuple[Scale, ...]) -> tuple[Va
     operands, subtracts = (node.source(0), node.source(1)), node.op == "Subtract"
     is_product = [any(True for _ in score_products(graph, operand)) for operand in operands]
     if all(is_product):
-        raise MissError(node, f"{node.op} joins two products: positions or masks computed by one")
+        raise MissError(node, f"{node.op} joins two products of activations, for example of content and of positions")
     if subtracts and is_product[1]:
-        raise MissError(node, "Subtract subtracts its scores")
+        raise MissError(node, "Subtract subtracts its scores from another tensor")
     scores, mask = operands if is_product[0] else operands[::-1]
     return scores, Mask(mask, is_subtracted=subtracts, scales=scales, merges_heads=_merges_heads(mask, scores))
 

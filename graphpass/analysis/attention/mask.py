@@ -1,4 +1,4 @@
-"""Describe the effective mask of an attention as expressions."""
+"""Describe the effective mask of an attention block as symbolic expressions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from graphpass.ir.miss import Miss
 from graphpass.ir.operators import NEW_TOKENS
 from graphpass.ir.values import MASKED_BELOW
 
-#: In the order in which they are reported.
+#: Components of masks, in the order of reports.
 MASK_PARTS: tuple[MaskPart, ...] = ("causal", "input", "lengths", "alibi", "bias")
 
-#: Lengths of the step: sequences, positions before it, new tokens.
+#: Lengths of a step: rows, cached positions before it, new tokens.
 BATCH, PAST, LENGTH = ex.length("batch", 1), ex.length("past"), ex.length("length", 1)
 TOTAL = ex.add(PAST, LENGTH)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Indices of one score: ``[batch, heads, queries, keys]``."""
+    """Symbolic indices of one score, in ``[batch, heads, queries, keys]``."""
 
     row: Expr
     head: Expr
@@ -39,27 +39,27 @@ class Scope:
 
     @property
     def position(self) -> Expr:
-        """Return the place of the query among the keys."""
+        """Return the index of the query among the keys."""
         return ex.add(ex.subtract(self.key.args[1], self.query.args[1]), self.query)
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionMask:
-    """The effective mask of one attention, for every batch, past and length.
+    """The effective mask of one attention block, for every batch, past and length.
 
     Attributes:
-        node: The operator, or the Softmax.
-        scope: The indices that the expressions are of.
-        visible: Whether the query attends to the key.
+        node: The fused operator, or the Softmax.
+        scope: The indices in the expressions.
+        visible: Condition under which the query attends to the key.
         bias: Number added to the score of a visible key.
-        is_causal: Keys after the query are hidden.
-        window: Number of positions that a query sees, itself included; the least of several.
-        chunk: Number of positions of a chunk that a query sees to the start of.
-        is_padded: Keys where ``attention_mask`` is 0 are hidden; no other input is read.
-        has_lengths: Rows have lengths of their own.
-        slopes: Slopes of ALiBi, by head, if the bias is that alone.
-        residue: Other conditions that a visible key meets.
-        misses: Parts that are not known, with node and reason.
+        is_causal: Whether keys after the query are excluded.
+        window: Number of latest positions that a query attends to, itself included; the smallest of several windows.
+        chunk: Number of positions in a chunk; a query attends only to keys in its own chunk.
+        is_padded: Whether an input ``[batch, keys]`` such as ``attention_mask`` excludes keys.
+        has_lengths: Whether keys are limited by a length of each row.
+        slopes: Slopes of ALiBi, ``[heads]``, if the bias is only ALiBi.
+        residue: Conditions of ``visible`` that no other attribute describes.
+        misses: Unknown parts, with node and reason.
     """
 
     node: Node
@@ -77,7 +77,7 @@ class AttentionMask:
 
     @property
     def parts(self) -> tuple[MaskPart, ...] | None:
-        """Return the parts by name; ``None`` if some are not known."""
+        """Return the components of the mask; ``None`` if some are unknown."""
         if self.misses or not all(any(map(_is_input, ex.walk(part))) for part in self.residue):
             return None
         reads = any(_is_input(part) for part in ex.walk(*self.residue, self.bias))
@@ -99,22 +99,22 @@ class AttentionMask:
 
     @property
     def window_of_tokens(self) -> int | None:
-        """Return the window if it counts tokens by ``attention_mask`` alone."""
+        """Return the window if it counts tokens only by ``attention_mask``; ``None`` otherwise."""
         reads = {part.args[0] for part in ex.walk(self.visible) if _is_input(part)}
         return self.window if self.counts_positions and reads == {"attention_mask"} else None
 
 
 def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
-    """Return a mask that is only causal, windowed and padded; or why it is not."""
+    """Return ``mask`` if it has only causal, window and padding components, or a miss."""
     others = [part for part in mask.parts or () if part in {"alibi", "lengths"}]
     inputs = [part for part in ex.walk(mask.visible, mask.bias) if _is_input(part)]
     further = sorted({part.args[0] for part in inputs if part.sort != "bool" or part.args[0] != "attention_mask"})
     if mask.misses:
         return mask.misses[0]
     if others:
-        return Miss(mask.node, f"its mask holds more than positions to hide: {', '.join(others)}")
+        return Miss(mask.node, f"its mask has components other than causal, window and padding: {', '.join(others)}")
     if mask.bias is not ZERO:
-        return Miss(mask.node, "its mask adds numbers to positions that it shows")
+        return Miss(mask.node, "its mask adds a bias to the scores of visible keys")
     if further:
         return Miss(mask.node, f"its mask reads input {further[0]}")
     if mask.chunk is not None:
@@ -125,7 +125,7 @@ def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
 
 
 def _leaves(expr: Expr) -> Iterator[Expr]:
-    """Yield the numbers that an expression chooses from."""
+    """Yield the alternatives of nested ``choose`` expressions."""
     pending = [expr]
     while pending:
         leaf = pending.pop()
@@ -140,11 +140,11 @@ def _is_input(expr: Expr) -> bool:
 
 
 def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
-    """Return the mask of ``attention``.
+    """Return the effective mask of ``attention``.
 
     Args:
-        elements: Elements of its graph, with the step's lengths.
-        attention: The attention.
+        elements: Symbolic elements of its graph, in lengths of the step.
+        attention: The attention block.
     """
     graph, node = elements.graph, attention.node
     try:
@@ -174,7 +174,7 @@ def attention_mask(elements: Elements, attention: Attention) -> AttentionMask:
 
 
 def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
-    """Return whether an operator is causal, whether it has row lengths, and its windows."""
+    """Return whether an operator is causal, whether it has row lengths, and its window."""
     ports = OPERATORS.get(node.op)
     if ports is None:
         return False, False, ()
@@ -184,7 +184,7 @@ def _of_operator(node: Node) -> tuple[bool, bool, tuple[int, ...]]:
 
 
 def _scope(elements: Elements, attention: Attention) -> Scope:
-    """Return the indices of the scores' elements."""
+    """Return the symbolic indices of the scores."""
     graph, node = elements.graph, attention.node
     if not attention.is_fused:
         scores = read_scores(graph, node)
@@ -218,7 +218,7 @@ def _scope(elements: Elements, attention: Attention) -> Scope:
 
 
 def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
-    """Return the number of keys of an operator with a past of its own."""
+    """Return the number of keys of an operator with past inputs."""
     from graphpass.ir.operators import INNER_CACHES
 
     past = node.input(INNER_CACHES[node.op][0][0])
@@ -232,7 +232,7 @@ def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
 
 
 def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[tuple[Mask | None, Expr]]:
-    """Yield the element of each mask at the scope's indices, without a `Mask` for attributes."""
+    """Yield each mask and its element at ``scope``; ``None`` and the condition of attributes."""
     graph, node = elements.graph, attention.node
     if not attention.is_fused:
         scores = read_scores(graph, node)
@@ -241,11 +241,11 @@ def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[t
             yield mask, _element(elements, mask, scope)
         return
     if node.op == "SparseAttention":
-        raise UnknownError("the blocks that it attends to are not read")
+        raise UnknownError("the block mask of SparseAttention is not analyzed")
     ports = OPERATORS[node.op]
     yield None, visible_by_attributes(node, scope, lambda value: _of_row(elements, value, scope))
     if node.op == "ScaledDotProductAttention" and ports.hides_later(node):
-        # OpenVINO does not read the mask of causal attention.
+        # OpenVINO ignores the mask input of causal attention.
         return
     for value in node.present(ports.masks):
         if value.rank == 1:
@@ -264,7 +264,7 @@ def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
         merged = ex.add(ex.multiply(scope.row, scope.head.args[1]), scope.head)
         own = (scope.row, merged, scope.query, scope.key)
     if len(sizes) > len(own):
-        raise UnknownError(f"its mask {mask.value.name} has {len(sizes)} dimensions")
+        raise UnknownError(f"its mask {mask.value.name} has {len(sizes)} dimensions, expected at most 4")
     start = len(own) - len(sizes)
     places = (
         place if place is scope.head and size is not ONE else aligned(place, size)
@@ -274,24 +274,24 @@ def _element(elements: Elements, mask: Mask, scope: Scope) -> Expr:
 
 
 def visible_by_attributes(node: Node, scope: Scope, of_row: Callable[[Value], Expr]) -> Expr:
-    """Return the condition that an operator's attributes and lengths make.
+    """Return the condition of visible keys by an operator's attributes and row lengths.
 
     Args:
         node: The operator.
-        scope: The indices that the condition is of.
-        of_row: Returns the row's element of an input with lengths.
+        scope: The indices in the condition.
+        of_row: Returns the element of a row from an input of row lengths.
 
     Raises:
-        UnknownError: Kernels disagree on it.
+        UnknownError: The causal mask differs between kernels if there is a past.
     """
     ports = OPERATORS[node.op]
     position, visible = scope.position, TRUE
     is_causal = ports.hides_later(node)
     if is_causal and node.op == "ScaledDotProductAttention" and scope.position is not scope.query:
-        raise UnknownError("kernels disagree on causal attention after a past")
+        raise UnknownError("the causal mask of ScaledDotProductAttention with a past differs between kernels")
     for value in node.present(ports.lengths):
         count = of_row(value)
-        # GroupQueryAttention is given the number less one, see docs/ContribOperators.md of ONNX Runtime.
+        # ``seqlens_k`` of GroupQueryAttention is the number of keys minus 1: docs/ContribOperators.md of ONNX Runtime.
         count = ex.add(count, ONE) if node.op == "GroupQueryAttention" else count
         visible = ex.conjunction(visible, ex.less(scope.key, count))
         new_tokens = node.input(NEW_TOKENS) if node.op == "GroupQueryAttention" else None
@@ -313,11 +313,11 @@ def _of_row(elements: Elements, value: Value, scope: Scope) -> Expr:
     return elements.of(value, tuple(places))
 
 
-# Numbers that hide
+# Added numbers that exclude keys
 
 
 def hides(root: Expr) -> Expr:
-    """Return the condition that an added number is below `MASKED_BELOW`."""
+    """Return the condition under which an added number is below `MASKED_BELOW`."""
     known: dict[Expr, Expr] = {}
     for expr in ex.walk(root):
         if expr.sort == "bool":
@@ -331,7 +331,7 @@ def hides(root: Expr) -> Expr:
         elif expr.op == "real_sum":
             known[expr] = ex.disjunction(*(known[part] for part in expr.args))
         elif expr.op == "sum":
-            # Masked numbers are choices scaled by large factors.
+            # Integer masks are choices multiplied by large factors.
             known[expr] = _sum_hides(expr)
         elif expr.op == "product":
             known[expr] = _product_hides(expr)
@@ -341,20 +341,20 @@ def hides(root: Expr) -> Expr:
 
 
 def _is_bounded(expr: Expr) -> bool:
-    """Return whether a choice bounds a number from below by a masked one."""
+    """Return whether a choice is the maximum of a number and a bound below `MASKED_BELOW`."""
     condition, value, bound = expr.args
     limit = bound.as_number
     return limit is not None and limit < MASKED_BELOW and condition is ex.at_most(bound, value)
 
 
 def _sum_hides(expr: Expr) -> Expr:
-    """Return whether a sum of integers hides: large factors do, of choices or of inputs."""
+    """Return the condition under which a sum of integers with a large factor excludes keys."""
     large = any(abs(factor) > -MASKED_BELOW for _, factor in expr.args)
     return ex.less(_spread(expr), number(int(MASKED_BELOW))) if large else ex.FALSE
 
 
 def _spread(expr: Expr) -> Expr:
-    """Return a sum as a choice, if it has one between constants."""
+    """Return a sum with one choice as a choice between two sums."""
     choices = [atom for atom in expr.operands if atom.op == "choose"]
     if len(choices) != 1:
         return expr
@@ -376,7 +376,7 @@ def _product_hides(expr: Expr) -> Expr:
 
 
 def shown(root: Expr) -> Expr:
-    """Return an added number at visible keys."""
+    """Return the value of an added number at visible keys."""
     known: dict[Expr, Expr] = {}
     for expr in ex.walk(root):
         value = expr.as_number
@@ -400,7 +400,7 @@ def shown(root: Expr) -> Expr:
 
 
 def _is_only_mask(expr: Expr, hides: Expr) -> bool:
-    """Return whether a scaled choice is 0 where it does not hide."""
+    """Return whether an added number is 0 unless it excludes the key."""
     return ex.substitute(expr, {hides: ex.FALSE}) is ZERO
 
 
@@ -435,7 +435,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
         elif _is_padding(part, scope):
             is_padded = True
         elif part in by_row:
-            # A window counted from the length of its row.
+            # A condition on the length of the row, such as the operator's window.
             continue
         elif (size := _chunk(part, scope)) is not None:
             chunk = size
@@ -443,7 +443,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
             counted[part] = key_counts
         else:
             rest.append(part)
-    # A shown key after the position is one token more.
+    # Comparisons of running sums are causal if all visible keys are counted: each later key increases the sum.
     is_causal |= not set(_parts(visible)).isdisjoint(counted.values())
     return AttentionMask(
         node,
@@ -464,7 +464,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
 def unpadded(expr: Expr) -> Expr:
     """Return an expression for a batch without padding.
 
-    Masks are 1, and positions count on from the past.
+    Masks are 1, and positions continue from the past.
     """
     replaced: dict[Expr, Expr] = {}
     for part in ex.walk(expr):
@@ -480,7 +480,7 @@ def _parts(visible: Expr) -> Iterable[Expr]:
 
 
 def _last_key(part: Expr, scope: Scope) -> Expr | None:
-    """Return the bound of ``key <= bound``."""
+    """Return the bound of ``key <= bound``; ``None`` for other conditions."""
     if part.op != "not_positive":
         return None
     bound = ex.subtract(scope.key, part.args[0])
@@ -488,9 +488,9 @@ def _last_key(part: Expr, scope: Scope) -> Expr | None:
 
 
 def _is_of_row(bound: Expr, scope: Scope) -> bool | None:
-    """Return whether the last key follows from a row length.
+    """Return whether the index of the last key is computed from a row length.
 
-    ``None`` if it follows from neither that nor a given position.
+    ``False`` if it is computed from an input of positions, ``None`` if from neither.
     """
     atoms = [atom for atom in ex.walk(bound) if atom.op in {"read", "running_sum"}]
     if not atoms or scope.head in set(ex.walk(bound)):
@@ -499,7 +499,7 @@ def _is_of_row(bound: Expr, scope: Scope) -> bool | None:
 
 
 def _window(part: Expr, scope: Scope) -> int | None:
-    """Return the window of ``position - key < window``, counted by places or, in rows without padding, positions."""
+    """Return the window of ``position - key < window``, in slots, or in positions without padding."""
     for form in dict.fromkeys((part, unpadded(part))):
         if form.op == "not_positive":
             excess = ex.subtract(form.args[0], ex.subtract(scope.position, scope.key)).as_number
@@ -509,15 +509,16 @@ def _window(part: Expr, scope: Scope) -> int | None:
 
 
 def _counted_causal(part: Expr, scope: Scope) -> Expr | None:
-    """Return whether the key counts, if it is among the tokens up to the position.
+    """Return the condition under which a key is counted in ``count(key) <= count(position)``.
 
-    That holds for all keys that a causal mask shows, and for no later one that counts.
+    ``count`` is a running sum of 0 and 1. The comparison is true for all keys up to the position, and false for later
+    keys that are counted. ``None`` for other conditions.
     """
     sums = ex.polynomial(part.args[0]) if part.op == "not_positive" else {}
     atoms = {factor: monomial[0] for monomial, factor in sums.items() if len(monomial) == 1}
     if len(sums) != 2 or atoms.keys() != {1, -1} or any(atom.op != "running_sum" for atom in atoms.values()):
         return None
-    # Sums of other numbers than 0 and 1 may fall.
+    # A running sum of other numbers may decrease.
     body, bound, _ = atoms[1].args
     if body.op != "choose" or set(body.args[1:]) != {ZERO, ONE}:
         return None
@@ -532,7 +533,7 @@ def _is_padding(part: Expr, scope: Scope) -> bool:
 
 
 def _chunk(part: Expr, scope: Scope) -> int | None:
-    """Return the chunk of ``key / chunk == position / chunk``, of places or positions."""
+    """Return the chunk of ``key / chunk == position / chunk``, in slots or positions."""
     for form in dict.fromkeys((part, unpadded(part))):
         quotients = (expr for expr in ex.walk(form) if expr.op == "floor_quotient" and expr.args[0] is scope.key)
         for size in (part_of_key.args[1].as_number for part_of_key in quotients):

@@ -1,4 +1,4 @@
-"""Trace keys and values of attention through layout, with the meaning of each axis."""
+"""Trace keys and values of attention upstream through layout operators, with labels of axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from graphpass.ir.values import is_scalar
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A key or value of attention and what it lays out; copies lack labels."""
+    """A key or value of attention, and the values upstream of it through layout operators.
+
+    Attributes:
+        attention: The attention block.
+        role: Operand of the attention.
+        places: The operand, then values upstream of it, with labels of their axes; axes of copied heads have ``None``.
+    """
 
     attention: Attention
     role: Literal["key", "value"]
@@ -25,7 +31,7 @@ class Operand:
 
 
 def attention_operands(model: Model) -> tuple[Operand, ...]:
-    """Return the keys and values of all attention without caches of its own, for `Model.analysis`."""
+    """Return keys and values of all attention except operators in `INNER_CACHES`, for `Model.analysis`."""
     operands = []
     for attention in model.analysis(find_attention):
         for role, operand, labels in _key_and_value(model.graph, attention):
@@ -39,12 +45,12 @@ Read = tuple[Literal["key", "value"], Value | None, Labels]
 
 
 def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
-    """Return key and value with labels; none of operators that keep caches inside."""
+    """Return key and value with labels; empty for operators in `INNER_CACHES`."""
     key, value, transposed = attention.key, attention.value, attention.key_is_transposed
     if attention.node.op in INNER_CACHES:
         return []
     if attention.miss is not None:
-        # A soft cap, a sink or the like: no plain attention, but its products still read caches.
+        # The products of other attention, for example with a soft cap, read caches as well.
         product = scores_product(graph, attention.node)
         key = product.inputs[1] if product is not None else None
         transposed = product is not None and not product.attributes["transpose_b"]
@@ -53,12 +59,12 @@ def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
 
 
 def scores_product(graph: Graph, softmax: Node) -> Node | None:
-    """Return the last product of two activations before ``softmax``."""
+    """Return the last product of two activations upstream of ``softmax``."""
     return max(score_products(graph, softmax.source()), key=lambda node: node.index, default=None)
 
 
 def weighted_value(graph: Graph, softmax: Node) -> Value | None:
-    """Return the operand that the probabilities of ``softmax`` weigh."""
+    """Return the value operand of the product with the probabilities of ``softmax``."""
     product = weighing_product(graph, softmax)
     return product.inputs[1] if product is not None else None
 
@@ -87,7 +93,7 @@ def _labels_before(graph: Graph, value: Value, labels: Labels) -> Labels | None:
 
 
 def _before_reshape(node: Node, labels: Labels) -> Labels | None:
-    """Look through a Reshape that merges copies into heads, or heads into the batch."""
+    """Return the labels before a Reshape that merges copies of heads, or batch and heads."""
     source = node.inputs[0]
     if source is None or source.rank is None:
         return None

@@ -1,7 +1,7 @@
-"""Read attributes and inputs of operators that compute attention as a whole.
+"""Read attributes and inputs of fused attention operators.
 
-`left_window_size` of ONNX's Attention leaves out the query's own position (onnx.defs); `local_window_size` of
-com.microsoft counts it, as ONNX Runtime's CPU kernel was seen to.
+`left_window_size` of ONNX's Attention excludes the query's own position (onnx.defs). `local_window_size` of
+com.microsoft includes it, as observed on ONNX Runtime's CPU kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphpass.ir.values import fixed_size
 
 
 class Heads(NamedTuple):
-    """Fields of `graphpass.ir.cache.AttentionBlock`."""
+    """Numbers and sizes of heads: fields of `graphpass.ir.cache.AttentionBlock`."""
 
     heads: int | None = None
     key_heads: int | None = None
@@ -25,10 +25,10 @@ class Heads(NamedTuple):
     value_head_dim: int | None = None
 
 
-#: Inputs with the past keys and values, of operators that have one for each.
+#: Input indices of past keys and past values, of operators with separate inputs for both.
 _PASTS = {op: (ports[0][0], ports[1][0]) for op, ports in INNER_CACHES.items() if len(ports) == 2}
 
-#: Attributes with the number of heads of the query, and of the keys and values.
+#: Attributes with the number of query heads, and of kv heads.
 _HEADS, _KEY_HEADS = ("num_heads", "q_num_heads"), ("kv_num_heads",)
 
 
@@ -37,7 +37,7 @@ def _number(node: Node, names: tuple[str, ...]) -> int | None:
 
 
 def operator_heads(node: Node) -> Heads:
-    """Return heads and their sizes as far as attributes and shapes give them."""
+    """Return the numbers and sizes of heads that attributes and shapes determine."""
     heads, key_heads = _number(node, _HEADS), _number(node, _KEY_HEADS)
     if not OPERATORS[node.op].operands:
         return _of_weights(node, heads)
@@ -53,12 +53,12 @@ def operator_heads(node: Node) -> Heads:
     past_key, past_value = (node.input(port) for port in _PASTS[node.op]) if node.op in _PASTS else (None, None)
     head_dim = _head_size(query, heads) or _head_size(key, key_heads) or _head_size(past_key, None)
     value_head_dim = _head_size(value, key_heads) or _head_size(past_value, None)
-    # One tensor of five axes holds keys and values, or all three.
+    # A tensor of rank 5 packs keys and values, or query, keys and values.
     return Heads(heads, key_heads, head_dim, value_head_dim or (head_dim if value is None else None))
 
 
 def _of_weights(node: Node, heads: int | None) -> Heads:
-    """Return heads of operators that make query, key and value themselves."""
+    """Return the heads of operators that compute query, key and value from weights."""
     sizes = node.attributes.get("qkv_hidden_sizes")
     if sizes:
         return Heads(heads, heads, _divided(int(sizes[0]), heads), _divided(int(sizes[2]), heads))
@@ -79,10 +79,11 @@ def _divided(size: int | None, heads: int | None) -> int | None:
 
 
 def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
-    """Return the operator's scale or its default, times those of query and key.
+    """Return the operator's scale or its default, multiplied by factors of query and key.
 
-    A factor of keys that enter a cache is the cache's, not the scores', and rotation hides factors before it: as in
-    decomposed attention, which reads the cache's Concat, and rotated operands.
+    Factors of the key are ignored if the operator has past inputs, because they apply to the content of the cache.
+    Factors before the rotary embedding of the operator are ignored. In decomposed attention, the search for factors
+    ends at the Concat of the cache and at the rotary embedding as well.
     """
     scale: float | None = node.attributes.get("scale") or None
     is_given = scale is not None
@@ -97,13 +98,13 @@ def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
 
 
 def operator_window(node: Node) -> int | None:
-    """Return the window that attributes give, the query's own position included; ``None`` without one."""
+    """Return the window set by attributes, the query's own position included; ``None`` without a window."""
     local, left = (int(node.attributes.get(name, -1)) for name in ("local_window_size", "left_window_size"))
     return local if local > 0 else left + 1 if left >= 0 else None
 
 
 def operator_sinks(node: Node) -> bool:
-    """Return whether an attention sink joins the Softmax."""
+    """Return whether the softmax of an operator includes an attention sink."""
     port = OPERATORS[node.op].sink
     value = node.input(port) if port is not None else None
     if value is not None and node.op == "ScaledDotProductAttention" and value.shape is not None and 0 in value.shape:

@@ -1,4 +1,4 @@
-"""Trace keys and values to the tensors that the model is given or keeps."""
+"""Trace keys and values of attention upstream to the model's inputs and variables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import INNER_CACHES, SOURCES
 from graphpass.progress import counting
 
-#: Axes of an operator's keys and values, by rank; MultiHeadAttention packs both into rank 5.
+#: Axes of keys and values of fused operators, by rank; rank 5 packs keys and values of MultiHeadAttention.
 _OPERATOR_LABELS: dict[int, Labels] = {
     3: ("batch", "sequence", ("heads", "head_dim")),
     4: BHLD,
@@ -38,7 +38,14 @@ Role = Literal["key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read by attention of a cache before the step; ``path`` leads upstream to it."""
+    """A read of an input or variable by attention.
+
+    Attributes:
+        attention: The attention block.
+        role: Operand of the attention.
+        labels: Labels of the axes of the input or variable.
+        path: Operators from the operand upstream to the input or variable.
+    """
 
     attention: Attention
     role: Role
@@ -46,7 +53,7 @@ class Read:
     path: tuple[PathStep, ...]
 
     def has(self, *kinds: str) -> bool:
-        """Return whether the path holds one of these kinds."""
+        """Return whether the path has a step of one of these kinds."""
         return any(step.kind in kinds for step in self.path)
 
 
@@ -54,7 +61,7 @@ Reads = dict[int, tuple[Read, ...]]
 
 
 def attention_reads(model: Model) -> Reads:
-    """Return reads as key or value of each Parameter and ReadValue, by node index."""
+    """Return the reads of each Parameter and ReadValue by attention, by node index."""
     reads: Reads = {}
     sizes = model.analysis(infer_sizes)
     with counting("following attention", list(_starts(model)), "operands") as starts:
@@ -69,7 +76,7 @@ Start = tuple[Attention, Role, Value, Labels]
 
 def _starts(model: Model) -> Iterator[Start]:
     for operand in model.analysis(attention_operands):
-        # Upstream of merged rows and heads, they are axes of their own.
+        # Prefer the nearest value at which batch and heads are separate axes.
         apart = (place for place in operand.places if "rows" not in place[1])
         yield operand.attention, operand.role, *next(apart, operand.places[0])
     for attention in model.analysis(find_attention):
@@ -78,7 +85,7 @@ def _starts(model: Model) -> Iterator[Start]:
 
 
 def _operator_starts(attention: Attention) -> Iterator[Start]:
-    """Yield key and value inputs of operators that could hold caches inside but do not."""
+    """Yield key and value of operators in `INNER_CACHES` whose past inputs are absent."""
     node = attention.node
     ports = INNER_CACHES.get(node.op, ())
     if not ports or any(past < len(node.inputs) and node.inputs[past] is not None for past, _ in ports):
@@ -92,7 +99,7 @@ def _operator_starts(attention: Attention) -> Iterator[Start]:
 
 
 def _further_keys(graph: Graph, attention: Attention) -> Iterator[Start]:
-    """Yield keys of scores that sum products of content and of positions, as in MLA."""
+    """Yield the keys of scores that sum several products, as MLA's content and positions."""
     if attention.miss is None:
         return
     products = list(score_products(graph, attention.node.source()))
@@ -122,8 +129,8 @@ def _follow(graph: Graph, sizes: Sizes, start: Start) -> Iterator[tuple[Node, Re
 def _is_far(node: Node, place: TracedValue) -> bool:
     """Return whether ``node`` belongs to new keys and values, or to another layer.
 
-    A latent cache is multiplied with weights once after its Concat. A sum before a product with weights is a residual
-    stream, which leads through all layers.
+    A latent cache is multiplied by weights after its Concat. An Add upstream of a product with weights is the residual
+    stream, which leads to other layers. A second Concat along the sequence axis belongs to new keys and values.
     """
     if node.op == "Add":
         return place.passed("weights") and all(value.rank != 0 for value in node.sources)

@@ -1,4 +1,4 @@
-"""Find the positions that turn queries and keys."""
+"""Find the positions that rotary embeddings and tables of positions read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphpass.ir.operators import CASTS
 
 
 def moved_positions(graph: Graph) -> Node | None:
-    """Return the Add of a Range and the past's length that angles or tables read."""
+    """Return the Add of a Range and the past length upstream of angles or tables."""
     for node in [*positions_of_angles(graph), *_rows_of_tables(graph)]:
         if node.op == "Add" and any(graph.producer(side).op == "Range" for side in node.sources):
             return node
@@ -23,7 +23,7 @@ def positions_of_angles(graph: Graph) -> Iterator[Node]:
 
 
 def _rows_of_tables(graph: Graph) -> Iterator[Node]:
-    """Yield integer nodes upstream of a table's indices, up to sizes and Ranges."""
+    """Yield integer nodes upstream of the indices of constant tables, up to sizes and Ranges."""
     rows = [
         node.inputs[1]
         for node in graph.of_op("Gather", "GatherElements", "GatherND")

@@ -1,4 +1,4 @@
-"""Find the factors of scores: on operands, on their product, within a soft cap."""
+"""Find the factors of scores on operands, on their product, and in a soft cap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphpass.ir.values import is_activation, is_value_preserving
 
 
 class Scaling(NamedTuple):
-    """Fields of `graphpass.ir.cache.AttentionBlock`."""
+    """Scale, factors and soft cap: fields of `graphpass.ir.cache.AttentionBlock`."""
 
     scale: float | None
     factors: tuple[float, ...] = ()
@@ -23,7 +23,7 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(factors: Sequence[float | None], softcap: float | None = None) -> Scaling:
-    """Return the scaling by all of ``factors``; ``None`` stands for an unknown one."""
+    """Return the scaling by the product of ``factors``; an unknown factor is ``None``."""
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return Scaling(None, (), softcap)
@@ -32,7 +32,7 @@ def scaling_of(factors: Sequence[float | None], softcap: float | None = None) ->
 
 
 def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
-    """Return the scaling of decomposed scores, before and after their product."""
+    """Return the scaling of decomposed scores by factors before and after their product."""
     before = [factor for value in scores.product.inputs for factor in operand_factors(graph, value)]
     after = [scale.factor(graph) for scale in reversed(scores.scales)]
     if scores.cap is None:
@@ -44,7 +44,7 @@ def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
     if None in after:
         return Scaling(None, (), _rounded(cap))
     known = [factor for factor in after if factor is not None]
-    # The scores are divided by the cap before the Tanh: by itself, or in one number with their scale.
+    # The division by the cap before the Tanh is a separate factor, or combined with the scale.
     division = next((factor for factor in known if math.isclose(factor * cap, 1.0, rel_tol=1e-3)), None)
     if division is not None:
         known.remove(division)
@@ -54,7 +54,7 @@ def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
 
 
 def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
-    """Return the factors of a query or key; ``None`` for one computed from inputs."""
+    """Return the factors of a query or key; ``None`` for factors that are not constant."""
     factors: list[float | None] = []
     is_laid_out = False
     while value is not None:
@@ -65,7 +65,7 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
                 break
             factor = scaled[1].factor(graph)
             if factor is None and is_laid_out:
-                # A part of the operand's own computation, such as a normalization.
+                # The factor is part of the operand's computation, such as a normalization.
                 break
             factors.append(factor)
             value = scaled[0]
@@ -82,5 +82,5 @@ def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
 
 
 def _rounded(number: float) -> float:
-    """Round to six digits: f32 holds no more after a few operations."""
+    """Round to six significant digits, the precision of f32 after a few operations."""
     return float(f"{number:.6g}")

@@ -1,6 +1,6 @@
-"""Find attention sinks that are written as a gate of the result.
+"""Find attention sinks that exporters write as a gate of the result.
 
-``(softmax(scores) @ value) * sigmoid(logsumexp(scores) - sink)`` counts a sink among the scores of the Softmax.
+``(softmax(scores) @ value) * sigmoid(logsumexp(scores) - sink)`` equals attention with ``sink`` as a logit.
 
 Source: ``eager_attention_forward`` in ``modeling_granite_swa.py`` of transformers (5.24).
 """
@@ -21,7 +21,7 @@ _RANK = 4
 _SCORES = look_through(var("scores"), CASTS)
 _HIGHEST = var("highest") & op.ReduceMax(_SCORES, ..., name="first")
 
-#: OpenVINO's frontends subtract the largest score before the exponents are summed.
+#: OpenVINO's frontends subtract the largest score before they sum the exponentials.
 _LOG_SUM = op.ReduceLogSumExp(_SCORES, ..., name="last") | op.Add(
     look_through(_HIGHEST, RESHAPES), op.Log(op.ReduceSum(op.Exp(op.Subtract(_SCORES, _HIGHEST)), ..., name="last"))
 )
@@ -41,14 +41,14 @@ _GATE = op.Multiply(
 
 @dataclass(frozen=True, slots=True)
 class SinkGate:
-    """A gate of attention's result.
+    """A gate that applies an attention sink to the result.
 
     Attributes:
         node: The Multiply that gates the result.
-        result: The result before.
-        sink: One number a head, ``[1, heads, 1]`` or ``[1, heads, 1, 1]``.
-        is_negative: Whether the numbers are those of the sink, negated.
-        inside: Operators that compute the gate from the scores, by index.
+        result: The result without the sink, an input of ``node``.
+        sink: One logit per head, ``[1, heads, 1]`` or ``[1, heads, 1, 1]``.
+        is_negative: Whether ``sink`` stores the negated logits.
+        inside: Indices of the operators that compute the gate from the scores.
     """
 
     node: Node
@@ -59,7 +59,7 @@ class SinkGate:
 
 
 def sink_gate(graph: Graph, softmax: Node, result: Value) -> SinkGate | None:
-    """Return the gate by which ``softmax`` counts a sink.
+    """Return the gate that applies a sink to the result of ``softmax``; ``None`` without one.
 
     Args:
         graph: The graph.
@@ -85,7 +85,7 @@ def sink_gate(graph: Graph, softmax: Node, result: Value) -> SinkGate | None:
 
 
 def _gated(graph: Graph, result: Value) -> Node | None:
-    """Return the Multiply that alone reads ``result``, perhaps laid out."""
+    """Return the Multiply that is the only user of ``result``, looking through casts and reshapes."""
     while True:
         users = [use.node for use in graph.uses(result) if use.node.op not in SHAPE_READERS]
         if len(users) != 1 or users[0].op not in CASTS | RESHAPES | {"Multiply"}:
@@ -96,7 +96,7 @@ def _gated(graph: Graph, result: Value) -> Node | None:
 
 
 def _are_aligned(scores: Value, result: Value, factor: Value) -> bool:
-    """Return whether the axes of all three begin with batch, heads and queries."""
+    """Return whether all three values begin with the axes batch, heads and queries."""
     shapes = [value.shape for value in (scores, result, factor)]
     if any(shape is None or len(shape) != _RANK for shape in shapes):
         return False
@@ -105,7 +105,7 @@ def _are_aligned(scores: Value, result: Value, factor: Value) -> bool:
 
 
 def _is_one_a_head(sink: Value, difference: Value) -> bool:
-    """Return whether ``sink`` has one number for each head of ``difference``, ``[batch, heads, queries, ..]``."""
+    """Return whether ``sink`` has one value per head of ``difference``, ``[batch, heads, queries, ..]``."""
     if sink.shape is None or difference.rank not in {_RANK - 1, _RANK}:
         return False
     axes = range(-len(sink.shape), 0)

@@ -15,20 +15,21 @@ from graphpass.ir.miss import MissError
 from graphpass.ir.operators import ARITHMETIC, EXTREMA, KEEPS_ORDER, QUANTIZERS, SLICES, SPLITS
 from graphpass.ir.values import fixed_size, is_activation, is_value_preserving, multiplies_matrices
 
-#: Lie between scores' product and Softmax; a Slice cuts scores of a fixed capacity to the positions in use.
+#: Operators between the product of query and key and the Softmax; a Slice drops unused slots of a fixed capacity.
 _SCORES = ARITHMETIC | EXTREMA | KEEPS_ORDER | QUANTIZERS | {"Concat", "Select", "Slice", "Tanh"}
 
-#: Lie between Softmax and value's product: drop a sink's column, guard, pad to a cache's capacity.
+#: Operators between the Softmax and the product with the value: for example, to drop the column of a sink, to replace
+#: NaN, or to pad to the capacity of a cache.
 _PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
-    """Return whether ``softmax`` reads a product of activations and weighs another activation."""
+    """Return whether products of activations are upstream and downstream of ``softmax``."""
     return any(True for _ in score_products(graph, softmax.source())) and weighing_product(graph, softmax) is not None
 
 
 def score_products(graph: Graph, value: Value) -> Iterator[Node]:
-    """Yield products of two activations upstream of ``value`` through arithmetic on scores."""
+    """Yield the products of two activations upstream of ``value``, through operators on scores."""
     for node in graph.backward([value], _scores):
         if multiplies_matrices(node) and all(is_activation(graph, operand) for operand in node.inputs):
             yield node
@@ -45,8 +46,11 @@ def _scores(node: Node) -> tuple[Value | None, ...]:
 
 
 def broadcast_to_itself(node: Node) -> Value | None:
-    """Return the input of a Broadcast that copies nothing: OpenVINO's form of adding zeros."""
-    # A third input names new axes. Unknown dimensions need no proof: other products fit only if they are equal.
+    """Return the input of a Broadcast that keeps the shape; ``None`` for other nodes.
+
+    OpenVINO replaces an addition of zeros by such a Broadcast.
+    """
+    # A third input maps axes. Unknown dimensions count as equal, because the product is valid only if they are.
     if node.op != "Broadcast" or len(node.inputs) != 2 or (source := node.inputs[0]) is None:
         return None
     before, after = source.shape, node.outputs[0].shape
@@ -75,40 +79,40 @@ def weighing_product(graph: Graph, softmax: Node) -> Node | None:
 
 
 Column = Literal["first", "last"]
-"""The end of the scores at which a column stands."""
+"""Position of the column of a sink along the last axis of the scores."""
 
-#: Operators that may drop the sink's column.
+#: Operators that can drop the column of a sink.
 COLUMN_DROPS = SLICES | SPLITS
 
 
 def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
-    """Return scores, sink and its place if ``concat`` adds a sink's column to scores.
+    """Return scores, sink and the column of the sink, joined by ``concat``.
 
-    The sink is ``[1, heads, 1, 1]``; leading dimensions may be missing, and ``heads`` may be 1.
+    The sink is ``[1, heads, 1, 1]``; leading dimensions may be absent, and ``heads`` may be 1.
 
     Raises:
-        MissError: ``concat`` does something else.
+        MissError: ``concat`` joins other tensors, or joins them along another axis.
     """
     operands = concat.sources
     scores = [any(True for _ in score_products(graph, operand)) for operand in operands]
     if len(operands) != 2 or scores.count(True) != 1:
-        raise MissError(concat, "it joins more than its scores and an attention sink")
+        raise MissError(concat, "Concat does not join its scores and one attention sink")
     if concat.outputs[0].rank != 4 or concat.attributes.get("axis") not in {-1, 3}:
-        raise MissError(concat, "an attention sink that is not added on the last of four axes")
+        raise MissError(concat, "its attention sink is not joined along the last of four axes")
     column: Column = "last" if scores[0] else "first"
     beside = operands[1 if scores[0] else 0]
-    # An unknown number needs no proof: the product with the value fits only if one column was added.
+    # An unknown number of columns counts as one, because the product with the value is valid only for one.
     if fixed_size(beside, -1) not in {1, None}:
-        raise MissError(concat, f"an attention sink of more than one column, {beside.name}")
+        raise MissError(concat, f"its attention sink has more than one column: {beside.name}")
 
     def copies(node: Node) -> bool:
-        # A third input of a Broadcast names its new axes; without, shapes align at their ends.
+        # A third input of a Broadcast maps axes; without it, shapes align at their last axes.
         is_copy = is_value_preserving(node) or (node.op == "Broadcast" and len(node.inputs) == 2)
         return is_copy and not _is_one_a_head(node.outputs[0])
 
     sink = graph.look_through(beside, copies)
     if not _is_one_a_head(sink):
-        raise MissError(concat, f"an attention sink that is not one number for each head, {beside.name}")
+        raise MissError(concat, f"its attention sink is not one value per head: {beside.name}")
     return operands[0 if scores[0] else 1], sink, column
 
 
@@ -123,11 +127,11 @@ def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
     """Return the probabilities that ``node`` keeps, and the column that it drops.
 
     Raises:
-        MissError: It keeps something else.
+        MissError: ``node`` does not drop exactly one column, the first or the last.
     """
     column = _split_off(graph, node) if node.op in SPLITS else _sliced_off(graph, node)
     if column is None:
-        raise MissError(node, "an attention sink that is not just dropped")
+        raise MissError(node, "it does not drop exactly the first or last column of its probabilities")
     return column
 
 

@@ -1,4 +1,4 @@
-"""Define the parts of an attention; `graphpass.analysis.attention.find` lists the forms."""
+"""Data classes for attention blocks; `graphpass.analysis.attention.find` lists their forms."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from graphpass.ir.values import REALS
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Inputs of an operator that computes attention as a whole.
+    """Input indices and causality of a fused attention operator.
 
     Attributes:
-        operands: Query, key and value; none if the operator computes them itself.
-        masks: Tensors added to the scores, or conditions that select them.
-        lengths: Numbers of positions.
-        sink: One number a head that joins the Softmax.
-        causal: Attribute that hides keys after the query; ``None`` if there is none, and they are always hidden.
-        is_causal: Whether they are hidden without the attribute.
+        operands: Indices of query, key and value; empty if the operator computes them from weights.
+        masks: Indices of masks: tensors added to the scores, or boolean tensors that keep scores.
+        lengths: Indices of row lengths, ``[batch]``, in keys.
+        sink: Index of the sink, one logit per head.
+        causal: Name of the attribute that makes the mask causal; ``None`` if the operator has no such attribute.
+        is_causal: Whether the mask is causal if the attribute is absent.
     """
 
     operands: tuple[int, ...] = (0, 1, 2)
@@ -32,11 +32,11 @@ class Ports:
     is_causal: bool = True
 
     def hides_later(self, node: Node) -> bool:
-        """Return whether ``node``, of this operator, hides keys after the query by itself."""
+        """Return whether ``node``, a use of this operator, applies a causal mask."""
         return self.is_causal if self.causal is None else bool(node.attributes.get(self.causal, self.is_causal))
 
 
-#: Operators that compute attention as a whole. Sources: onnx.defs for Attention-23 to 25; docs/ContribOperators.md of
+#: Fused attention operators. Sources: onnx.defs for Attention-23 to 25; docs/ContribOperators.md of
 #: ONNX Runtime for com.microsoft; OpenVINO's docs for ScaledDotProductAttention-13 and its input 5, the sink.
 OPERATORS = {
     "ScaledDotProductAttention": Ports(masks=(3,), sink=5, causal="causal", is_causal=False),
@@ -50,24 +50,29 @@ OPERATORS = {
     "QAttention": Ports((), masks=(5,), causal="unidirectional", is_causal=False),
 }
 
-#: Operators with one meaning of attributes and lengths.
+#: Operators whose attributes and row lengths have one meaning.
 UNAMBIGUOUS = frozenset({"Attention", "GroupQueryAttention", "MultiHeadAttention", "ScaledDotProductAttention"})
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A factor of the scores: a number, a tensor of one element, or its inverse."""
+    """A factor or divisor of the scores.
+
+    Attributes:
+        value: A number, or a tensor with one element.
+        divides: Whether the scores are divided by it.
+    """
 
     value: Value | float
     divides: bool
 
     @property
     def name(self) -> str:
-        """Name of the tensor, or the number."""
+        """Return the name of the tensor, or the number as text."""
         return f"{self.value:g}" if isinstance(self.value, float) else self.value.name
 
     def factor(self, graph: Graph) -> float | None:
-        """Return the number that scores are multiplied by; ``None`` if it is not known."""
+        """Return the number that multiplies the scores; ``None`` if unknown, 0 or not finite."""
         number = self.value if isinstance(self.value, float) else fold_scalar(graph, self.value)
         if not number or not math.isfinite(number):
             return None
@@ -76,12 +81,14 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A tensor added to the scores, or a condition that selects them.
+    """A mask: a tensor added to the scores, or the condition of a Select.
 
     Attributes:
+        value: The tensor or condition, broadcast to the scores.
         keeps: Whether a true condition keeps a score; ``None`` for an added mask.
+        is_subtracted: Whether the tensor is subtracted instead of added.
         scales: Factors applied to the scores after the mask.
-        merges_heads: Whether its first of three axes merges batch and heads: ``[batch * heads, 1, sequence]``.
+        merges_heads: Whether axis 0 of a mask of rank 3 merges batch and heads: ``[batch * heads, 1, sequence]``.
     """
 
     value: Value
@@ -92,29 +99,30 @@ class Mask:
 
     @classmethod
     def of_operator(cls, value: Value) -> Mask:
-        """Return a mask that an operator takes: numbers to add, or booleans that keep scores."""
+        """Return the mask of a fused operator: real values are added, booleans keep scores."""
         return cls(value, keeps=None if value.element_type in REALS else True)
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """One computation of attention.
+    """An attention block.
 
     Attributes:
         node: The fused operator, or the Softmax.
-        output: The result; the Softmax's own if there is a ``miss``.
+        output: The result; the output of the Softmax if there is a ``miss``.
         query: ``[batch, heads, length, head_dim]``; fused operators keep their own layout.
         key: Ends with (sequence, head_dim), or (head_dim, sequence) if ``key_is_transposed``.
         value: ``[batch, heads, sequence, head_dim]``.
-        scales: Factors of the scores, in no order; those before the soft cap if there is one.
-        cap_scales: Factors after the Tanh of a soft cap; ``None`` without one.
-        masks: In order of application.
-        guarded: Whether fully masked rows give 0 instead of NaN.
-        sink: One number a head that joins the Softmax, neither scaled nor masked; see
+        scales: Factors of the scores, unordered; with a soft cap, those before its Tanh.
+        cap_scales: Factors after the Tanh of a soft cap; ``None`` without a soft cap.
+        masks: Masks in order of application.
+        guarded: Whether probabilities of fully masked rows are 0 instead of NaN.
+        sink: One logit per head in the softmax, neither scaled nor masked; see
             `graphpass.analysis.attention.softmax.sink_of` and `graphpass.analysis.attention.sink_gates`.
-        sink_is_negative: Whether ``sink`` holds the number negated.
-        key_forms: Forms up to the product, each made of the one before; ``value_forms`` likewise.
-        miss: Reason that this is not a plain scaled dot-product attention.
+        sink_is_negative: Whether ``sink`` stores the negated logits.
+        key_forms: Values after ``key``, up to the operand of the product, each computed from the previous value.
+        value_forms: Values after ``value``, up to the operand of the product.
+        miss: Reason why the block is not a plain scaled dot-product attention.
     """
 
     node: Node
@@ -135,5 +143,5 @@ class Attention:
 
     @property
     def is_fused(self) -> bool:
-        """Return whether one operator computes it."""
+        """Return whether the block is one fused operator."""
         return self.node.op in OPERATORS

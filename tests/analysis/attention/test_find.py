@@ -145,7 +145,7 @@ class WideMask(PlainAttention):
         (WeightsAreReadTwice, "used in several places"),
         (ScoresAreReadTwice, "its scores are used in several places"),
         (OtherAxis, "not over the last axis"),
-        (Rank3, "merges batch and heads, and is not made of one that does not"),
+        (Rank3, "merges batch and heads, and is not a Reshape of 4 dimensions"),
         (SmallFill, "other than a large negative number"),
         (UnknownFill, "other than a large negative number"),
         (FilledThenScaled, "other than a large negative number"),

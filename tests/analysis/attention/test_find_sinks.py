@@ -127,21 +127,21 @@ class ScoresOfTwoProducts(PlainAttention):
     ("block", "reason"),
     [
         (SlicedWeights, "a column of its probabilities is dropped, but its scores have no attention sink"),
-        (SinkThatIsKept, "an attention sink that is not dropped"),
-        (SinkWhoseNeighbourIsDropped, "an attention sink that is the last column, while the first is dropped"),
-        (SinkDroppedAlongRows, "an attention sink that is not just dropped .at Slice"),
-        (SinkDroppedWithMore, "an attention sink that is not just dropped .at Slice"),
-        (EveryOtherColumn, "an attention sink that is not just dropped .at Slice"),
-        (StridedOverRows, "an attention sink that is not just dropped .at StridedSlice"),
+        (SinkThatIsKept, "column of its attention sink is not dropped"),
+        (SinkWhoseNeighbourIsDropped, "its attention sink is the last column of its scores, but the first is dropped"),
+        (SinkDroppedAlongRows, "exactly the first or last column of its probabilities .at Slice"),
+        (SinkDroppedWithMore, "exactly the first or last column of its probabilities .at Slice"),
+        (EveryOtherColumn, "exactly the first or last column of its probabilities .at Slice"),
+        (StridedOverRows, "exactly the first or last column of its probabilities .at StridedSlice"),
         (SinkDroppedTwice, "Slice lies between its Softmax and the value"),
-        (SinkThatIsRead, "an attention sink that is not just dropped .at VariadicSplit"),
-        (TwoColumns, "an attention sink of more than one column"),
-        (SinkOfEachRow, "an attention sink that is not one number for each head"),
-        (SinkOnRows, "is not added on the last of four axes"),
-        (ScaledSink, "an attention sink that is scaled or masked along"),
-        (MaskedSink, "an attention sink that is scaled or masked along"),
-        (TwoSinks, "an attention sink beside another one"),
-        (ScoresOfTwoProducts, "joins more than its scores and an attention sink"),
+        (SinkThatIsRead, "exactly the first or last column of its probabilities .at VariadicSplit"),
+        (TwoColumns, "its attention sink has more than one column"),
+        (SinkOfEachRow, "its attention sink is not one value per head"),
+        (SinkOnRows, "is not joined along the last of four axes"),
+        (ScaledSink, "its attention sink is scaled or masked together"),
+        (MaskedSink, "its attention sink is scaled or masked together"),
+        (TwoSinks, "it has two attention sinks"),
+        (ScoresOfTwoProducts, "does not join its scores and one attention sink"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -173,4 +173,4 @@ def test_a_sink_is_not_seen_by_a_maximum_taken_before_it():
     (attention,) = ShiftedBesideSink().found()
     assert attention.miss is not None
     assert attention.miss.node.op == "Subtract"
-    assert attention.miss.reason == "an attention sink beside scores whose maximum was subtracted"
+    assert attention.miss.reason == "its row maximum is subtracted from its scores, but not from its attention sink"

@@ -98,7 +98,7 @@ class TestRefuses:
         mask = attention.native.input_value(3)
         attention.native.input(3).replace_source_output(ops.add(mask, numpy.float32(0.5)).output(0))
         model.mark_edited()
-        with pytest.raises(UnsupportedError, match=r"GP364.*adds numbers to positions that it shows"):
+        with pytest.raises(UnsupportedError, match=r"GP364.*adds a bias to the scores of visible keys"):
             PassManager([WindowFromPositions()]).run(model)
         noted = PassManager([WindowFromPositions(required=False)]).run(model).records[0].result
         assert not noted.changed
