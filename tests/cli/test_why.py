@@ -29,14 +29,14 @@ def test_a_linear_cache_names_the_miss_of_each_rule(capfd):
         "the present is made by Broadcast __module.model.model.layers.2.conv/aten::copy_/Broadcast, not by a Concat"
     )
     assert missed in out
-    assert "but no attention that could be recognised reads it by position" in out
+    assert "but no recognized attention reads it by position" in out
     assert "read by\n  no attention that could be recognised\n" in out
 
 
 def test_a_cache_inside_an_operator(capfd):
     out = why(capfd, "llama", "onnx-genai", "past_key_values.0.key")
     assert "read by\n  GroupQueryAttention /model/layers.0/attn/GroupQueryAttention, as key\n" in out
-    assert "  yes  an operator keeps it inside\n" in out
+    assert "  yes  an operator updates it internally\n" in out
 
 
 @pytest.mark.parametrize("file", ["decoder_with_past_model.onnx", "decoder_model_merged.onnx"])

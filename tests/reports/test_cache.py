@@ -74,11 +74,11 @@ def test_an_unread_cache_is_appended_but_unknown():
     reasoning = reason_about(model, inventory, cache)
     assert reasoning.readers == ()
     assert [attempt.rule for attempt in reasoning.attempts if attempt.holds] == [
-        "appended, but who reads its positions is not known"
+        "appended, but the reader of its positions is unknown"
     ]
     kept, indexed = reasoning.attempts[-3:-1]
-    assert "but no attention that could be recognised reads it by position" in kept.fact
-    assert indexed.fact == "no TopK selects positions by it"
+    assert "but no recognized attention reads it by position" in kept.fact
+    assert indexed.fact == "no TopK selects positions by scores computed from it"
 
 
 def variable(name, shape, kind):

@@ -1,4 +1,4 @@
-"""Describe each attention with its caches, and note windows on caches."""
+"""Assign caches to attention blocks, and add windows to the evidence of caches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Readers = dict[str, tuple[int, ...]]
 def attention_blocks(
     model: Model, caches: Sequence[Cache], readers: Readers, pairs: Sequence[Pair]
 ) -> tuple[AttentionBlock, ...]:
-    """Return all attention of ``model``, one without branches, in execution order."""
+    """Return all attention blocks of ``model``, a model without bodies, in execution order."""
     by_name = {pair.read.name: pair for pair in pairs}
-    # The one plugin that takes a model with this note reads caches from 0, though the graph cuts them from 1 on.
+    # The plugin that requires this form reads caches from slot 0, although the graph slices them from slot 1.
     cut = () if model.read_note(TRIM_NOTE) is not None else caches
     windows = {
         cache.name: window
@@ -58,7 +58,7 @@ def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[Attent
 
 
 def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> tuple[Cache, ...]:
-    """Add evidence to caches whose readers hide positions that they keep."""
+    """Add evidence to caches that store positions before the windows of all their readers."""
     windows: dict[str, set[int | None]] = {}
     for block in blocks:
         for name in {block.key, block.value} - {None}:
@@ -88,7 +88,7 @@ def _with_caches(
     key = next((cache for cache in mine if cache.role in {"key", "cross_key"}), None)
     value = next((cache for cache in mine if cache.role in {"value", "cross_value"}), None)
     if key is None and value is None:
-        # One cache that holds both.
+        # One cache stores keys and values.
         key = value = next(
             (cache for cache in mine if cache.kind in {"kv", "cross"} and cache.role != "indexer_key"), None
         )

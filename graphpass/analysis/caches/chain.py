@@ -1,4 +1,4 @@
-"""Find the values through which all computation from tokens to logits passes."""
+"""Find the values that are on every path from tokens to logits."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from graphpass.ir.graph import Graph, Node, Use, Value
     from graphpass.ir.model import Model
 
-#: Add a tensor to another, and give the sum beside its norm: output of the sum, inputs of the norm.
+#: Operators that return the norm of a sum and the sum: output index of the sum, input indices of the norm's weights.
 SKIP_NORMS = {"SkipSimplifiedLayerNormalization": (3, (2,)), "SkipLayerNormalization": (3, (2, 3))}
 
-#: Constants of more elements are weights; smaller ones are part of a layer's structure.
+#: Largest number of elements of constants that are not weights, but belong to the structure of a layer.
 LARGEST_PARAMETER = 8
 
 
 @dataclass(frozen=True, eq=False)
 class LayerChain:
-    """Lists the values that every path from tokens to logits passes: cuts between layers.
+    """The values on every path from tokens to logits, at which layers can be separated.
 
     Attributes:
         model: The model.
         tokens: The input of token ids, or of their embeddings.
         logits: The Result of the logits.
         caches: The caches.
-        deep: Indices of nodes on paths of elements from tokens to logits.
-        values: These values, in order.
-        cuts: The values that do not separate layers with a common cache.
-        pieces: The graph between the cuts.
+        deep: Indices of nodes on paths from tokens to logits, without paths through shapes.
+        values: The values on every path, in execution order.
+        cuts: The elements of ``values`` that do not separate the uses of a cache.
+        pieces: The parts of the graph between the cuts.
     """
 
     model: Model
@@ -70,16 +70,16 @@ class LayerChain:
 
 
 class Pieces:
-    """Numbers the pieces between values that all computation passes."""
+    """The parts of a graph between cuts, numbered from 0 in execution order."""
 
     def __init__(self, graph: Graph, deep: set[int], cuts: Sequence[Value]) -> None:
-        """Take ``deep``, see `computed_between`, apart at ``cuts``."""
+        """Split the nodes ``deep``, see `computed_between`, at ``cuts``."""
         self._graph, self._deep = graph, deep
         self._ends = [cut.node for cut in cuts]
         self._sums = {cut.node for cut in cuts if is_sum(graph, cut)}
 
     def readers(self, value: Value) -> set[int]:
-        """Return the pieces that read elements of ``value``, through other nodes."""
+        """Return the pieces that read elements of ``value``, also through nodes outside of ``deep``."""
 
         def onward(use: Use) -> Iterable[Value]:
             return () if use.node.index in self._deep or use.node.op in SHAPE_READERS else use.node.outputs
@@ -92,7 +92,7 @@ class Pieces:
         }
 
     def touched(self, cache: Cache) -> set[int]:
-        """Return the pieces whose elements ``cache`` takes, or that take its elements."""
+        """Return the pieces that read ``cache`` or compute its present."""
         graph = self._graph
         read, write = graph.reads.get(cache.read), graph.writes.get(cache.write)
         indices = self.readers(read.outputs[0]) if read is not None else set()
@@ -103,14 +103,14 @@ class Pieces:
             return () if node.index in self._deep or node.op in SHAPE_READERS else node.inputs
 
         makers = {node.index for node in graph.backward(write.inputs, back)} & self._deep
-        # The value between two pieces belongs to both.
+        # A cut belongs to the pieces before and after it.
         inner = makers.difference(self._ends)
         indices |= {bisect_left(self._ends, index) for index in inner}
         return indices or {bisect_left(self._ends, index) + 1 for index in makers}
 
 
 def find_chain(model: Model) -> LayerChain | str:
-    """Return the values that all computation passes, or the reason if there are none."""
+    """Return the values on every path from tokens to logits, or the reason without any."""
     graph = model.graph
     inventory = model.analysis(analyze_caches)
     tokens = token_input(graph)
@@ -138,17 +138,17 @@ def is_weight(node: Node) -> bool:
 
 
 def is_sum(graph: Graph, cut: Value) -> bool:
-    """Return whether an operator gives ``cut`` beside its norm."""
+    """Return whether ``cut`` is the sum that an operator of `SKIP_NORMS` returns."""
     return SKIP_NORMS.get(graph.producer(cut).op, (-1, ()))[0] == cut.port
 
 
 def is_after_sum(node: Node, port: int) -> bool:
-    """Return whether an operator reads this input for the norm of a sum."""
+    """Return whether input ``port`` is a weight of the norm after a sum."""
     return port in SKIP_NORMS.get(node.op, (-1, ()))[1]
 
 
 def computed_between(graph: Graph, start: Value, end: Node) -> set[int]:
-    """Return the nodes on paths of elements from ``start`` to ``end``; shapes are none."""
+    """Return the nodes on paths from ``start`` to ``end``, without paths through shapes."""
 
     def onward(use: Use) -> Iterable[Value]:
         return () if use.node.op in SHAPE_READERS else use.node.outputs
@@ -161,7 +161,7 @@ def computed_between(graph: Graph, start: Value, end: Node) -> set[int]:
 
 
 def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
-    """Return real values ``[batch, length, n]`` that each path through ``deep`` nodes passes."""
+    """Return the real values ``[batch, length, n]`` on every path through ``deep`` nodes."""
     passed = []
     reach = -1
     for index in sorted(deep - {end.index}):
@@ -171,7 +171,7 @@ def _passed(graph: Graph, deep: set[int], end: Node) -> list[Value]:
             if (readers := [use.node.index for use in graph.uses(value) if _reads(use, deep)])
         }
         total, _ = SKIP_NORMS.get(graph.nodes[index].op, (0, ()))
-        # Norm and sum are one value for all that follows.
+        # Norm and sum count as one value, the sum.
         values = (
             [value for value in last if value.port == total] if total in {value.port for value in last} else list(last)
         )

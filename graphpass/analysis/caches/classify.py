@@ -1,6 +1,6 @@
 """Classify one carried tensor by its update and its readers.
 
-Each rule claims a `Classification` or returns the fact that it misses, which `graphpass.reports.cache` reports.
+Each rule returns a `Classification`, or the missing fact, which `graphpass.reports.cache` reports.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ _CROSS_ROLES: dict[CacheRole, CacheRole] = {"key": "cross_key", "value": "cross_
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A cache, the place of its use, and the attention that reads it.
+    """A cache, the depth of its use, and the attention that reads it.
 
     Attributes:
         cache: The cache; of kind ``unknown`` if its evidence is not conclusive.
         depth: Depth of its use in the graph.
         readers: Indices of the attention nodes that read it.
+        spans_layers: Whether it stores the caches of several layers.
     """
 
     cache: Cache
@@ -69,40 +70,40 @@ class CacheCase:
 
     @cached_property
     def cache(self) -> Cache:
-        """Return the cache with shape and type alone."""
+        """Return the cache with names, shape and type, of unknown kind."""
         read, past, write = self.pair.read, self.pair.past, self.pair.write
         name, written = read.attributes.get("variable", read.name), write.name if write is not None else None
         return Cache(name, "unknown", "unknown", None, Axes(), past.shape, past.element_type, read.name, written)
 
     @property
     def maker(self) -> Node:
-        """Return the operator that makes the present, before conversions."""
+        """Return the operator that computes the present, looking through conversions."""
         assert self.pair.present is not None
         return self.graph.producer(self.graph.look_through(self.pair.present, CASTS))
 
     def claim(
         self, user: int, *evidence: str, readers: tuple[int, ...] = (), spans_layers: bool = False, **known: Any
     ) -> Classification:
-        """Claim a cache of fields ``known``, used by node ``user``, on lines of evidence."""
+        """Return the cache with fields ``known`` and evidence, and the depth of node ``user``."""
         cache = replace(self.cache, evidence=evidence, **known)
         return Classification(cache, self.graph.depths[user], readers, spans_layers)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, whose ``claim`` holds unless ``judge`` returns a missing fact."""
+    """A classification rule: ``claim`` is true unless ``judge`` returns a missing fact."""
 
     claim: str
     judge: Callable[[CacheCase], Classification | str]
 
 
 def classify(case: CacheCase) -> Classification:
-    """Return the claim of the first rule that applies."""
+    """Return the classification by the first rule that applies."""
     for rule in RULES:
         judgement = rule.judge(case)
         if isinstance(judgement, Classification):
             return judgement
-    raise AssertionError("the last rule always claims something")
+    raise AssertionError("expected a classification by the last rule")
 
 
 def _other(case: CacheCase, role: CacheRole, facts: tuple[str, ...] | str) -> Classification | str:
@@ -116,7 +117,7 @@ def _constant(case: CacheCase) -> Classification | str:
     written = "written back unchanged" if present is not None else "never written"
     if direct := _read_as_given(case):
         return _cross(case, direct, written)
-    unread = "no attention that could be recognised reads it as key or value"
+    unread = "no recognized attention reads it as key or value"
     start = graph.producer(look_through_moves(graph, read.source())) if read.inputs else read
     if start == read or start.op != "Parameter":
         return case.claim(read.index, written, unread, axes=Axes(batch=0))
@@ -129,7 +130,7 @@ def _constant(case: CacheCase) -> Classification | str:
 def _inside(case: CacheCase) -> Classification | str:
     inner = inside_operator(case.graph, case.cache, case.pair)
     if inner is None:
-        return f"the present is made by {case.maker.called}, which does not hold this past inside"
+        return f"the present is made by {case.maker.called}, which does not update this past internally"
     cache, node = inner
     return Classification(cache, case.graph.depths[node.index], (node.index,) if cache.kind == "kv" else ())
 
@@ -138,11 +139,11 @@ def _kept(case: CacheCase) -> Classification | str:
     """Classify a cache that is updated along the axis of positions that attention reads."""
     graph, reads = case.graph, tuple(read for read in case.reads if "sequence" in read.labels)
     if not case.updates:
-        return "no Concat and no scatter operator makes the present from the past"
+        return "the present is not the past after a Concat or a scatter operator"
     ordered = sorted(case.updates, key=lambda update: not update.appends)
-    along = f"{ordered[0].node.called} works along axis {' or '.join(map(str, ordered[0].axes))}"
+    along = f"{ordered[0].node.called} updates it along axis {' or '.join(map(str, ordered[0].axes))}"
     if not reads:
-        return f"{along}, but no attention that could be recognised reads it by position"
+        return f"{along}, but no recognized attention reads it by position"
     match = next(((read, update) for update in ordered for read in reads if _keeps_what_is_read(read, update)), None)
     if match is None:
         axis = reads[0].labels.index("sequence")
@@ -151,7 +152,7 @@ def _kept(case: CacheCase) -> Classification | str:
     contents = tuple(read for read in reads if not read.has("scale", "zero_point"))
     readers = tuple(sorted({read.attention.node.index for read in contents or reads}))
     steps = [step for read in contents for step in read.path]
-    # A Slice of other axes than positions or heads takes a layer.
+    # A slice along an axis other than sequence and heads selects a layer.
     takes_layers = any(
         step.kind == "part" or (step.kind == "slice" and {None, "part"} & {*step.labels}) for step in steps
     )
@@ -179,9 +180,9 @@ def _keeps_what_is_read(read: Read, update: Update) -> bool:
 
 
 def axes_of(labels: Labels, shape: tuple[Dimension, ...] | None) -> Axes:
-    """Return the places of logical axes; of ``head_dim`` also if merged with heads.
+    """Return the indices of logical axes; ``head_dim`` may be merged with heads.
 
-    A latent of which weights make all heads has one head: its axis of size 1, if it has one.
+    A latent, from which weights compute all heads, has one head: its axis of size 1, if there is exactly one.
     """
     places = {label: place for place, label in enumerate(labels) if isinstance(label, str)}
     merged = next(
@@ -193,12 +194,12 @@ def axes_of(labels: Labels, shape: tuple[Dimension, ...] | None) -> Axes:
 
 
 def _indexed(case: CacheCase) -> Classification | str:
-    """Classify keys that an indexer scores, along the axis where they are appended or written."""
+    """Classify keys that an indexer scores and that are updated along their sequence axis."""
     selected = case.model.analysis(selections).get(case.pair.read.index, ())
     along = {selection.labels.index("sequence") for selection in selected}
     update = next((update for update in case.updates if along & {*update.axes}), None)
     if update is None or len(along) > 1:
-        return "no TopK selects positions by it"
+        return "no TopK selects positions by scores computed from it"
     readers = tuple(sorted({selection.attention.index for selection in selected if selection.attention is not None}))
     return case.claim(
         readers[0] if readers else selected[0].node.index,
@@ -224,20 +225,20 @@ def _growing(case: CacheCase) -> Classification | str:
     else:
         axis = concat.attributes["axis"]
     if growth_of(case.model, case.pair.past, case.pair.present)[axis] in {"fixed", "kept"}:
-        return f"Concat {concat.name} is written back whole, but it is no longer than before"
+        return f"Concat {concat.name} is written back whole, but is not longer than the past"
     evidence = f"appended along axis {axis} by Concat {concat.name}, which is written back whole"
     read = next((read for read in case.reads if "sequence" in read.labels), None)
     label = read.labels[axis] if read is not None and axis < len(read.labels) else "sequence"
     if label != "sequence":
         missing = f"axis {axis} is the {label} axis of the attention that reads it, not the sequence axis"
         return case.claim(concat.index, evidence, missing)
-    missing = "what it grows to is read by no attention that could be recognised"
+    missing = "no recognized attention reads the present"
     axes = Axes(batch=_batch(case.graph, case.cache.shape, axis), sequence=axis)
     return case.claim(concat.index, evidence, missing, axes=axes)
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
-    """Return the batch axis: of a token input's batch, or the only other unfixed one."""
+    """Return the axis with the batch symbol of token inputs, or the only free axis."""
     if shape is None:
         return None
     symbols = {
@@ -258,9 +259,9 @@ def _read_as_given(case: CacheCase) -> tuple[Read, ...]:
 
 
 def read_only(case: CacheCase) -> Classification | None:
-    """Classify an input that attention reads as given; ``None`` if none does."""
+    """Classify an input that attention reads unchanged; ``None`` without such a read."""
     direct = _read_as_given(case)
-    return _cross(case, direct, "given from outside, never written") if direct else None
+    return _cross(case, direct, "an input of the model, never written") if direct else None
 
 
 def _cross(case: CacheCase, reads: tuple[Read, ...], evidence: str) -> Classification:
@@ -294,10 +295,10 @@ def _replaced(case: CacheCase) -> Classification:
     ]
     if free or not growth:
         where = f"axis {free[0]}" if free else "any axis"
-        missing = f"nothing fixes its size along {where}, which may depend on the sequence"
+        missing = f"its size is not fixed along {where}, and may depend on the sequence"
         return case.claim(producer.index, evidence, missing)
     role, use = _use(graph, pair.past, flat)
-    spanned = (f"several layers in one tensor: {names(layers.values())} takes each layer's part",) if layers else ()
+    spanned = (f"several layers in one tensor: {names(layers.values())} selects each layer's part",) if layers else ()
     facts = (evidence, use, "its size depends on the batch alone", *spanned)
     axes = Axes(batch=batch)
     return case.claim(producer.index, *facts, spans_layers=bool(layers), kind="linear", role=role, axes=axes)
@@ -305,14 +306,14 @@ def _replaced(case: CacheCase) -> Classification:
 
 def _use(graph: Graph, past: Value, flat: Flat | None) -> tuple[CacheRole, str]:
     if flat is not None:
-        return "unknown", f"{len(flat.states)} states in one tensor: {names(flat.takers)} takes them apart"
+        return "unknown", f"{len(flat.states)} states in one tensor: {names(flat.takers)} splits them"
     window = shifted_in(graph, past)
     if window is not None:
         return "conv", f"a window: {window.op} {window.name} shifts new columns in"
     return "recurrent", "updated by arithmetic"
 
 
-#: In the order in which they are tried.
+#: Rules in the order in which they are applied.
 RULES = (
     Rule(
         "no cache: weights that the application sets (LoRA)",
@@ -320,10 +321,10 @@ RULES = (
     ),
     Rule("no cache: a counter", lambda case: _other(case, "counter", counter(case.graph, case.pair))),
     Rule("cross: computed once, then only read", _constant),
-    Rule("an operator keeps it inside", _inside),
+    Rule("an operator updates it internally", _inside),
     Rule("kv: attention reads the positions that are appended or written", _kept),
     Rule("kv: an indexer selects positions by keys that are appended or written", _indexed),
-    Rule("appended, but who reads its positions is not known", _growing),
-    Rule("the state of recurrent operators, laid out", _state),
-    Rule("linear: replaced each step, of a size that depends on the batch alone", _replaced),
+    Rule("appended, but the reader of its positions is unknown", _growing),
+    Rule("the state of recurrent operators, through layout operators", _state),
+    Rule("linear: replaced each step, with a size that depends on the batch alone", _replaced),
 )

@@ -20,13 +20,13 @@ def apply_declarations(
     """Complete entries of unknown kind in ``kinds`` by ``declarations``.
 
     Raises:
-        UsageError: GP219 the graph contradicts a declaration; GP217 nothing of that name is carried.
+        UsageError: GP219, the graph contradicts a declaration; GP217, no carried tensor has the declared name.
     """
     said = {declaration.name: declaration for declaration in declarations}
     names = [entry.cache.name for entry in kinds.values()]
     for name in said:
         if name not in names:
-            hint = f"the model carries {', '.join(names[:6])}" if names else "no tensor goes from an input to an output"
+            hint = f"the model carries {', '.join(names[:6])}" if names else "the model carries no tensor between steps"
             raise UsageError(
                 "GP217",
                 f"{name} is declared as a cache, but the model has no past, present or variable of that name",
@@ -72,7 +72,7 @@ def _against_what_is_known(cache: Cache, said: Declaration) -> str | None:
     known: dict[str, int | None] = asdict(cache.axes)
     for name, place in asdict(said.axes).items():
         if place is not None and place != known[name]:
-            where = "there is no such axis" if known[name] is None else f"it is on axis {known[name]}"
+            where = "the cache lacks this axis" if known[name] is None else f"it is on axis {known[name]}"
             return f"{name} is not on axis {place}: {where}"
     return None
 
@@ -81,7 +81,7 @@ def _against_the_rank(cache: Cache, said: Declaration) -> str | None:
     if cache.shape is None:
         return None
     high = [f"{name}={place}" for name, place in asdict(said.axes).items() if (place or 0) >= len(cache.shape)]
-    return f"it has {len(cache.shape)} axes: {high[0]} is beyond them" if high else None
+    return f"it has {len(cache.shape)} axes: {high[0]} is out of range" if high else None
 
 
 def _against_the_dataflow(model: Model, pair: Pair, said: Declaration) -> str | None:
@@ -98,7 +98,7 @@ def _against_the_dataflow(model: Model, pair: Pair, said: Declaration) -> str | 
     if said.kind == "kv" and growth and growth[_sequence(said.axes)] in {"fixed", "kept"}:
         written = {axis for update in find_updates(model.graph, pair) if not update.appends for axis in update.axes}
         if said.axes.sequence not in written:
-            return f"its size along axis {said.axes.sequence} stays what it was, and nothing is written into it there"
+            return f"its size along axis {said.axes.sequence} does not change, and no operator writes along this axis"
     return None
 
 
@@ -106,15 +106,10 @@ def _support(model: Model, pair: Pair, said: Declaration) -> str:
     growth = growth_of(model, pair.past, pair.present)
     axes = [_sequence(said.axes)] if said.kind == "kv" else range(len(growth))
     known = [f"axis {axis} {_WORDS[growth[axis]]}" for axis in axes if axis < len(growth)]
-    return f"in the graph {', '.join(known)}" if known else "the graph does not say otherwise"
+    return f"in the graph {', '.join(known)}" if known else "the graph does not contradict this"
 
 
-_WORDS = {
-    "fixed": "is of a fixed size",
-    "kept": "is as long as before",
-    "grows": "grows",
-    "unknown": "is of a size that is not known",
-}
+_WORDS = {"fixed": "has a fixed size", "kept": "keeps its size", "grows": "grows", "unknown": "has an unknown size"}
 
 
 def _sequence(axes: Axes) -> int:

@@ -11,9 +11,10 @@ from graphpass.ir.values import REALS
 
 
 def is_encoder(model: Model) -> bool:
-    """Return whether ``model`` reads a text whole, for `Model.analysis`.
+    """Return whether ``model`` is an encoder, for `Model.analysis`.
 
-    It keeps no caches, and gives something else than logits of each token, or attends to later tokens.
+    An encoder has a token input, attention and no caches. It returns no logits of each token, or attends to later
+    tokens.
     """
     inventory = analyze_caches(model)
     keeps = inventory.caches or inventory.unpaired_inputs or inventory.unpaired_outputs
@@ -30,7 +31,7 @@ def is_pooled(model: Model) -> bool:
 
 
 def filled_caches(model: Model) -> tuple[Node, ...]:
-    """Return the outputs ``[batch, heads, positions, head_dim]`` of an encoder; none of a model with caches."""
+    """Return the outputs ``[batch, heads, positions, head_dim]`` of a model without caches; empty for others."""
     if analyze_caches(model).caches:
         return ()
     results = ((result, result.source()) for result in model.graph.of_op("Result"))

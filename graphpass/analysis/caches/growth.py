@@ -15,11 +15,15 @@ Growth = Literal["fixed", "kept", "grows", "unknown"]
 
 
 def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth, ...]:
-    """Return the change of each axis of a carried tensor in a step.
+    """Return the change of each size of a carried tensor in a step.
 
-    ``fixed`` axes always have one size, ``kept`` the size of before, ``grows`` that and something added; others are
-    ``unknown``, as those of the number of tokens, which is not a size of a state's own. Empty if no rank is known, or
-    nothing is written back.
+    Returns:
+        One of four values for each axis. Empty if the rank is unknown, or if the tensor is not written back.
+
+        - ``fixed``: a constant size.
+        - ``kept``: the size before the step, which is not a constant.
+        - ``grows``: the size before the step plus a number >= 0.
+        - ``unknown``: another size, for example the number of new tokens, which does not depend on the past.
     """
     if present is None or past.rank is None:
         return ()
@@ -40,12 +44,12 @@ def _growth(before: Expr, after: Expr, steps: set[Expr]) -> Growth:
     is_sum = as_dimension(before) is not None or (before.op == added.op == "number")
     if is_sum and is_natural(added):
         return "grows"
-    # A fixed size stays: the next step takes what this one makes.
+    # The present is the past of the next step, so both have the fixed size.
     return "fixed" if "number" in {before.op, after.op} else "unknown"
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
-    """Return the axis of the token inputs' batch; the first if none is found."""
+    """Return the axis with the batch size of token inputs; 0 unless unique."""
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]
@@ -54,7 +58,7 @@ def state_batch_axis(model: Model, past: Value, present: Value) -> int:
 
 
 def _token_sizes(model: Model) -> tuple[set[Expr], set[Expr]]:
-    """Return the batches and the steps of inputs of ids, matrices of integers."""
+    """Return the batch sizes and the lengths of integer inputs ``[batch, length]``."""
     sizes = model.analysis(infer_sizes)
     values = [node.outputs[0] for node in model.graph.of_op("Parameter")]
     ids = [value for value in values if value.rank == 2 and value.element_type in {"i64", "i32"}]

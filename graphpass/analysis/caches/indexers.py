@@ -1,7 +1,7 @@
 """Find keys by which an indexer selects the positions that attention reads.
 
-Source: DeepSeek-V3.2, DeepSeek Sparse Attention: the lightning indexer scores each position by products of queries
-with keys of its own, and a TopK selects positions by the scores.
+Source: DeepSeek-V3.2, DeepSeek Sparse Attention: the lightning indexer scores each position by products of its own
+queries and keys, and a TopK selects positions by the scores.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from graphpass.ir.values import multiplies_matrices
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A TopK that selects positions by scores of a carried tensor.
+    """A TopK that selects positions by scores computed from a carried tensor.
 
     Attributes:
         node: The TopK.
-        labels: Meaning of the axes of the carried tensor.
-        attention: The attention that reads the selected positions.
+        labels: Labels of the axes of the carried tensor.
+        attention: The attention that reads the selected positions; ``None`` if not found.
     """
 
     node: Node
@@ -37,7 +37,7 @@ Selections = dict[int, tuple[Selection, ...]]
 
 
 def selections(model: Model) -> Selections:
-    """Return the selections by each Parameter and ReadValue, by node index."""
+    """Return the selections computed from each Parameter and ReadValue, by node index."""
     graph, sizes = model.graph, model.analysis(infer_sizes)
     readers = {attention.node.index for attention in model.analysis(find_attention)}
     selected: Selections = {}
@@ -68,7 +68,7 @@ def _scored(graph: Graph, sizes: Sizes, top: Node) -> Iterator[tuple[Node, Label
 
 
 def _upstream(graph: Graph, place: TracedValue, sizes: Sizes) -> list[TraceStep]:
-    """Return the inputs that hold a score or a key for each position."""
+    """Return the inputs that contain a score or a key for each position."""
     node, labels = graph.producer(place.value), place.labels
     if multiplies_matrices(node) and labels[-1] == "sequence":
         keys, is_transposed = node.source(1), node.attributes.get("transpose_b", False)

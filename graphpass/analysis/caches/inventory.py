@@ -1,4 +1,4 @@
-"""Take the inventory of carried tensors, with kind, role and axes, by dataflow alone."""
+"""Determine the caches of a model, with kind, role and axes, by dataflow."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def analyze_caches(model: Model) -> Inventory:
         The caches by layer, the attention blocks in execution order, and ports without a partner.
 
     Raises:
-        UsageError: GP217 a declared cache (`Model.declare`) is not carried; GP219 the graph contradicts one.
-        ReadError: GP109, the note with the declarations is damaged.
+        UsageError: GP217, no carried tensor has the name of a declared cache (`Model.declare`); GP219, the graph
+            contradicts a declaration.
+        ReadError: GP109, the metadata with the declarations is invalid.
 
     Examples:
         >>> import graphpass
@@ -77,12 +78,12 @@ def _classify(model: Model, pair: Pair, reads: tuple[Read, ...]) -> Classificati
     state = history_of(model.graph, pair)
     if state is None:
         return classification
-    evidence = (f"it holds earlier states of {state.attributes['variable']}, and nothing new",)
+    evidence = (f"it stores earlier states of {state.attributes['variable']} only",)
     return replace(classification, cache=replace(classification.cache, kind="other", role="unknown", evidence=evidence))
 
 
 def _with_sizes(model: Model, pair: Pair, classification: Classification) -> Classification:
-    """Complete the sizes that a cache declares open by those of the graph."""
+    """Replace free dimensions of a cache's shape by sizes that the graph determines."""
     cache, sizes = classification.cache, model.analysis(infer_sizes).shape(pair.past)
     if cache.kind not in {"kv", "linear"} or cache.shape is None or sizes is None:
         return classification
@@ -101,10 +102,10 @@ def _regions(model: Model, kinds: dict[Pair, Classification]) -> dict[str, int |
 
 
 def _with_layers(classified: list[Classification], places: dict[str, int | None]) -> tuple[Cache, ...]:
-    """Number caches by layer; those of one attention share it, as do window and state.
+    """Assign layers; caches of one attention share a layer, as do window and state.
 
-    All that a layer updates lies deeper in the graph than the layer before. The residual stream lies between a window
-    and a recurrent state of two layers.
+    Updates of a layer are deeper in the graph than those of the previous layer. The residual stream separates a window
+    from a recurrent state of another layer.
     """
     order = {"key": 0, "value": 1, "indexer_key": 2, "conv": 0, "recurrent": 1, "cross_key": 2, "cross_value": 3}
     layer, layers = -1, []
@@ -140,7 +141,7 @@ def _same_layer(first: Classification, second: Classification, *, repeats: bool)
 
 
 def regions(model: Model) -> dict[int, int]:
-    """Return the last place of the residual stream before each node, by index."""
+    """Return the last node of the residual stream upstream of each node, by index."""
     graph = model.graph
     written = {pair.write.index for pair in model.analysis(find_pairs) if pair.write is not None}
     results = [node.index for node in graph.of_op("Result") if node.index not in written]
@@ -151,7 +152,7 @@ def regions(model: Model) -> dict[int, int]:
             continue
         dominators = _dominators(graph, node)
         places = max((_chain(dominators, end) for end in results if end in dominators), key=len, default=[])
-        # Masks and positions enter after the first products with weights, or lead around the layers.
+        # The tokens dominate the most products. Masks and positions enter after the first products, or bypass layers.
         merit = (sum(graph.nodes[index].op in PRODUCTS for index in dominators), len(places))
         if merit > best:
             best = merit
@@ -162,7 +163,8 @@ def regions(model: Model) -> dict[int, int]:
 def _dominators(graph: Graph, start: Node) -> dict[int, int]:
     """Return the immediate dominators of the nodes that ``start`` reaches.
 
-    Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm. A graph without cycles needs one round, in order.
+    Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm. One iteration in topological order is sufficient for a
+    graph without cycles.
     """
     dominators, depths = {start.index: start.index}, {start.index: 0}
     for node in graph.nodes[start.index + 1 :]:

@@ -1,4 +1,4 @@
-"""Find latents: cached vectors of which weights make keys and values after they are read.
+"""Find latents: cached vectors from which weights compute keys and values in each step.
 
 Source: DeepSeek-V2, multi-head latent attention.
 """
@@ -23,9 +23,9 @@ class Latents:
 
     Attributes:
         attention: The attention.
-        caches: The latent, and the rotated part of keys if it is kept apart.
-        key: ``[batch, heads, sequence, head_dim]``; ``None`` if it has no such form.
-        value: In the same layout.
+        caches: The latent, and the rotary part of the keys if it is cached separately.
+        key: ``[batch, heads, sequence, head_dim]``; ``None`` for another layout.
+        value: The value in the same layout.
     """
 
     attention: Attention
@@ -35,7 +35,7 @@ class Latents:
 
 
 def find_latents(model: Model) -> tuple[Latents, ...]:
-    """Return the latents of ``model`` by attention, outside of bodies."""
+    """Return the latents of each latent attention outside of bodies, in execution order."""
     graph, reads = model.graph, model.analysis(attention_reads)
     caches: defaultdict[int, dict[Cache, None]] = defaultdict(dict)
     weighted: set[int] = set()

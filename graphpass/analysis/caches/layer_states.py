@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 _TERMS = {"SkipSimplifiedLayerNormalization": (0, 1, 3), "SkipLayerNormalization": (0, 1, 4)}
 
 LayerState: TypeAlias = "tuple[Value, ...]"
-"""The value ``[batch, length, hidden]`` that a layer hands on; terms of it if an operator keeps their sum to itself."""
+"""The output ``[batch, length, hidden]`` of a layer; several values are terms of a sum that is not a value itself."""
 
 
 def find_layer_states(model: Model) -> tuple[LayerState, ...] | str:
-    """Return the state after each layer, in order, or the reason if there are none.
+    """Return the state after each layer, in order, or the reason without such states.
 
-    A layer is a part of the model with caches of its own or shared ones: it begins where the value that all computation
-    passes is last seen before its caches, and ends where the next one begins. Layers without caches belong to the one
-    before. The last layer ends in the last sum of two activations, before the final norm.
+    A layer is a part of the model that reads or writes caches. It begins at the last value before these caches that is
+    on every path from tokens to logits, and ends where the next layer begins. Layers without caches belong to the
+    previous layer. The last layer ends at the last sum of two activations, before the final norm.
     """
     chain = find_chain(model)
     if isinstance(chain, str):

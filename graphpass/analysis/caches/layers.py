@@ -10,8 +10,8 @@ from graphpass.ir.cache import Cache, Inventory
 def roles_by_layer(inventory: Inventory) -> tuple[dict[str, Cache], ...]:
     """Return the caches of each layer by role.
 
-    Caches of unknown layer are left out. Of two growing caches of a layer, as latent attention keeps them, one may hold
-    neither keys nor values as such: it gets the role that the other one lacks.
+    Caches of unknown layer are omitted. Of two ``kv`` caches of a layer, one may be of unknown role, as in latent
+    attention. It gets the role, key or value, that the other cache does not have.
     """
     layers: defaultdict[int, dict[str, Cache]] = defaultdict(dict)
     for cache in inventory.caches:

@@ -1,4 +1,4 @@
-"""Find results where NPUW cuts a model in the wrong place."""
+"""Find the outputs of a model that conflict with NPUW's cut before the logits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphpass.ir.graph import Graph, Node
 _PRODUCT = op.MatMul(var("hidden"), ...)
 _SCALED = op.Multiply(_PRODUCT, var()) | op.Divide(_PRODUCT, var())
 
-#: Values that NPUW takes for logits if a Result follows: ``cut_lm_head.cpp`` of openvino.
+#: Values that NPUW regards as logits if a Result reads them: ``cut_lm_head.cpp`` of openvino.
 _LOGITS = (
     _PRODUCT
     | op.Add(_PRODUCT, var())
@@ -21,11 +21,11 @@ _LOGITS = (
 
 
 def crosses_logits_cut(graph: Graph) -> Iterator[Node]:
-    """Yield each Assign and Result with which NPUW's cut before the logits fails.
+    """Yield each Assign and Result that conflicts with NPUW's cut before the logits.
 
-    NPUW makes a Result of each Assign, and cuts before a product that a Result follows, perhaps with a sum, a
-    Transpose, a Convert or a soft cap between. So it may cut another product than that of the logits, and a Result
-    that reads the cut value itself has no place in either part.
+    NPUW replaces each Assign by a Result, and cuts the model before a product that a Result reads, directly or through
+    an Add, a Transpose, a Convert or a soft cap. The product may be another one than that of the logits. A Result that
+    reads the cut value itself fits in neither part.
     """
     logits = next((node for node in graph.of_op("Result") if node.name == "logits"), None)
     product = None if logits is None else _LOGITS.match(graph, logits.source())

@@ -7,10 +7,10 @@ from graphpass.analysis.caches.pairs import Pair
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.operators import CASTS, LAYOUT, LOOP_ENTRIES, LOOP_EXITS, MOVES, PICKS
 
-#: Lay out, cut or join what enters a loop or leaves it.
+#: Operators that lay out, slice or join values at the entry or exit of a loop.
 _LAYOUT = LAYOUT | PICKS | LOOP_ENTRIES | LOOP_EXITS | {"Concat", "If"}
 
-#: Operators that do not update a state themselves: their input is updated.
+#: Operators after the update of a state, which they do not change.
 _SILENT = MOVES | LOOP_EXITS
 
 
@@ -28,13 +28,13 @@ def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
             updated.append((start.node, f"{words} {_updater(graph, node).called}"))
         elif node.op == "Stacked":
             parts = [index for index in entered if _takes_in_turn(graph, graph.nodes[index], node)]
-            words = f"taken apart by {node.called}, whose body replaces a part in each iteration by"
+            words = f"sliced by {node.called}, whose body replaces a part in each iteration by"
             updated += [(index, f"{words} {_updater(graph, node).called}") for index in parts[:1]]
     return max(updated, default=(0, None))[1]
 
 
 def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
-    """Return slicing nodes, by the axis along which a loop slices past and stacks present."""
+    """Return the slicing nodes by axis along which a loop slices past and stacks present."""
     if pair.present is None:
         return {}
     stacked = [node for node in _leading_to(graph, pair.present) if node.op == "Stacked"]
@@ -56,12 +56,12 @@ def _keeps_axes(node: Node) -> bool:
 
 
 def takes_part_in_turn(graph: Graph, step: PathStep) -> bool:
-    """Return whether each iteration of a loop takes a part of its own."""
+    """Return whether each iteration of a loop selects another part."""
     return step.kind == "part" and (step.node.op == "Sliced" or _counted(graph, step.node) is not None)
 
 
 def _counted(graph: Graph, gather: Node) -> Node | None:
-    """Return the iteration's number, or another carried one, that indexes a Gather."""
+    """Return the iteration number or carried value that indexes a Gather."""
     index = gather.input(1) if gather.op == "Gather" else None
     node = graph.producer(graph.look_through(index, _SILENT)) if index is not None else None
     return node if node is not None and node.op in {"Iteration", "Carried"} else None

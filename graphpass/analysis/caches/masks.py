@@ -1,4 +1,4 @@
-"""Find the lengths of a model's step, and elements and masks in these lengths."""
+"""Compute the lengths of a model's step, and elements and masks in these lengths."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from graphpass.ir.model import Model
 
 
 def find_elements(model: Model) -> Elements:
-    """Return the elements of the tensors of ``model``, for `Model.analysis`."""
+    """Return the symbolic elements of the tensors of ``model``, for `Model.analysis`."""
     return elements_of(model, analyze_caches(model).caches)
 
 
 def find_masks(model: Model) -> tuple[AttentionMask, ...]:
-    """Return the mask of each attention that `find_attention` finds, in order, for `Model.analysis`."""
+    """Return the effective masks in the order of `find_attention`, for `Model.analysis`."""
     elements = model.analysis(find_elements)
     return tuple(attention_mask(elements, attention) for attention in model.analysis(find_attention))
 
 
 def find_step_lengths(model: Model) -> dict[Expr, Length]:
-    """Return the lengths that free dimensions of inputs are, for `Model.analysis`."""
+    """Return the lengths of a step by free dimension of inputs, for `Model.analysis`."""
     return step_lengths(model, analyze_caches(model).caches)

@@ -20,9 +20,10 @@ class FlatState:
     """One state in a flat tensor.
 
     Attributes:
-        pasts: The state as each reader reshapes its part.
+        size: Size of the state's part along the split axis.
+        pasts: The state at the start of a step: the Reshape of the part by each user.
         flattened: The new state, reshaped for the flat tensor.
-        sizes: The state's dimensions without the batch.
+        sizes: Dimensions of the state without the batch.
     """
 
     size: int
@@ -33,11 +34,13 @@ class FlatState:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """Way in which a tensor is split into states and put together.
+    """The split of a flat tensor into states, and the join of the new states.
 
     Attributes:
-        gather: Reorders it by beams before the split; ``None`` if nothing does.
-        takers: Operators that split it.
+        axis: Axis of split and join.
+        states: The states, in order.
+        gather: The Gather by beam index before the split; ``None`` without one.
+        takers: Operators that split the tensor.
     """
 
     axis: int
@@ -47,7 +50,7 @@ class Flat:
 
 
 def only_beam_gather(graph: Graph, read: Node) -> Node | None:
-    """Return the Gather on axis 0 that alone reads the state, except for its shape."""
+    """Return the Gather on axis 0 that is the state's only user except ShapeOf."""
     readers = [use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"]
     if len(readers) != 1 or readers[0].op != "Gather" or readers[0].attributes.get("axis") != 0:
         return None
@@ -56,10 +59,10 @@ def only_beam_gather(graph: Graph, read: Node) -> Node | None:
 
 
 def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
-    """Return the way ``read`` and ``write`` pack several states; ``None`` if they do not.
+    """Return the packing of several states between ``read`` and ``write``; ``None`` without one.
 
-    A Split, or Slices that leave nothing out, splits it; each part is reshaped to its state, which keeps the batch; a
-    Concat joins the new states, each flattened by a Reshape. Nothing else reads it.
+    A Split, or Slices that cover the axis, split the tensor. Each part is reshaped to its state, whose axis 0 is the
+    batch. A Concat joins the new states, each flattened by a Reshape. The tensor has no other users.
     """
     joined = graph.producer(write.source())
     if joined.op != "Concat" or read.outputs[0].rank is None:
@@ -94,7 +97,7 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
 
 
 def flat_caches(model: Model, inventory: Inventory) -> dict[Cache, Flat]:
-    """Return the caches that hold several states, with their packing."""
+    """Return the caches that store several states, with their packing."""
     graph = model.graph
     return {
         cache: flat
@@ -116,7 +119,7 @@ def _state(graph: Graph, parts: list[Value], flattened: Value, size: int) -> Fla
     shapes = {_fixed(value) for value in pasts}
     wanted = _fixed(parts[0])
     sizes = shapes.pop()
-    # As many elements per batch entry as the part: so both start with the batch, and no smaller input is a past.
+    # State and part have equal numbers of elements per row, so axis 0 of both is the batch.
     if shapes or sizes is None or wanted is None or math.prod(sizes) != math.prod(wanted) or len(sizes) < 2:
         return None
     return FlatState(size, pasts, flattened, sizes)
@@ -129,7 +132,13 @@ def _fixed(value: Value) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a tensor along one axis, from ``start`` up to ``stop``."""
+    """The range ``start:stop`` of a tensor along one axis.
+
+    Attributes:
+        start: First index.
+        stop: Index after the last.
+        keeps_axis: Whether the axis is kept; a Gather of one index removes it.
+    """
 
     start: int
     stop: int
@@ -137,7 +146,7 @@ class Range:
 
 
 def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
-    """Return the parts of its first input along ``axis`` that ``node`` outputs; empty if unknown."""
+    """Return the range of the first input along ``axis`` of each output; empty if unknown."""
     size = fixed_size(node.inputs[0], axis)
     if size is None:
         return ()
@@ -158,20 +167,26 @@ def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StateParts:
-    """Way in which a tensor is split, with the values that are parts."""
+    """The split of a tensor along an axis.
+
+    Attributes:
+        axis: The axis.
+        ranges: Ranges of the parts, in order.
+        takers: Values that contain a part, with its range.
+    """
 
     axis: int
     ranges: tuple[Range, ...]
     takers: tuple[tuple[Value, Range], ...]
 
     def places(self, index: int) -> list[Value]:
-        """Return the tensors that hold part ``index``."""
+        """Return the values that contain part ``index``."""
         wanted = (self.ranges[index].start, self.ranges[index].stop)
         return [value for value, part in self.takers if (part.start, part.stop) == wanted]
 
 
 def find_state_parts(graph: Graph, past: Value) -> StateParts | None:
-    """Return the way to split layouts of ``past`` into two; ``None`` unless unique."""
+    """Return the split of ``past`` or a layout of it in two; ``None`` unless unique."""
     parts: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]
@@ -202,10 +217,10 @@ def packed_caches(inventory: Inventory) -> tuple[Cache, ...]:
 
 
 def packed_layout(model: Model, cache: Cache) -> KVLayout:
-    """Return the layout of a packed ``cache`` by its split, else by `layout_of`.
+    """Return the layout of a packed ``cache`` by its split, otherwise by `layout_of`.
 
     Raises:
-        UnsupportedError: GP381, it is not known.
+        UnsupportedError: GP381, the layout is unknown.
     """
     read = model.graph.reads.get(cache.read)
     parts = find_state_parts(model.graph, read.outputs[0]) if read is not None else None
@@ -227,7 +242,7 @@ def packed_layout(model: Model, cache: Cache) -> KVLayout:
 
 
 def follow(use: Use, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axes after an operator on the whole tensor; ``None`` after others."""
+    """Return the axes after an operator that keeps the whole tensor; ``None`` otherwise."""
     node = use.node
     if node.op in CASTS | {"Concat"}:
         return axes

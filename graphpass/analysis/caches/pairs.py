@@ -29,11 +29,11 @@ from graphpass.ir.operators import (
 )
 from graphpass.ir.values import is_activation
 
-#: Pass hidden states on between products with weights, in loops and out of them.
+#: Operators on each position of hidden states, between products with weights, and entries and exits of loops.
 _POSITIONWISE = POSITIONWISE | LOOP_ENTRIES | {"Final"}
 
 
-#: Leave the content of a cache unchanged, or only move, drop or convert whole positions.
+#: Operators that only move, drop or convert whole positions of a cache.
 MOVES_POSITIONS = CASTS | SLICES | {"Gather", "ScatterElementsUpdate", "Carried", "Final"}
 
 
@@ -42,9 +42,11 @@ class Pair:
     """A tensor carried from one step to the next.
 
     Attributes:
-        past: Start of the step: output of a Parameter or ReadValue, or the state chosen among that and its history.
-        present: Start of the next step; ``None``, as is ``write``, if nothing is written back.
-        read: The Parameter or ReadValue; ``write`` is the Result or Assign.
+        past: The value before the step: output of a Parameter or ReadValue, or the state selected from a ReadValue and
+            its history.
+        present: The value after the step, written back; ``None`` if the tensor is only read.
+        read: The Parameter or ReadValue.
+        write: The Result or Assign; ``None`` if the tensor is only read.
     """
 
     past: Value
@@ -54,7 +56,7 @@ class Pair:
 
 
 def is_stateful(model: Model) -> bool:
-    """Return whether ``model`` holds variables."""
+    """Return whether ``model`` has variables."""
     return any(True for _ in model.graph.of_op("ReadValue"))
 
 
@@ -66,7 +68,7 @@ def find_pairs(model: Model) -> tuple[Pair, ...]:
     only break ties.
     """
     graph = model.graph
-    # A result of attention is not an updated cache, though a mask or a past reaches it as if it were one.
+    # A result of attention is not an updated cache, although paths lead to it from masks and pasts.
     results = {(block.output.node, block.output.port) for block in model.analysis(find_attention)}
     return _variables(graph) + _inputs_and_outputs(model, results)
 
@@ -89,7 +91,7 @@ def history_of(graph: Graph, pair: Pair) -> Node | None:
 
 def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[Pair, ...]:
     graph = model.graph
-    # Part of a model may give embeddings back before weights multiply them.
+    # A part of a model may return embeddings without a product with weights.
     inputs = (node for node in graph.of_op("Parameter") if node.name != EMBEDDINGS)
     pasts = [node for node in inputs if may_be_past(node.outputs[0])]
     parameters = [node for node in pasts if not _is_hidden_state(graph, node.outputs[0])]
@@ -117,7 +119,10 @@ def _inputs_and_outputs(model: Model, barriers: set[tuple[int, int]]) -> tuple[P
 
 
 def _is_hidden_state(graph: Graph, value: Value) -> bool:
-    """Return whether weights multiply ``value`` position by position: no step carries hidden states."""
+    """Return whether ``value`` is a hidden state: a product with weights reads each position.
+
+    Hidden states are not carried between steps.
+    """
 
     def weighs(use: Use) -> bool:
         return use.node.op in COMPRESSED_PRODUCTS | {"MatMul", "Gemm"} and use.port == 0
@@ -127,27 +132,27 @@ def _is_hidden_state(graph: Graph, value: Value) -> bool:
 
 
 def _is_residual(model: Model, pair: Pair) -> bool:
-    """Return whether the past is only added and scaled: one tensor a token."""
+    """Return whether the past is only added to and scaled, as a residual stream."""
     assert pair.present is not None
     graph, sizes = model.graph, pair.present.shape
     if pair.present == pair.past or sizes is None or all(isinstance(size, int) for size in sizes[1:]):
         return False
 
     def operands(node: Node) -> tuple[Value | None, ...]:
-        # The result of a loop without any iteration does not show what an iteration does.
+        # The second input of a Final is its value without iterations, which is not an update.
         return () if node.op not in _POSITIONWISE else node.inputs[:1] if node.op == "Final" else node.inputs
 
     upstream = {node.index for node in graph.backward([pair.present], operands)}
     if pair.past.node not in upstream or graph.producer(pair.present).op not in _POSITIONWISE:
         return False
-    # A decaying state is only added to and scaled, too, but keeps its size for any number of tokens.
+    # A decaying state is only added to and scaled as well, but its size does not depend on the number of tokens.
     return not {"fixed", "kept"}.issuperset(growth_of(model, pair.past, pair.present)[1:])
 
 
 def may_be_past(value: Value) -> bool:
-    """Return whether ``value`` may be a matrix of numbers per batch entry.
+    """Return whether rank and element type of ``value`` are possible for a past.
 
-    Ids and masks are none.
+    Token ids and masks are excluded.
     """
     return (value.rank is None or value.rank >= 3) and value.element_type not in {"i64", "boolean", "string"}
 
@@ -171,7 +176,7 @@ def _fit(past: Value, present: Value | None) -> bool:
 
 
 def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> dict[int, int]:
-    """Count operators from each Parameter to ``result`` on ways without products with weights."""
+    """Return the distance of each Parameter from ``result`` on paths without products with weights."""
     distances: dict[int, int] = {}
     pending = deque((value, 0) for value in result.sources)
     seen: set[tuple[int, int]] = set(barriers)
@@ -189,7 +194,7 @@ def _distances(graph: Graph, result: Node, barriers: set[tuple[int, int]]) -> di
 
 
 def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
-    """Return the inputs whose elements reach ``value``; none of products with weights."""
+    """Return the inputs whose elements ``value`` contains; empty for products with weights."""
     if node.op in STATE_OPERATORS:
         state = inner_state(node, present=value)
         source = node.input(state.past) if state is not None else None
@@ -219,11 +224,11 @@ def _words(name: str) -> set[str]:
 
 
 def look_through_moves(graph: Graph, value: Value) -> Value:
-    """Follow ``value`` upstream past moves of whole positions."""
+    """Look through operators that move whole positions, upstream of ``value``."""
     ops = MOVES_POSITIONS - {"ScatterElementsUpdate"}
 
     def moves(node: Node) -> bool:
-        # Reordering writes positions of a cache to other places in it.
+        # A reorder writes slots of a cache to other slots of the same cache.
         is_scatter = node.op == "ScatterElementsUpdate"
         ends = [graph.look_through(node.source(port), ops) for port in (0, 2)] if is_scatter else []
         return node.op in ops or (is_scatter and ends[0] == ends[1])
@@ -232,7 +237,7 @@ def look_through_moves(graph: Graph, value: Value) -> Value:
 
 
 def _chosen_state(graph: Graph, read: Node) -> Value:
-    """Return the variable, or the state chosen among it and its history."""
+    """Return the value of a variable, or the state selected from it and its history."""
     value = read.outputs[0]
     for op in ("Unsqueeze", "Concat"):
         following = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
@@ -263,10 +268,16 @@ _INPUT_WAY, _OUTPUT_WAY = MOVES_POSITIONS | LOOP_ENTRIES, MOVES | LOOP_EXITS
 def unpaired_ports(
     graph: Graph, pairs: tuple[Pair, ...], linear: Collection[str], operands: Collection[tuple[int, int]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return inputs like a past, and outputs like a present.
+    """Return the names of inputs and outputs that look like caches, but are not paired.
 
-    Attention reads such inputs with something appended, and the content of such outputs; or they enter and leave as
-    ``linear`` caches do.
+    Attention reads the input after a Concat, or the content of the output. Other unpaired ports have the type, the
+    sizes and the users or producer of ``linear`` caches.
+
+    Args:
+        graph: The graph.
+        pairs: The carried tensors.
+        linear: Names of the reads of ``linear`` caches.
+        operands: Keys and values of attention and their layouts, as node index and port.
     """
     reads = {pair.read.index for pair in pairs}
     writes = {pair.write.index for pair in pairs if pair.write is not None}

@@ -1,4 +1,4 @@
-"""Find the past of a KV cache, ordered by beams, and reads of its sizes."""
+"""Find pasts of KV caches after the beam Gather, and uses of their shapes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from graphpass.ir.graph import Graph, Node, Use, Value
 
-#: Axes whose sizes exchange places if the cache ``[batch, heads, sequence, head_dim]`` is kept transposed.
+#: Axes of a cache ``[batch, heads, sequence, head_dim]`` that are swapped if the cache is stored transposed.
 _SWAPPED = {2, 3}
 
 
@@ -18,12 +18,12 @@ def beam_gather(graph: Graph, value: Value) -> Node | None:
 
 
 def past_of(graph: Graph, read: Node) -> Value:
-    """Return the past that Parameter or ReadValue ``read`` gives, ordered by beams if it is."""
+    """Return the output of ``read``, or of the Gather by beam index that reads it."""
     return (beam_gather(graph, read.outputs[0]) or read).outputs[0]
 
 
 def length_reads(graph: Graph, read: Node) -> Iterator[Use]:
-    """Yield the users of a shape that take the sequence or the content.
+    """Yield the uses of a cache's shape that read its sequence or head_dim size.
 
     Args:
         graph: The graph of ``read``.

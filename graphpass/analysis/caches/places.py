@@ -1,6 +1,6 @@
-"""Match places in the cache as exporters and `expose-window` count them.
+"""Match the indices of cache slots in the form of exporters and of `expose-window`.
 
-NPUW knows no other form (``npuw_transformations/phi3_sliding_mask.cpp`` of openvino).
+NPUW recognizes only this form (``npuw_transformations/phi3_sliding_mask.cpp`` of openvino).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from graphpass.ir.graph import Graph, Value
 
 
 def _laid_out(places: Pattern) -> Pattern:
-    """Return the pattern of a Range with three Unsqueezes, perhaps converted."""
+    """Return the pattern of a Range after three Unsqueezes, with or without a Convert."""
     for _ in range(3):
         places = op.Unsqueeze(places, ...)
     return places | op.Convert(places)
@@ -23,12 +23,12 @@ _KEYS = _laid_out(op.Range(op.Constant(), _WHOLE, ...))
 
 
 def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
-    """Return whether places in the cache are counted in NPUW's form.
+    """Return whether slots of keys and queries have the form that NPUW recognizes.
 
     Args:
         graph: The graph of both.
-        keys: Places of the keys, counted from 0 to the sum of the past's length and another.
-        queries: Places of the queries, counted from the past's length, the result of a Gather, to such a sum.
+        keys: Slots of the keys: a Range from a constant to the sum of the past length and another number.
+        queries: Slots of the queries: a Range from the past length, the result of a Gather, to a sum of both.
     """
     match = _QUERIES.match(graph, queries)
     return isinstance(match, Match) and isinstance(_KEYS.match(graph, keys, match), Match)

@@ -27,14 +27,14 @@ from graphpass.ir.operators import (
 from graphpass.ir.types import Dimension
 from graphpass.ir.values import INTEGERS, fixed_size
 
-#: Leave a window a window: conversions, reordering by beams, cuts.
+#: Operators before the update of a window: conversions, reordering by beam index, slices.
 _WAY = CASTS | SLICES | {"Gather"}
 
 Shape: TypeAlias = tuple[Dimension, ...] | None
 
 
 def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node] | None:
-    """Return ``cache`` and the operator that makes its present from its past, if one does."""
+    """Return ``cache`` and the operator that updates it internally; ``None`` without one."""
     assert pair.present is not None
     for value in _alternatives(graph, pair.present):
         node = graph.producer(value)
@@ -53,7 +53,10 @@ def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node
 
 
 def _shape(past: Shape, present: Shape, axes: Axes) -> Shape:
-    """Complete the shape of ``past`` from ``present``: ONNX Runtime GenAI leaves a head's size open."""
+    """Replace free dimensions of ``past`` by sizes of ``present``, except batch and sequence.
+
+    Models of ONNX Runtime GenAI declare a free head_dim.
+    """
     if past is None or present is None or len(past) != len(present):
         return past
     return tuple(
@@ -78,7 +81,7 @@ def _axes(node: Node, state: InnerState) -> Axes:
     if node.op in {"LSTM", "GRU", "RNN"} and node.attributes.get("layout"):
         return Axes(batch=0)
     if node.attributes.get("state_window"):
-        # Axis 0 has the states after each of the last positions.
+        # Axis 0 indexes the states after each of the last positions.
         return Axes(batch=1)
     return state.axes
 
@@ -87,21 +90,23 @@ def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
     attributes = node.attributes
     remarks = []
     if state.kind == "kv" and attributes.get("sliding_window_cache"):
-        remarks.append("the operator keeps no more than its window: a window in the state")
+        remarks.append("the operator stores only its window: a window in the state")
     if attributes.get("past_present_share_buffer"):
         remarks.append("past and present share one buffer of a fixed capacity")
         if state.role != "value" and node.op.startswith("DecoderMasked"):
-            remarks.append("the operator keeps keys in an order of its own within the buffer")
+            remarks.append("the operator stores keys in its own order within the buffer")
     if (bits := quantized_bits(node)) is not None:
         packed = ", two in each byte" if bits == 4 else ""
-        remarks.append(f"the operator keeps numbers of {bits} bits{packed}, times a scale")
+        remarks.append(f"the operator stores values of {bits} bits{packed}, multiplied by a scale")
     if attributes.get("state_window"):
-        remarks.append(f"holds the states after each of the last {attributes['state_window']} positions on axis 0")
+        remarks.append(
+            f"the operator stores the states after each of the last {attributes['state_window']} positions on axis 0"
+        )
     return tuple(remarks)
 
 
 def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
-    """Return ``cache`` if its past, laid out, is the state of recurrent operators."""
+    """Return ``cache`` if recurrent operators read its past, through layout operators, as state."""
 
     def state_of(use: Use) -> InnerState | None:
         state = inner_state(use.node, past=use.node.inputs[use.port])
@@ -125,8 +130,8 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
 def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
     """Return the Concat or Roll that shifts new columns into a convolution's window.
 
-    Bodies of loops shift once a token; ``in_loops`` enters them. Windows of all layers may be stacked, as transformers
-    keeps those of mamba2 (4.57): each goes back into the stack.
+    Bodies of loops shift once per token; ``in_loops`` includes them. The windows of all layers may be stacked in one
+    tensor, as for Mamba-2 in transformers 4.57. Each new window is then written into the stack.
     """
     stack = _stack_of(graph, past)
     way = _WAY | (LOOP_ENTRIES if in_loops else frozenset()) | (SCATTERS if stack is not None else frozenset())
@@ -136,7 +141,7 @@ def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | No
 
 
 def _stack_of(graph: Graph, past: Value) -> Node | None:
-    """Return the Concat that stacks ``past`` with those of other layers."""
+    """Return the Concat that stacks ``past`` with the pasts of other layers."""
     for use in graph.uses(past):
         for stacked in graph.uses(use.node.outputs[0]) if use.node.op == "Unsqueeze" else ():
             if stacked.node.op == "Concat" and all(
@@ -150,10 +155,10 @@ def _stack_of(graph: Graph, past: Value) -> Node | None:
 
 
 def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
-    """Return evidence that ``pair`` holds weights set from outside (LoRA), or the missing fact.
+    """Return evidence that ``pair`` stores weights of the application (LoRA), or the missing fact.
 
-    A variable without initial value that no step changes holds the application's weights; a cache that is computed once
-    has an initial value.
+    A variable without initial value that no step changes stores weights of the application. A cache that is computed
+    once has an initial value.
     """
     if pair.read.op != "ReadValue":
         return "it is an input of the model, not a variable"
@@ -164,7 +169,7 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
     written = "no step writes it" if pair.present is None else "each step writes it back unchanged"
     laid_out = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in MOVES else ())
     use = next((use.node for use in laid_out if use.node.op in {"MatMul", "Multiply"}), None)
-    origin = f"it has no initial value, and {written}, so it holds what the application sets"
+    origin = f"it has no initial value, and {written}, so the application sets its value"
     return (origin,) if use is None else (origin, f"{use.op} {use.name} uses it like a weight: an adapter (LoRA)")
 
 
@@ -184,5 +189,5 @@ def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
     operands = [graph.look_through(source, lays_out) for source in node.sources]
     if node.op not in {"Add", "Subtract"} or pair.past not in operands:
         return "no step adds to it"
-    size = "one integer" if not shape or shape[0] == 1 else "one integer a batch entry"
+    size = "one integer" if not shape or shape[0] == 1 else "one integer per row"
     return (f"{size}, to which {node.op} {node.name} adds at each step: a counter",)

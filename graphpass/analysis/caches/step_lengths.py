@@ -1,4 +1,4 @@
-"""Name the dimensions of inputs that are lengths of the step."""
+"""Map dimensions of inputs to lengths of the step."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from graphpass.ir.values import REALS
 MASK, POSITIONS = "attention_mask", "position_ids"
 
 Length: TypeAlias = Literal["batch", "past", "length", "total"]
-"""A length of one step: sequences, positions before it, new tokens, positions after it."""
+"""A length of one step: rows, positions before it, new tokens, positions after it."""
 
 _INPUTS: dict[str, tuple[Length, Length]] = {
-    # A mask that multiplies the tokens has the length of these.
+    # Tokens are first: a mask that multiplies them shares their dimension, which is the length.
     **dict.fromkeys((*TOKEN_INPUTS, POSITIONS), ("batch", "length")),
     MASK: ("batch", "total"),
 }
 
 
 def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
-    """Return the lengths that free dimensions of inputs are, by `infer_sizes`.
+    """Return the lengths of a step by free dimension of inputs, as terms of `infer_sizes`.
 
     Args:
         model: The model.
-        caches: Its caches; those that grow have the positions before the step.
+        caches: Its caches; the sequence axis of ``kv`` caches is the past.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     shapes: list[tuple[Value, dict[int | None, Length]]] = [
@@ -59,23 +59,23 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
 
 
 def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
-    """Return the elements of the tensors of ``model``, in the lengths of its step."""
+    """Return the symbolic elements of the tensors of ``model``, in lengths of its step."""
     return Elements(model.graph, model.analysis(infer_sizes), TABLE, *known_lengths(model, caches))
 
 
 def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Expr], frozenset[int]]:
-    """Return the lengths that dimensions are, and the parameters that hold only 0 and 1.
+    """Return lengths by dimension, and the indices of Parameters with only 0 and 1.
 
-    Sizes of scores and inputs of masks are lengths by dataflow, whatever their names are.
+    Lengths are derived by dataflow from sizes of scores and inputs of masks, independent of their names.
     """
     caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
     attended = [_attended(model, attention) for attention in model.analysis(find_attention)]
     numbers = list(_row_numbers(graph))
-    # A mask that an indexer computes is made of the tokens, too.
+    # Tokens are upstream of a mask that an indexer computes, but are not a mask.
     made_of = _mask_inputs(graph, (mask for masks, _ in attended for mask in masks))
     masks = [value for value in made_of if value not in numbers]
     seconds = [{as_dimension(shape[1]) for shape in map(sizes.shape, values) if shape} for values in (masks, numbers)]
-    # Where a mask as long as the new tokens meets keys of a past, sizes hold for prompts alone.
+    # If a mask has the length of the new tokens, the sizes are consistent only without a past.
     is_of_prompts = not seconds[0].isdisjoint(seconds[1] - {None})
     past = PAST if any(cache.kind == "kv" for cache in caches) and not is_of_prompts else ZERO
     total = TOTAL if past is PAST else LENGTH
@@ -86,7 +86,7 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
     for _, shapes in attended:
         if any(len(shape) < 3 for shape in shapes):
             continue
-        # Products of three axes have one of all heads of all rows.
+        # Axis 0 of a product of rank 3 merges batch and heads.
         rows = dimensions(shapes[0][0])
         if len(rows) == 1:
             lengths.setdefault(rows[0][0], BATCH)
@@ -103,7 +103,7 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
 
 
 def _attended(model: Model, attention: Attention) -> tuple[list[Value], list[Vector]]:
-    """Return the masks of attention, and two shapes: queries and keys are axis -2."""
+    """Return the masks of an attention, and shapes with queries and keys on axis -2."""
     graph, sizes, node = model.graph, model.analysis(infer_sizes), attention.node
     if attention.is_fused:
         ports = OPERATORS[node.op]
@@ -117,14 +117,14 @@ def _attended(model: Model, attention: Attention) -> tuple[list[Value], list[Vec
 
 
 def _mask_inputs(graph: Graph, masks: Iterable[Value | None]) -> Iterator[Value]:
-    """Yield inputs ``[batch, positions]`` that masks are made of."""
+    """Yield the inputs ``[batch, positions]`` that masks are computed from."""
     for node in graph.backward(masks, lambda node: () if node.op in SHAPE_READERS else node.inputs):
         if node.op == "Parameter" and node.name != POSITIONS and node.outputs[0].element_type not in REALS:
             yield from (value for value in node.outputs if value.rank == len(_INPUTS[MASK]))
 
 
 def _row_numbers(graph: Graph) -> Iterator[Value]:
-    """Yield inputs ``[batch, length]`` that choose rows of tables, as tokens and learned positions do."""
+    """Yield the inputs ``[batch, length]`` that index a Gather, such as tokens and learned positions."""
     for node in graph.of_op("Gather"):
         index = graph.producer(graph.look_through(node.source(1), CASTS))
         if index.op == "Parameter" and index.outputs[0].rank == len(_INPUTS[POSITIONS]):
@@ -132,7 +132,7 @@ def _row_numbers(graph: Graph) -> Iterator[Value]:
 
 
 def _name(lengths: dict[Expr, Expr], shape: Vector | None, second: Expr) -> bool:
-    """Name free dimensions of ``[batch, second]``; return whether none of ``second`` is named otherwise."""
+    """Set lengths of dimensions ``[batch, second]``; return whether axis 1 has no other length."""
     if shape is None:
         return False
     known = [

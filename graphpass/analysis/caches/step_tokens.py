@@ -1,4 +1,4 @@
-"""Find the tokens of one step, and whether padding among them enters states."""
+"""Determine the tokens that a step accepts, and whether padding enters states."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from graphpass.ir.operators import CASTS, KEEPS_ORDER, NEW_TOKENS, SHAPE_READERS
 from graphpass.ir.types import is_fixed
 from graphpass.ir.values import fixed_size
 
-#: Through attention a mask hides padding from other positions, and its size is not a mask.
+#: Operators after which a value is not a mask of padding: attention, which applies the mask, and shapes.
 _NO_WAY = SHAPE_READERS | {"ScaledDotProductAttention", "Softmax"}
 
-#: Places of ``write_indices`` and ``nonpad_kv_seqlen``, see ONNX's TensorScatter and Attention of opset 24.
+#: Input indices of ``write_indices`` and ``nonpad_kv_seqlen``, see ONNX's TensorScatter and Attention of opset 24.
 _START, _IN_USE = 2, 6
 
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The tokens that a model takes at one step.
+    """The tokens that a model accepts in one step, and their inputs and outputs.
 
     Attributes:
-        one_by_one: It takes one token after a past: a window rolls by one column, and only the last token enters it.
-        rows_one_by_one: It takes several tokens after a past for one sequence only, as ONNX Runtime's
-            GroupQueryAttention without their number as an input (group_query_attention_helper.h).
-        masks_new_tokens: ``attention_mask`` stands for new tokens only: it weighs their hidden states as it is.
-        packed_windows: Columns of the windows of convolutions that lie in flat caches.
-        passed_on: Inputs of fixed size that become outputs unchanged, or that nothing reads.
-        returned: These outputs, and those that are the same whatever is fed.
-        starts: Inputs that hold, for each row, the place in the cache of its first new token.
-        totals: Inputs that hold, for each row, the number of positions with the new ones.
+        one_by_one: Whether a step with a past accepts one token only, because a window rolls by one column per step.
+        rows_one_by_one: Whether a step with a past and several tokens accepts one row only, as ONNX Runtime's
+            GroupQueryAttention without the input of new tokens per row (group_query_attention_helper.h).
+        masks_new_tokens: Whether ``attention_mask`` covers only new tokens, because it multiplies their hidden states.
+        packed_windows: Numbers of columns of convolution windows in flat caches.
+        passed_on: Inputs of fixed shape that are returned unchanged as outputs, or have no users.
+        returned: Outputs that return inputs of ``passed_on``, and outputs that depend on no input or variable.
+        starts: Inputs with the slot of the first new token of each row, ``[batch]``.
+        totals: Inputs with the number of positions of each row, new tokens included, ``[batch]``.
     """
 
     one_by_one: bool = False
@@ -50,7 +50,7 @@ class StepTokens:
 
 
 def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
-    """Return the tokens that ``model`` takes at one step."""
+    """Return the tokens that ``model`` accepts in one step."""
     graph = model.graph
     packed = [
         (state.sizes[-1], past)
@@ -106,7 +106,7 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
     masks = [node.outputs[0] for node in graph.of_op("Parameter") if node.name == "attention_mask"]
 
     def first_columns(node: Node) -> bool:
-        # The first columns are the past's in a mask over past and new tokens; the last are the new tokens'.
+        # In a mask over past and new tokens, the first columns belong to the past and the last to new tokens.
         return node.op in KEEPS_ORDER or starts_at_first(graph, node)
 
     for use in graph.forward(masks, lambda use: use.node.outputs if use.port == 0 and first_columns(use.node) else ()):
@@ -118,7 +118,7 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
 
 
 def absorbs_padding(model: Model, cache: Cache) -> bool:
-    """Return whether ``attention_mask`` reaches new content of a linear ``cache`` through attention alone."""
+    """Return whether ``attention_mask`` affects the present of a linear ``cache`` only through attention."""
     return cache.write not in model.analysis(_masked_writes)
 
 

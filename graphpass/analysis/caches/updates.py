@@ -15,7 +15,7 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, inner_state
 from graphpass.ir.values import fixed_size
 
-#: Most operators to search: a cache is updated within its layer.
+#: Limit of values to search, because a cache is updated within its layer.
 _LIMIT = 400
 
 
@@ -24,14 +24,15 @@ Path: TypeAlias = "tuple[PathStep, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One operator that makes the new cache from the old one.
+    """An operator that appends to a cache or writes into it.
 
     Attributes:
+        node: The operator.
         axes: Axes of the cache along which it appends or writes; candidates if several.
-        appends: Whether it is a Concat; else it writes in place.
-        cut_before: The Slice or Split that drops old positions before it.
-        cut_after: The Slice or Split that drops positions before the result is written back.
-        loop: The cache's entry into the loop whose body holds the operator.
+        appends: Whether it is a Concat, which appends; other operators write in place.
+        cut_before: The Slice or Split that drops old positions before the operator.
+        cut_after: The Slice or Split that drops positions between the operator and the present.
+        loop: The cache's entry into the loop whose body contains the operator.
     """
 
     node: Node
@@ -75,7 +76,7 @@ def _entered(path: Path) -> Node | None:
 
 
 def _ways(graph: Graph, present: Value, past: Value) -> list[Path]:
-    """Return each way back to the past on which every axis keeps its meaning."""
+    """Return the paths from ``present`` upstream to ``past`` on which all axes keep their meaning."""
     start = TracedValue(present, tuple(range(present.rank or 0)))
     ends = [start] if present == past else []
 
@@ -108,7 +109,7 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
     where = f" in each iteration of {update.loop.called}" if update.loop is not None else ""
     if not update.appends:
         size = fixed_size(pair.past, axis)
-        room = f", which has room for {size} positions" if size is not None else ""
+        room = f", with room for {size} positions" if size is not None else ""
         return f"written in place along axis {axis} by {node.called}{where}{room}"
     text = f"appended along axis {axis} by {node.called}{where}"
     kept = kept_positions(graph, update)
@@ -153,17 +154,17 @@ def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) ->
     if is_companion:
         for kind, words in (("scale", "scale"), ("zero_point", "zero point")):
             if nodes := _nodes(reads, kind):
-                lines.append(f"it is the {words} with which {names(nodes)} dequantizes what attention reads")
+                lines.append(f"it is the {words} with which {names(nodes)} dequantizes keys or values")
     elif nodes := _nodes(reads, "dequantized"):
-        lines.append(f"quantized: {names(nodes)} turns it into numbers")
+        lines.append(f"quantized: {names(nodes)} dequantizes it")
     steps = [step for read in reads for step in read.path]
     parts = [
         step.node for step in steps if step.kind == "part" or (step.kind == "slice" and "sequence" not in step.labels)
     ]
     if spans_layers:
-        lines.append(f"several layers in one tensor: {names(parts)} takes each layer's part")
+        lines.append(f"several layers in one tensor: {names(parts)} selects each layer's part")
     elif len({read.role for read in reads}) == 2 and parts:
-        lines.append(f"keys and values in one tensor: {names(parts)} takes them apart")
+        lines.append(f"keys and values in one tensor: {names(parts)} splits them")
     elif len({read.attention.node.index for read in reads}) > 1:
         lines.append("shared: several attentions read the same positions")
     if nodes := _nodes(reads, "weights"):

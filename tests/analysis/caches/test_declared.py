@@ -39,7 +39,7 @@ def test_a_cache_of_a_size_from_an_input_is_declared():
     assert graphpass.analyze_caches(model).caches[0].kind == "unknown"
     (cache,) = declared(model, "past=kv,sequence=1").caches
     assert cache.kind == "kv"
-    assert cache.evidence[-1].endswith("in the graph axis 1 is of a size that is not known")
+    assert cache.evidence[-1].endswith("in the graph axis 1 has an unknown size")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_cache_of_a_size_from_an_input_is_declared():
     [
         ("all", "past=linear", "it grows along axis 1"),
         ("all", "past=kv,sequence=2", "it grows along axis 1"),
-        ("all", "past=kv,sequence=3", "it has 3 axes: sequence=3 is beyond them"),
+        ("all", "past=kv,sequence=3", "it has 3 axes: sequence=3 is out of range"),
         ("all", "past=cross", "each step replaces it"),
     ],
 )

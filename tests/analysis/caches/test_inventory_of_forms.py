@@ -199,4 +199,4 @@ class TestUnknown:
     def test_a_cache_without_known_reader_has_axes(self):
         (cache,) = graphpass.analyze_caches(forms.unread()).caches
         assert (cache.kind, cache.axes) == ("unknown", Axes(batch=1, sequence=0))
-        assert cache.evidence[1] == "what it grows to is read by no attention that could be recognised"
+        assert cache.evidence[1] == "no recognized attention reads the present"

@@ -64,7 +64,7 @@ def test_one_position_is_written_in_a_real_step():
 def test_evidence_names_the_write_in_place():
     cache = graphpass.analyze_caches(forms.external()).cache("past_key")
     assert cache.evidence[0].startswith("written in place along axis 2 by TensorScatter ")
-    assert cache.evidence[0].endswith("which has room for 9 positions")
+    assert cache.evidence[0].endswith("with room for 9 positions")
     assert cache.evidence[1].startswith("the result is the key of Attention ")
 
 

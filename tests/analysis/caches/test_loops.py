@@ -130,7 +130,7 @@ class TestEvidence:
     def test_the_innermost_loop_is_named(self):
         first, *_, last = self.evidence("Scan in Scan")
         assert first.startswith("carried through Scan layers_Scan_")
-        assert last == "several layers in one tensor: Scan Scan_7 takes each layer's part"
+        assert last == "several layers in one tensor: Scan Scan_7 selects each layer's part"
 
     def test_an_appended_cache_names_its_loop(self):
         assert self.evidence("appended in Loop")[0] == (
@@ -140,9 +140,9 @@ class TestEvidence:
 
     def test_layers_in_one_tensor_are_named(self):
         assert self.evidence("Scan over layers")[-1] == (
-            "several layers in one tensor: Scan Scan_1 takes each layer's part"
+            "several layers in one tensor: Scan Scan_1 selects each layer's part"
         )
-        assert self.evidence("Loop over layers, in place")[0].endswith("which has room for 9 positions")
+        assert self.evidence("Loop over layers, in place")[0].endswith("with room for 9 positions")
 
     def test_the_path_of_a_state_includes_the_body(self):
         model = FORMS["recurrent in Loop"][0]()

@@ -314,7 +314,7 @@ def test_an_appended_state_grows():
     growth, cache = carried(lambda build: build.op("Concat", "past", columns(build), axis=2))
     assert growth[1:] == ("fixed", "grows")
     assert (cache.kind, cache.axes.sequence) == ("unknown", 2)
-    assert cache.evidence[-1] == "what it grows to is read by no attention that could be recognised"
+    assert cache.evidence[-1] == "no recognized attention reads the present"
 
 
 def test_a_window_that_always_drops_one_token():
@@ -325,7 +325,7 @@ def test_a_window_that_always_drops_one_token():
     growth, cache = carried(update)
     assert growth[2] == "unknown"
     assert cache.kind == "unknown"
-    assert cache.evidence[-1].startswith("nothing fixes its size along axis 2")
+    assert cache.evidence[-1].startswith("its size is not fixed along axis 2")
 
 
 def test_data_dependent_sizes_are_unknown():
