@@ -1,1 +1,1 @@
-"""Attention: its places, forms, operands and readers."""
+"""Analysis of attention blocks: forms, operands, masks and scales."""

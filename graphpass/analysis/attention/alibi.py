@@ -12,7 +12,7 @@ from graphpass.analysis.pattern import Match, op, var
 from graphpass.analysis.symbolic.expressions import Expr, walk
 from graphpass.ir.graph import Graph, Value
 
-#: Steps for which the bias is evaluated, by the names of their lengths.
+#: Lengths, by name, of the steps for which the bias is evaluated.
 _STEPS = (
     {"batch": 1, "past": 0, "length": 9},
     {"batch": 1, "past": 5, "length": 1},

@@ -95,7 +95,7 @@ def _most(sizes: Iterable[int | None]) -> int | None:
 
 
 def _heads_of(graph: Graph, value: Value | None) -> int | None:
-    """Return the size of axis 1 of rank 4, looking through operators on rank 3."""
+    """Return the size of the heads axis, looking through operators on rank 3."""
     if value is None:
         return None
     whole = graph.look_through(value, lambda node: node.outputs[0].rank == 3 and node.op in MOVES | ARITHMETIC)

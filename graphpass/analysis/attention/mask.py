@@ -232,7 +232,7 @@ def _keys(elements: Elements, node: Node, queries: Expr) -> Expr:
 
 
 def _terms(elements: Elements, attention: Attention, scope: Scope) -> Iterator[tuple[Mask | None, Expr]]:
-    """Yield each mask and its element at ``scope``; ``None`` and the condition of attributes."""
+    """Yield each mask with its element at ``scope``, and ``None`` with the condition of attributes."""
     graph, node = elements.graph, attention.node
     if not attention.is_fused:
         scores = read_scores(graph, node)

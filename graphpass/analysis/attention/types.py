@@ -81,7 +81,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A mask: a tensor added to the scores, or the condition of a Select.
+    """A tensor added to the scores, or the condition of a Select on the scores.
 
     Attributes:
         value: The tensor or condition, broadcast to the scores.

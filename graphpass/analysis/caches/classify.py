@@ -180,7 +180,7 @@ def _keeps_what_is_read(read: Read, update: Update) -> bool:
 
 
 def axes_of(labels: Labels, shape: tuple[Dimension, ...] | None) -> Axes:
-    """Return the indices of logical axes; ``head_dim`` may be merged with heads.
+    """Return the indices of logical axes in ``labels``; ``head_dim`` may be merged with heads.
 
     A latent, from which weights compute all heads, has one head: its axis of size 1, if there is exactly one.
     """
@@ -238,7 +238,7 @@ def _growing(case: CacheCase) -> Classification | str:
 
 
 def _batch(graph: Graph, shape: tuple[Dimension, ...] | None, sequence: int) -> int | None:
-    """Return the axis with the batch symbol of token inputs, or the only free axis."""
+    """Return the axis with the token inputs' batch symbol, or the only other free axis."""
     if shape is None:
         return None
     symbols = {

@@ -86,7 +86,7 @@ def _upstream(graph: Graph, place: TracedValue, sizes: Sizes) -> list[TraceStep]
 
 
 def _attention(graph: Graph, top: Node, readers: set[int]) -> Node | None:
-    """Return the first attention downstream of ``top``."""
+    """Return the first attention node downstream of ``top``; ``None`` without one."""
 
     def outputs(use: Use) -> tuple[Value, ...]:
         return () if use.node.op in NO_DATA or use.node.index in readers else use.node.outputs

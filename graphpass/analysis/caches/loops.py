@@ -56,7 +56,7 @@ def _keeps_axes(node: Node) -> bool:
 
 
 def takes_part_in_turn(graph: Graph, step: PathStep) -> bool:
-    """Return whether each iteration of a loop selects another part."""
+    """Return whether each iteration of a loop selects a different part."""
     return step.kind == "part" and (step.node.op == "Sliced" or _counted(graph, step.node) is not None)
 
 

@@ -27,8 +27,9 @@ def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
 
     Args:
         graph: The graph of both.
-        keys: Slots of the keys: a Range from a constant to the sum of the past length and another number.
-        queries: Slots of the queries: a Range from the past length, the result of a Gather, to a sum of both.
+        keys: Slots of the keys: a Range from a constant to the past length plus another number.
+        queries: Slots of the queries: a Range from the past length, which is a Gather, to the past length plus another
+            number.
     """
     match = _QUERIES.match(graph, queries)
     return isinstance(match, Match) and isinstance(_KEYS.match(graph, keys, match), Match)

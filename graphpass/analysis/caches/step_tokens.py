@@ -25,7 +25,7 @@ _START, _IN_USE = 2, 6
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The tokens that a model accepts in one step, and their inputs and outputs.
+    """The tokens that a model accepts in one step, and related inputs and outputs.
 
     Attributes:
         one_by_one: Whether a step with a past accepts one token only, because a window rolls by one column per step.
