@@ -13,7 +13,7 @@ from .console import Console
 from .models import PATH
 
 if TYPE_CHECKING:
-    from graphpass.matrix.run import Run
+    from graphpass.matrix.run import MatrixResults
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -52,7 +52,7 @@ def report_files(paths: Mapping[str, Path | None], configured: Callable[[str], P
     return files
 
 
-def publish(console: Console, run: Run, files: Mapping[str, Path], form: str) -> None:
+def publish(console: Console, run: MatrixResults, files: Mapping[str, Path], form: str) -> None:
     """Write the reports, print the run, and annotate it in GitHub Actions.
 
     Raises:
@@ -67,7 +67,7 @@ def publish(console: Console, run: Run, files: Mapping[str, Path], form: str) ->
     _annotate_on_github(run, root)
 
 
-def _annotate_on_github(run: Run, root: Path) -> None:
+def _annotate_on_github(run: MatrixResults, root: Path) -> None:
     """Print annotations and append to the job's summary, in GitHub Actions only."""
     from graphpass.matrix.reports.files import append
     from graphpass.matrix.reports.markdown import as_annotations, as_markdown

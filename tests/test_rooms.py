@@ -1,6 +1,7 @@
 """Rooms: imports run downwards, no file lies loose, dialects alone know native operators, tests mirror modules."""
 
 import ast
+import collections
 import os
 import subprocess
 import sys
@@ -103,6 +104,16 @@ def test_dialects_alone_know_native_operators():
         if name.startswith(("onnx.helper", "openvino.opset"))
     }
     assert not native, "make operators with model.rewriter()"
+
+
+def test_public_classes_of_modules_have_names_of_their_own():
+    places = collections.defaultdict(list)
+    for room in ("graphpass", "passes", "cli"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 def test_no_hierarchy_is_deeper_than_three_classes():

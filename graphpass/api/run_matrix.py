@@ -13,7 +13,7 @@ from graphpass.matrix.progress import Progress
 from graphpass.matrix.project import Project
 from graphpass.matrix.reports.files import write_reports
 from graphpass.matrix.reports.plain import as_json, as_text
-from graphpass.matrix.run import Run
+from graphpass.matrix.run import MatrixResults
 
 from .reading import StrPath
 
@@ -33,7 +33,7 @@ class Matrix:
     """
 
     folder: Path
-    run: Run
+    run: MatrixResults
 
     def __str__(self) -> str:
         return as_text(self.run)

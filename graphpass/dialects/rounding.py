@@ -29,7 +29,7 @@ def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
             yield stream.read(min(_PIECE, length - start))
 
 
-def rounded(numbers: numpy.ndarray, half: Half, *, cut: bool = False) -> tuple[bytes, bool]:
+def rounded_bytes(numbers: numpy.ndarray, half: Half, *, cut: bool = False) -> tuple[bytes, bool]:
     """Return the bytes of f32 values rounded to ``half``, and whether finite values became infinite.
 
     Args:

@@ -12,7 +12,7 @@ import onnx
 
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.onnx.tensors import SMALL, all_external_data, element_type, is_external, nbytes, tensors
-from graphpass.dialects.rounding import Half, pieces_of, rounded
+from graphpass.dialects.rounding import Half, pieces_of, rounded_bytes
 from graphpass.ir.bodies import inlined
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
@@ -113,7 +113,7 @@ def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
         else:
             pieces = iter([content.tobytes()])
         for piece in pieces:
-            digest.update(rounded(numpy.frombuffer(piece, "<f4"), half)[0])
+            digest.update(rounded_bytes(numpy.frombuffer(piece, "<f4"), half)[0])
         digests[weight] = digest.hexdigest()
     return digests
 

@@ -71,6 +71,6 @@ class EinsumProduct:
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def order(names: str, wanted: Sequence[str]) -> list[int]:
+def axis_order(names: str, wanted: Sequence[str]) -> list[int]:
     """Return the index of each wanted axis in ``names``."""
     return [names.index(name) for name in wanted]

@@ -11,7 +11,7 @@ from graphpass.storage.documents import read_json, regular
 from graphpass.storage.staging import write_whole
 
 from .reports.files import dumped
-from .run import Run
+from .run import MatrixResults
 
 _VERSION = 1
 
@@ -54,7 +54,7 @@ class Baseline:
         """Return the fingerprints of the findings."""
         return frozenset(entry["fingerprint"] for entry in self.entries)
 
-    def unused(self, run: Run, cells: Collection[str]) -> tuple[Mapping[str, str], ...]:
+    def unused(self, run: MatrixResults, cells: Collection[str]) -> tuple[Mapping[str, str], ...]:
         """Return the entries that no longer occur.
 
         Entries of cells that were cancelled or did not run are excluded.
@@ -71,7 +71,7 @@ class Baseline:
             or (entry["cell"] in ended and entry["fingerprint"] not in ended[entry["cell"]].fingerprints)
         )
 
-    def updated(self, run: Run, cells: Collection[str]) -> Baseline:
+    def updated(self, run: MatrixResults, cells: Collection[str]) -> Baseline:
         """Return the baseline with the errors and warnings of a run, sorted by cell.
 
         Args:

@@ -13,14 +13,14 @@ from graphpass.errors import ReadError, UsageError
 from graphpass.storage.documents import read_json, regular
 
 from .cells import LISTS, Budgets, Cell, CellResult, Problem, Settings
-from .run import Run
+from .run import MatrixResults
 
 Kind = TypeVar("Kind")
 
 _HINT = "name files that --report-json of this version wrote"
 
 
-def merged(files: Sequence[Path]) -> Run:
+def merged(files: Sequence[Path]) -> MatrixResults:
     """Return the run of all cells in JSON reports.
 
     Results of shards are in the order of the configuration. If a cell is in several reports, the last one counts.
@@ -37,7 +37,7 @@ def merged(files: Sequence[Path]) -> Run:
     order = [result.cell.id for row in rows for result in row if result is not None]
     latest = {cell["cell"]["id"]: cell for report in reports for cell in report["cells"]}
     unused = {entry["fingerprint"]: entry for report in reports for entry in report["unused_baseline"]}
-    return Run(
+    return MatrixResults(
         tuple(_result(latest[name]) for name in dict.fromkeys(order)),
         frozenset(
             problem["fingerprint"] for cell in latest.values() for problem in cell["problems"] if problem["known"]

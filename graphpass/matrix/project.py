@@ -16,7 +16,7 @@ from .config import Config, FailOn, find_config, load_config, size_of
 from .execution import Executor, Processes
 from .plan import cells_of
 from .progress import Progress
-from .run import Run, run_matrix
+from .run import MatrixResults, run_matrix
 from .selection import Shard
 
 _BASELINE = "graphpass-baseline.json"
@@ -104,7 +104,9 @@ class Project:
         file = path or self.config.path_of("baseline") or self.config.folder / _BASELINE
         return Baseline.read(file)
 
-    def run(self, executor: Executor, progress: Progress, baseline: Baseline, fail_on: Iterable[FailOn] = ()) -> Run:
+    def run(
+        self, executor: Executor, progress: Progress, baseline: Baseline, fail_on: Iterable[FailOn] = ()
+    ) -> MatrixResults:
         """Convert the cells that are not up to date.
 
         Args:
@@ -115,7 +117,9 @@ class Project:
         """
         return run_matrix(self.cells, executor, progress, baseline.fingerprints, {*self.config.fail_on, *fail_on})
 
-    def concluded(self, run: Run, baseline: Baseline, *, update: bool = False, strict: bool = False) -> Run:
+    def concluded(
+        self, run: MatrixResults, baseline: Baseline, *, update: bool = False, strict: bool = False
+    ) -> MatrixResults:
         """Return a run with the unused entries of the baseline, and record the failed cells.
 
         Args:

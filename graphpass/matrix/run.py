@@ -40,7 +40,7 @@ class CellFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MatrixResults:
     """The results of a matrix.
 
     Attributes:
@@ -126,7 +126,7 @@ def run_matrix(
     progress: Progress,
     baseline: Iterable[str] = (),
     fail_on: Iterable[FailOn] = ("error",),
-) -> Run:
+) -> MatrixResults:
     """Convert all cells that are not up to date, and continue after failures.
 
     An interrupt ends the running cells, and keeps the results of ended cells. If the executor fails, all cells without
@@ -161,7 +161,7 @@ def run_matrix(
         progress.end()
     ordered = [results.get(cell.id) or _missing(cell, failure) for cell in cells]
     seconds = time.perf_counter() - start
-    return Run(tuple(ordered), frozenset(baseline), frozenset(fail_on), seconds, interrupted)
+    return MatrixResults(tuple(ordered), frozenset(baseline), frozenset(fail_on), seconds, interrupted)
 
 
 def _missing(cell: Cell, failure: CellResult | None) -> CellResult:

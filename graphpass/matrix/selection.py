@@ -14,7 +14,7 @@ from graphpass.storage import memory
 from graphpass.storage.documents import read_json
 
 from .cells import Cell
-from .run import Run
+from .run import MatrixResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def last_failed(cells: Sequence[Cell], config: Path) -> tuple[Cell, ...]:
     return tuple(cells) if failed is None else tuple(cell for cell in cells if cell.id in failed)
 
 
-def note_failed(run: Run, config: Path) -> None:
+def note_failed(run: MatrixResults, config: Path) -> None:
     """Record the failed cells in the user's cache folder, for `last_failed`."""
     verdicts = {result.cell.id: run.verdict(result) for result in run.results}
     failed = {name for name, verdict in verdicts.items() if verdict in {"failed", "cancelled"}}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphpass.engine.passes import Done, Pass
-from graphpass.ir.einsum import EinsumProduct, order
+from graphpass.ir.einsum import EinsumProduct, axis_order
 from graphpass.ir.graph import Node
 from graphpass.ir.model import Model
 from graphpass.ir.rewriter import Handle, Operand, Writer
@@ -52,7 +52,7 @@ def _write(write: Writer, node: Node, product: EinsumProduct) -> Handle | None:
         return None
     operands: list[Operand] = []
     for port, (group, sizes) in enumerate(zip(groups, joined, strict=True)):
-        axes = order(product.operands[port], batch + "".join(group))
+        axes = axis_order(product.operands[port], batch + "".join(group))
         moved: Operand = node.source(port)
         if axes != sorted(axes):
             moved = write.op("Transpose", moved, order=axes)
@@ -62,7 +62,7 @@ def _write(write: Writer, node: Node, product: EinsumProduct) -> Handle | None:
     made = write.op("MatMul", *operands, label="product")
     if split:
         made = write.op("Reshape", made, split, special_zero=True, label="split")
-    axes = order(batch + rows + columns, product.result)
+    axes = axis_order(batch + rows + columns, product.result)
     return made if axes == sorted(axes) else write.op("Transpose", made, order=axes)
 
 

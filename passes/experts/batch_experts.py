@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphpass.analysis.experts.products import Product
-from graphpass.analysis.experts.routed import Layer, routed_layers
+from graphpass.analysis.experts.routed import ExpertLayer, routed_layers
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Value
@@ -56,7 +56,7 @@ class BatchExperts(Pass[OpenVINOModel]):
         return Done({"layers": layers, "experts batched": experts}, tuple(notes))
 
 
-def _batched(rewriter: Rewriter, layer: Layer) -> Handle:
+def _batched(rewriter: Rewriter, layer: ExpertLayer) -> Handle:
     hidden, function = fixed_size(layer.rows, 1) or 0, layer.experts[0].function
     write, kind = rewriter.under(f"{layer.name}/batched"), layer.rows.element_type
 

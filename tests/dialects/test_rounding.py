@@ -6,13 +6,13 @@ import numpy
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from graphpass.dialects.rounding import LARGEST, rounded
+from graphpass.dialects.rounding import LARGEST, rounded_bytes
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40)
 
 
 def in_bf16(numbers: list[float], *, cut: bool = False) -> tuple[numpy.ndarray, bool]:
-    content, beyond = rounded(numpy.array(numbers, numpy.float32), "bf16", cut=cut)
+    content, beyond = rounded_bytes(numpy.array(numbers, numpy.float32), "bf16", cut=cut)
     return (numpy.frombuffer(content, "<u2").astype(numpy.uint32) << 16).view(numpy.float32), beyond
 
 
@@ -40,14 +40,14 @@ def test_nan_and_infinity_stay() -> None:
     assert numpy.signbit(made[3])
     assert not beyond
     quiet = numpy.array([0x7F800001, 0xFFFFFFFF], numpy.uint32).view(numpy.float32)
-    content, _ = rounded(quiet, "bf16")
+    content, _ = rounded_bytes(quiet, "bf16")
     assert numpy.isnan((numpy.frombuffer(content, "<u2").astype(numpy.uint32) << 16).view(numpy.float32)).all()
 
 
 @pytest.mark.parametrize("half", ["f16", "bf16"])
 def test_numbers_beyond_the_range_are_reported_or_clipped(half) -> None:
     lowest = numpy.array([numpy.finfo(numpy.float32).min], numpy.float32)
-    assert rounded(lowest, half)[1]
-    content, beyond = rounded(lowest, half, cut=True)
+    assert rounded_bytes(lowest, half)[1]
+    content, beyond = rounded_bytes(lowest, half, cut=True)
     assert not beyond
-    assert rounded(numpy.array([-LARGEST[half]], numpy.float32), half) == (content, False)
+    assert rounded_bytes(numpy.array([-LARGEST[half]], numpy.float32), half) == (content, False)

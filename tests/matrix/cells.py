@@ -6,7 +6,7 @@ from typing import Any
 
 from graphpass.matrix.cells import Cell, CellResult, Problem, Settings
 from graphpass.matrix.progress import Position, Progress
-from graphpass.matrix.run import Run
+from graphpass.matrix.run import MatrixResults
 
 
 class Positions(Progress):
@@ -35,7 +35,7 @@ def failed(problems: int = 1, node: str = "node", exit_code: int = 4, **given: A
     return CellResult(cell(**given), "failed", found, exit_code, f"models/{given.get('model', 'm')}/model.onnx")
 
 
-def run_of(*results: CellResult, **given: Any) -> Run:
+def run_of(*results: CellResult, **given: Any) -> MatrixResults:
     """A run that has ended."""
     fail_on = frozenset({"error", *given.pop("fail_on", ())})
-    return Run(results, frozenset(given.pop("baseline", ())), fail_on, 1.25, **given)
+    return MatrixResults(results, frozenset(given.pop("baseline", ())), fail_on, 1.25, **given)

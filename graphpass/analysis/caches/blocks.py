@@ -9,7 +9,7 @@ from typing import Literal
 from graphpass.analysis.attention.attributes import attention_details
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.caches.pairs import Pair
-from graphpass.analysis.caches.step_lengths import elements_of
+from graphpass.analysis.caches.step_lengths import step_elements
 from graphpass.analysis.caches.updates import find_updates, kept_positions
 from graphpass.ir.cache import TRIM_NOTE, AttentionBlock, Cache
 from graphpass.ir.graph import Graph
@@ -40,7 +40,7 @@ def attention_blocks(
     return tuple(
         _with_caches(block, of_node.get(attention.node.index, []), windows)
         for attention, block in zip(
-            model.analysis(find_attention), attention_details(model, elements_of(model, caches)), strict=True
+            model.analysis(find_attention), attention_details(model, step_elements(model, caches)), strict=True
         )
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphpass.analysis.attention.find import find_attention
 from graphpass.analysis.attention.mask import AttentionMask, attention_mask
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import Length, elements_of, step_lengths
+from graphpass.analysis.caches.step_lengths import Length, step_elements, step_lengths
 from graphpass.analysis.symbolic.elements import Elements
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.ir.model import Model
@@ -13,7 +13,7 @@ from graphpass.ir.model import Model
 
 def find_elements(model: Model) -> Elements:
     """Return the symbolic elements of the tensors of ``model``, for `Model.analysis`."""
-    return elements_of(model, analyze_caches(model).caches)
+    return step_elements(model, analyze_caches(model).caches)
 
 
 def find_masks(model: Model) -> tuple[AttentionMask, ...]:

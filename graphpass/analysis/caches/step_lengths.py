@@ -58,7 +58,7 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
     return by_term
 
 
-def elements_of(model: Model, caches: Iterable[Cache]) -> Elements:
+def step_elements(model: Model, caches: Iterable[Cache]) -> Elements:
     """Return the symbolic elements of the tensors of ``model``, in lengths of its step."""
     return Elements(model.graph, model.analysis(infer_sizes), TABLE, *known_lengths(model, caches))
 

@@ -28,7 +28,7 @@ class RegionForm:
     values: tuple[Value, ...]
 
 
-def form_of(graph: Graph, sizes: Sizes, chunk: Chunk) -> RegionForm | None:
+def region_form(graph: Graph, sizes: Sizes, chunk: Chunk) -> RegionForm | None:
     """Return the form of a region; ``None`` with further inputs or large constants."""
     factors = (added.factor for added in skips(graph, chunk))
     leaves = {chunk.past: "past"} | dict.fromkeys((pad.source() for pad in chunk.entries), "entry")

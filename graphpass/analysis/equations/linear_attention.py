@@ -13,9 +13,9 @@ from itertools import permutations
 import numpy
 
 from graphpass.analysis.equations.chunk_regions import find_chunks
-from graphpass.analysis.equations.equal_chunks import form_of
+from graphpass.analysis.equations.equal_chunks import region_form
 from graphpass.analysis.equations.linear_chunks import read_chunk
-from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run
+from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Sample
 from graphpass.analysis.equations.token_loops import LoopNumbers, TokenLoop, find_loops
 from graphpass.analysis.symbolic.arrays import computed
 from graphpass.analysis.symbolic.rounding import Array
@@ -63,7 +63,7 @@ def find_chunked_attention(model: Model) -> dict[str, LinearAttention | Miss]:
     found: dict[str, LinearAttention | Miss] = {}
     known: dict[Hashable, tuple[tuple[Value, ...], LinearAttention]] = {}
     for chunk in find_chunks(graph):
-        form = form_of(graph, sizes, chunk)
+        form = region_form(graph, sizes, chunk)
         name = graph.producer(chunk.present).called
         if form is not None and form.key in known:
             values, layer = known[form.key]
@@ -231,7 +231,9 @@ class _Shown:
         betas = [] if corrected is None else [scalar for scalar in scalars if scalar not in corrections]
         scales = scalars if corrected is None else corrections
         state, result = terms.state.outputs[0], terms.result.outputs[0]
-        runs = [Run(run.length, run.starts[self._start], run.results[state], run.results[result]) for run in self._runs]
+        runs = [
+            Sample(run.length, run.starts[self._start], run.results[state], run.results[result]) for run in self._runs
+        ]
         values = self._graph.producer(self._start).source(), state, result
         for key, value in (vectors, vectors[::-1]):
             equation = Equation(queries[0], key, value, scales, decay, betas, corrected is not None)

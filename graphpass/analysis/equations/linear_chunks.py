@@ -14,7 +14,7 @@ import numpy
 
 from graphpass.analysis.equations.chunk_regions import Chunk, skips
 from graphpass.analysis.equations.evaluation import Evaluation, f32_shape
-from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Run, Skip
+from graphpass.analysis.equations.linear_equation import Equation, Factor, LinearAttention, Role, Sample, Skip
 from graphpass.analysis.symbolic.equal_sizes import dimensions, is_linear, offset
 from graphpass.analysis.symbolic.expressions import Expr
 from graphpass.analysis.symbolic.folding import fold
@@ -79,7 +79,9 @@ class _Shown:
         """See `read_chunk`."""
         chunk, result = self._chunk, self._result()
         runs = [
-            Run(length, drawn[chunk.past], run.of(chunk.present), run.of(result) - self._skipped(drawn, run.of(result)))
+            Sample(
+                length, drawn[chunk.past], run.of(chunk.present), run.of(result) - self._skipped(drawn, run.of(result))
+            )
             for length, drawn, run in zip(self._lengths, self._drawn, self._runs, strict=True)
         ]
         values = chunk.past, chunk.present, result

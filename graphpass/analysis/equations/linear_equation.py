@@ -150,7 +150,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Run:
+class Sample:
     """Tensors of one run of a loop or chunk.
 
     Attributes:
@@ -208,7 +208,7 @@ class Equation:
         decay = 1 if self.decay is None else self.decay.role.width
         return (key, value) if self.query.role.width % key == 0 and decay in {0, 1, key} else None
 
-    def found(self, runs: Sequence[Run], values: tuple[Value, Value, Value], last: Node) -> LinearAttention | None:
+    def found(self, runs: Sequence[Sample], values: tuple[Value, Value, Value], last: Node) -> LinearAttention | None:
         """Return the linear attention if the equation reproduces ``runs``; ``None`` otherwise.
 
         Args:
@@ -227,7 +227,7 @@ class Equation:
                     return self._described(runs[0], values, last, *laid_out, transposed=transposed)
         return None
 
-    def _laid_out(self, runs: Sequence[Run], *, transposed: bool) -> tuple[tuple[int, ...], float] | None:
+    def _laid_out(self, runs: Sequence[Sample], *, transposed: bool) -> tuple[tuple[int, ...], float] | None:
         """Return order of axes and scale of the result if all runs agree."""
         layouts = [(order, scale) for scale in (1.0, self.key.role.width**-0.5) for order in permutations(range(5))]
         for place, run in enumerate(runs):
@@ -243,7 +243,7 @@ class Equation:
 
     def _described(
         self,
-        run: Run,
+        run: Sample,
         values: tuple[Value, Value, Value],
         last: Node,
         order: tuple[int, ...],

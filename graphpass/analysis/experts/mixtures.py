@@ -9,7 +9,7 @@ from graphpass.analysis.caches.masks import find_elements
 from graphpass.analysis.equations.quantized_blocks import SMALLEST_BLOCK, QuantizedBlocks
 from graphpass.analysis.experts.activation import Activation, name_activation
 from graphpass.analysis.experts.products import Product, read_expert
-from graphpass.analysis.experts.routed import ONE_HOT, Layer, routed_layers
+from graphpass.analysis.experts.routed import ONE_HOT, ExpertLayer, routed_layers
 from graphpass.analysis.experts.routing import Routing, read_routing
 from graphpass.analysis.pattern import Match, look_through, op, var
 from graphpass.analysis.symbolic import expressions as ex
@@ -50,7 +50,7 @@ class Mixture:
         first: For each expert, the products before the activation: gate and linear part, or one product.
     """
 
-    layer: Layer
+    layer: ExpertLayer
     tokens: Value
     result: Value
     routing: Routing
@@ -118,7 +118,7 @@ def _sorts_tokens(graph: Graph, node: Node) -> bool:
 
 
 @or_miss
-def _dense(model: Model, match: Match) -> Layer:
+def _dense(model: Model, match: Match) -> ExpertLayer:
     graph = model.graph
     result, count = _dense_result(graph, match)
     sizes = model.analysis(infer_sizes)
@@ -130,7 +130,7 @@ def _dense(model: Model, match: Match) -> Layer:
     if any(not product.is_stacked or fixed_size(product.weight, 0) != count for product in expert.products):
         raise MissError(graph.producer(result), f"weights are not stacked for {count} experts")
     chosen, weights, total = match["chosen"], match["weights"], match.node.outputs[0]
-    return Layer(match.nodes["gates"].name, rows, chosen, weights, (expert,), count, total)
+    return ExpertLayer(match.nodes["gates"].name, rows, chosen, weights, (expert,), count, total)
 
 
 def _gathers_weights(graph: Graph, result: Value) -> bool:
@@ -141,7 +141,7 @@ def _gathers_weights(graph: Graph, result: Value) -> bool:
 
 
 @or_miss
-def _gathered(model: Model, node: Node, result: Value, weights: Value) -> Layer:
+def _gathered(model: Model, node: Node, result: Value, weights: Value) -> ExpertLayer:
     graph = model.graph
     expert = read_expert(graph, result, gathered=True)
     assert expert.index is not None
@@ -151,11 +151,11 @@ def _gathered(model: Model, node: Node, result: Value, weights: Value) -> Layer:
     count = fixed_size(expert.products[-1].weight, 0) or 0
     if any(fixed_size(product.weight, 0) != count for product in expert.products):
         raise MissError(node, f"weights are not all stacked for {count} experts")
-    return Layer(node.name, rows, expert.index, weights, (expert,), count, node.outputs[0])
+    return ExpertLayer(node.name, rows, expert.index, weights, (expert,), count, node.outputs[0])
 
 
 @or_miss
-def _mixture(model: Model, layer: Layer) -> Mixture:
+def _mixture(model: Model, layer: ExpertLayer) -> Mixture:
     graph, rows, total = model.graph, layer.rows, layer.total
     _require_sizes(graph, layer)
     routing = read_routing(graph, layer.chosen, layer.weights, layer.count)
@@ -179,7 +179,7 @@ def _mixture(model: Model, layer: Layer) -> Mixture:
     return Mixture(layer, rows, total, routing, activation, first)
 
 
-def _require_sizes(graph: Graph, layer: Layer) -> None:
+def _require_sizes(graph: Graph, layer: ExpertLayer) -> None:
     rows, total, (*first, last) = layer.rows, layer.total, layer.experts[0].products
     hidden, end = fixed_size(rows, 1), graph.producer(total)
     fits = last.outputs == hidden == fixed_size(total, -1)

@@ -26,7 +26,7 @@ _FLATTENS = RESHAPES | {"Flatten"}
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ExpertLayer:
     """The experts of one layer.
 
     Attributes:
@@ -69,7 +69,9 @@ def _added(token: Pattern, place: Pattern, **attributes: str) -> Pattern:
     return op.ScatterElementsUpdate(var("base"), look_through(token, _SPREAD), weighted, ..., axis=0, **attributes)
 
 
-def _layer(graph: Graph, anchor: Node, match: Match, experts: Sequence[tuple[Expert, Value]], total: Value) -> Layer:
+def _layer(
+    graph: Graph, anchor: Node, match: Match, experts: Sequence[tuple[Expert, Value]], total: Value
+) -> ExpertLayer:
     """Return the layer of experts.
 
     Args:
@@ -89,7 +91,7 @@ def _layer(graph: Graph, anchor: Node, match: Match, experts: Sequence[tuple[Exp
     if len(rows) > 1 or len({expert.form for expert, _ in experts}) > 1:
         raise MissError(anchor, "experts read different tokens, or differ in structure")
     read = tuple(expert for expert, _ in experts)
-    return Layer(anchor.name, rows.pop(), chosen, weights, read, len(read), total)
+    return ExpertLayer(anchor.name, rows.pop(), chosen, weights, read, len(read), total)
 
 
 def _gathered(graph: Graph, rows: Value, index: Value) -> Value:
@@ -159,7 +161,7 @@ _EXPERT = _expert((2, 1, 0)) | _expert((2, 0, 1))
 
 
 @or_miss
-def _separate(graph: Graph, experts: Sequence[Match]) -> Layer:
+def _separate(graph: Graph, experts: Sequence[Match]) -> ExpertLayer:
     """Return the layer of the `_EXPERT` matches of one OneHot.
 
     Raises:
@@ -243,7 +245,7 @@ _COUNTS = look_through(
 
 
 @or_miss
-def _sorted(graph: Graph, match: Match, pieces: _Pieces) -> Layer:
+def _sorted(graph: Graph, match: Match, pieces: _Pieces) -> ExpertLayer:
     """Return the layer of a match of `_SORTED`; ``pieces`` collects its products.
 
     Raises:
@@ -360,14 +362,14 @@ def find_sorted_pieces(model: Model) -> SortedPieces:
     graph, joins, cuts = model.graph, dict[int, Value](), dict[int, tuple[Value, int]]()
     for match in _SORTED.find(graph):
         pieces = _Pieces(graph, match)
-        if isinstance(_sorted(graph, match, pieces), Layer) and pieces.are_read_once():
+        if isinstance(_sorted(graph, match, pieces), ExpertLayer) and pieces.are_read_once():
             experts = match.nodes["sort"].outputs[0]
             joins |= dict.fromkeys(pieces.joins, experts)
             cuts |= {cut: (experts, expert) for cut, expert in pieces.cuts.items()}
     return SortedPieces(joins, cuts)
 
 
-def routed_layers(graph: Graph) -> dict[str, Layer | Miss]:
+def routed_layers(graph: Graph) -> dict[str, ExpertLayer | Miss]:
     """Return the sparse layers by name, or the reason that a layer does not match."""
     separate: dict[str, list[Match]] = {}
     for match in _EXPERT.find(graph):

@@ -11,7 +11,7 @@ import numpy
 
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.nodes import Expr, walk
-from graphpass.analysis.symbolic.rounding import rounded
+from graphpass.analysis.symbolic.rounding import rounded_to
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
 
@@ -152,8 +152,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": numpy.floor,
     "log": numpy.log,
     "power": numpy.power,
-    "round_bf16": partial(rounded, "bf16"),
-    "round_f16": partial(rounded, "f16"),
+    "round_bf16": partial(rounded_to, "bf16"),
+    "round_f16": partial(rounded_to, "f16"),
     "sin": numpy.sin,
     "sqrt": numpy.sqrt,
     "tanh": numpy.tanh,

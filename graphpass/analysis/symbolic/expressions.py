@@ -32,7 +32,7 @@ from graphpass.analysis.symbolic.nodes import (
     total,
     walk,
 )
-from graphpass.analysis.symbolic.rounding import rounded
+from graphpass.analysis.symbolic.rounding import rounded_to
 
 __all__ = [
     "FALSE",
@@ -433,7 +433,7 @@ def round_to(element_type: str, operand: Expr) -> Expr:
     if operand.op == "choose":
         return choose(operand.args[0], *(round_to(element_type, branch) for branch in operand.args[1:]))
     if operand.op == "number":
-        return number(float(rounded(element_type, operand.args[0])))
+        return number(float(rounded_to(element_type, operand.args[0])))
     return apply(f"round_{element_type}", (operand,))
 
 

@@ -33,7 +33,7 @@ def typed(values: Array, element_type: str) -> Array:
     return numpy.ma.array(result, mask=cast.mask) if isinstance(cast, numpy.ma.MaskedArray) else result
 
 
-def rounded(element_type: str, value: float | Array) -> Any:
+def rounded_to(element_type: str, value: float | Array) -> Any:
     """Return a number, or an array, rounded to ``element_type``, in f64."""
     import numpy
 

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from graphpass.dialects.onnx.new_weights import NewWeights
 from graphpass.dialects.onnx.tensors import element_code, is_external
-from graphpass.dialects.rounding import Half, rounded
+from graphpass.dialects.rounding import Half, rounded_bytes
 
 
 class HalfWeights(NewWeights):
@@ -42,7 +42,7 @@ class HalfWeights(NewWeights):
 
         def halves() -> Iterator[bytes]:
             for piece in pieces:
-                content, beyond = rounded(piece, self._half, cut=cut)
+                content, beyond = rounded_bytes(piece, self._half, cut=cut)
                 overflows.append(beyond)
                 yield content
 

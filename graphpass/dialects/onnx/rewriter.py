@@ -16,7 +16,7 @@ from graphpass.dialects.onnx.graphsurgeon import LazyWeights, Surgery, TensorOri
 from graphpass.dialects.onnx.operators import AXES_PORTS, LEFT_OUT, check_opset, translated
 from graphpass.dialects.onnx.tensors import element_code, element_type
 from graphpass.dialects.onnx.write_back import WriteBack
-from graphpass.dialects.rounding import rounded
+from graphpass.dialects.rounding import rounded_bytes
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.rewriter import Handle, Operand, Rewriter, claim_name
 from graphpass.ir.types import Dimension
@@ -95,7 +95,7 @@ class OnnxRewriter(Rewriter):
             code = element_code(element_type)
             if element_type == "bf16":
                 # OpenVINO (2026.4.1) misreads the bits of bf16 in int32_data as values.
-                tensor = onnx.TensorProto(data_type=code, dims=array.shape, raw_data=rounded(array, "bf16")[0])
+                tensor = onnx.TensorProto(data_type=code, dims=array.shape, raw_data=rounded_bytes(array, "bf16")[0])
             else:
                 tensor = onnx.helper.make_tensor("", code, array.shape, array.reshape(-1).tolist())
         key = (id(self._home), tensor.SerializeToString(deterministic=True))

@@ -11,7 +11,7 @@ from graphpass.reports.header import with_header
 from graphpass.storage.staging import write_whole
 
 from ..cell_memory import pictures_of
-from ..run import Run
+from ..run import MatrixResults
 from .junit import as_junit
 from .markdown import as_markdown
 from .origin import origin_of
@@ -20,7 +20,7 @@ from .plain import as_json
 from .sarif import as_sarif
 
 #: Functions that return the text of a report, by format; arguments are the run and the folder of the sources.
-REPORTS: dict[str, Callable[[Run, Path], str]] = {
+REPORTS: dict[str, Callable[[MatrixResults, Path], str]] = {
     "json": lambda run, _: dumped(with_header(as_json(run))),
     "junit": lambda run, _: as_junit(run),
     "sarif": lambda run, root: dumped(as_sarif(run, root)),
@@ -29,7 +29,7 @@ REPORTS: dict[str, Callable[[Run, Path], str]] = {
 }
 
 
-def write_reports(run: Run, files: Mapping[str, Path], root: Path) -> None:
+def write_reports(run: MatrixResults, files: Mapping[str, Path], root: Path) -> None:
     """Write reports, each file atomically.
 
     Args:

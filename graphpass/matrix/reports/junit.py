@@ -7,7 +7,7 @@ from collections import defaultdict
 from xml.etree import ElementTree as ET
 
 from ..cells import CellResult
-from ..run import Run
+from ..run import MatrixResults
 from .plain import detail_of
 
 #: Characters that XML 1.0 does not allow.
@@ -17,7 +17,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _REFUSED = frozenset({1, 4})
 
 
-def as_junit(run: Run) -> str:
+def as_junit(run: MatrixResults) -> str:
     """Return JUnit XML for Jenkins, GitLab and others.
 
     | cell | element |
@@ -41,7 +41,7 @@ def as_junit(run: Run) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _case(run: Run, result: CellResult, suite: ET.Element) -> None:
+def _case(run: MatrixResults, result: CellResult, suite: ET.Element) -> None:
     cell = result.cell
     names = {"name": _text(cell.label), "classname": _text(cell.model), "time": _seconds(result.seconds)}
     case = ET.SubElement(suite, "testcase", names)
@@ -53,7 +53,7 @@ def _case(run: Run, result: CellResult, suite: ET.Element) -> None:
         ET.SubElement(case, "system-out").text = _details(result)
 
 
-def _kind(run: Run, result: CellResult) -> str:
+def _kind(run: MatrixResults, result: CellResult) -> str:
     verdict = run.verdict(result)
     if verdict in {"known", "cancelled"}:
         return "skipped"
@@ -62,7 +62,7 @@ def _kind(run: Run, result: CellResult) -> str:
     return "failure" if result.state != "failed" or result.exit_code in _REFUSED else "error"
 
 
-def _counts(run: Run, results: list[CellResult]) -> dict[str, str]:
+def _counts(run: MatrixResults, results: list[CellResult]) -> dict[str, str]:
     kinds = [_kind(run, result) for result in results]
     counted = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     return {"tests": str(len(kinds)), **{name: str(kinds.count(kind)) for name, kind in counted.items()}}

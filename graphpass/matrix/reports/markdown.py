@@ -9,7 +9,7 @@ from graphpass.printable import on_one_line, visible
 from graphpass.reports.text import in_bytes
 
 from ..cells import CellResult
-from ..run import Run
+from ..run import MatrixResults
 from .plain import grid, new_findings, run_in_one_line, unused_lines
 from .sarif import short_path
 
@@ -26,7 +26,7 @@ _MARKUP = re.compile(r"[&<>\\`*_~|@\[\]]")
 _MARKS = {"failed": "❌", "known": "☑️", "cancelled": "⚪", "converted": "✅", "up to date": "✅"}
 
 
-def as_markdown(run: Run) -> str:
+def as_markdown(run: MatrixResults) -> str:
     """Return a table of models and targets, and the findings."""
     labels, rows = grid(run)
     lines = [
@@ -50,7 +50,7 @@ def as_markdown(run: Run) -> str:
     return _limited(lines)
 
 
-def as_annotations(run: Run, root: Path) -> str:
+def as_annotations(run: MatrixResults, root: Path) -> str:
     """Return GitHub Actions commands that annotate new errors and warnings, one in each line."""
     lines = []
     for finding in new_findings(run)[:_ANNOTATIONS]:
@@ -63,7 +63,7 @@ def as_annotations(run: Run, root: Path) -> str:
     return "\n".join(lines)
 
 
-def _cell(run: Run, result: CellResult) -> str:
+def _cell(run: MatrixResults, result: CellResult) -> str:
     state = run.state_of(result)
     parts = [_MARKS[state], state]
     if state in {"converted", "up to date"} and result.outcome:

@@ -10,7 +10,7 @@ from graphpass.reports.page import facts_element, framed, picture_element
 from graphpass.reports.text import in_bytes
 
 from ..cells import Cell, CellResult
-from ..run import Run
+from ..run import MatrixResults
 from .origin import Origin
 from .plain import grid, run_in_one_line
 
@@ -25,7 +25,7 @@ _FILTER = (
 )
 
 
-def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]], origin: Origin) -> str:
+def as_page(run: MatrixResults, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]], origin: Origin) -> str:
     """Return a self-contained page.
 
     Args:
@@ -43,7 +43,7 @@ def as_page(run: Run, pictures: Callable[[Cell], Sequence[Mapping[str, Any]]], o
     return framed("graphpass ci", "Models and targets", parts)
 
 
-def _matrix(run: Run, numbers: Mapping[str, int]) -> str:
+def _matrix(run: MatrixResults, numbers: Mapping[str, int]) -> str:
     labels, results = grid(run)
     head = "".join(f"<th>{escape(label)}</th>" for label in labels)
     rows = []
@@ -63,7 +63,7 @@ def _entry(label: str, content: str) -> str:
     return f'<td data-label="{escape(label)}">{content}</td>' if content else "<td></td>"
 
 
-def _link(run: Run, result: CellResult, number: int) -> str:
+def _link(run: MatrixResults, result: CellResult, number: int) -> str:
     state = run.state_of(result)
     return f'<a href="#cell-{number}" data-cell="{_searched(result, state)}">{_chip(state)}</a>'
 
@@ -76,7 +76,7 @@ def _chip(state: str) -> str:
     return f'<span class="chip {_COLORS[state]}">{state}</span>'
 
 
-def _section(run: Run, result: CellResult, number: int, pictures: Sequence[Mapping[str, Any]]) -> str:
+def _section(run: MatrixResults, result: CellResult, number: int, pictures: Sequence[Mapping[str, Any]]) -> str:
     state, outcome = run.state_of(result), result.outcome
     facts = {"input": result.file, "output": result.cell.output, "time": f"{result.seconds:.2f} s"}
     if result.memory is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from graphpass.reports.text import columns
 
 from ..cells import CellResult
-from ..run import CellFinding, Run
+from ..run import CellFinding, MatrixResults
 
 #: Largest number of findings of a cell in text.
 _SHOWN = 5
@@ -17,14 +17,14 @@ _SHOWN = 5
 _NAMED = 3
 
 
-def run_in_one_line(run: Run) -> str:
+def run_in_one_line(run: MatrixResults) -> str:
     """Return ``5 cells: 4 up to date, 1 failed, in 2.1 s``."""
     counted = ", ".join(f"{count} {name}" for name, count in run.counts.items() if count) or "nothing to do"
     total = len(run.results)
     return f"{total} {'cell' if total == 1 else 'cells'}: {counted}, in {run.seconds:.1f} s"
 
 
-def grid(run: Run) -> tuple[list[str], dict[str, list[CellResult | None]]]:
+def grid(run: MatrixResults) -> tuple[list[str], dict[str, list[CellResult | None]]]:
     """Return the targets, and each model's result for each target; ``None`` without a cell."""
     labels = list(dict.fromkeys(result.cell.label for result in run.results))
     cells = {(result.cell.model, result.cell.label): result for result in run.results}
@@ -32,7 +32,7 @@ def grid(run: Run) -> tuple[list[str], dict[str, list[CellResult | None]]]:
     return labels, {model: [cells.get((model, label)) for label in labels] for model in models}
 
 
-def as_text(run: Run) -> str:
+def as_text(run: MatrixResults) -> str:
     """Return a table of the cells, and their new errors and warnings."""
     rows = [(result.cell.id, run.state_of(result), detail_of(result)) for result in run.results]
     lines = [*columns(rows, indent="")]
@@ -45,12 +45,12 @@ def as_text(run: Run) -> str:
     return "\n".join([*lines, "", run_in_one_line(run)])
 
 
-def new_findings(run: Run) -> tuple[CellFinding, ...]:
+def new_findings(run: MatrixResults) -> tuple[CellFinding, ...]:
     """Return the errors and warnings that are not known."""
     return tuple(finding for finding in run.findings if finding.problem.level != "note" and not finding.known)
 
 
-def unused_lines(run: Run) -> list[str]:
+def unused_lines(run: MatrixResults) -> list[str]:
     """Return a line for each entry of the baseline that no longer occurs."""
     level = "error" if run.strict_baseline else "warning"
     lines = [f"  {entry['cell']} {entry['rule']}: {entry['message']}" for entry in run.unused]
@@ -79,7 +79,7 @@ def detail_of(result: CellResult) -> str:
     return f"{result.cell.output}, changed: {changes}" if changes else result.cell.output
 
 
-def as_json(run: Run) -> dict[str, Any]:
+def as_json(run: MatrixResults) -> dict[str, Any]:
     """Return the object of ``graphpass ci --format json`` and ``--report-json``."""
     cells = []
     for result in run.results:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from graphpass.error_catalog import CATALOG
 
 from ..cells import CellResult
-from ..run import CellFinding, Run
+from ..run import CellFinding, MatrixResults
 
 #: Largest number of results of a run that GitHub shows.
 _MOST = 5_000
@@ -27,7 +27,7 @@ _OTHERS = {"verify": ("The comparison with the input is incomplete.", "verificat
 _TAGS = {"1": "input", "2": "usage", "3": "unsupported", "4": "execution", "5": "output", "6": "verification"}
 
 
-def as_sarif(run: Run, root: Path) -> dict[str, Any]:
+def as_sarif(run: MatrixResults, root: Path) -> dict[str, Any]:
     """Return the object of a SARIF file with one run.
 
     | SARIF | content |

@@ -131,7 +131,7 @@ def _paired(
 
 def hash_of(key: Hashable) -> int:
     """Return a hash of 128 bits, so that sums of different hashes hardly ever coincide."""
-    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:16])
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:16], "big")
 
 
 def _sums(chain: LayerChain, content: Contents, common: Mapping[Hashable, int]) -> list[int]:

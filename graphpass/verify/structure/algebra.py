@@ -18,7 +18,15 @@ from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
 from graphpass.analysis.symbolic.places import digits
 from graphpass.verify.structure.angles import AngleTables
-from graphpass.verify.structure.conditions import count_cases, decide, limited, on_indices, order, oriented, parted
+from graphpass.verify.structure.conditions import (
+    condition_order,
+    count_cases,
+    decide,
+    limited,
+    on_indices,
+    oriented,
+    parted,
+)
 
 #: Relative difference up to which constants are equal: exporters compute scales in f32 or f64.
 _ROUNDING = 1e-6
@@ -311,7 +319,7 @@ class Algebra:
         kept = {oriented(condition) for condition in dict.fromkeys(tested) if apart(condition)}
         if not 0 < len(kept) <= _MOST_CONDITIONS:
             return expr
-        conditions = sorted(kept, key=order)
+        conditions = sorted(kept, key=condition_order)
         if count_cases(conditions, _MOST_CASES) > _MOST_CASES:
             return expr
         return self._cases(expr, conditions)

@@ -16,7 +16,7 @@ from graphpass.analysis.symbolic.equal_sizes import as_dimension
 from graphpass.analysis.symbolic.expressions import ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
 from graphpass.analysis.symbolic.sizes import infer_sizes
-from graphpass.verify.structure.recurrences import Layer
+from graphpass.verify.structure.recurrences import LinearAttentionLayer
 from graphpass.verify.structure.tensors import Steps, closed, definitions_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Chunks:
                     self.steps[own[axis]] = source[layer.query.order[-size]]
 
 
-class _Chunk(Layer):
+class _Chunk(LinearAttentionLayer):
     """Operands of chunked linear attention, with axes in any order."""
 
     def __init__(self, element: Element, layer: LinearAttention) -> None:

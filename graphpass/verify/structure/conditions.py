@@ -21,7 +21,7 @@ def oriented(condition: Expr) -> Expr:
     return condition if lead > 0 else ex.negate(condition)
 
 
-def order(condition: Expr) -> tuple[int, int]:
+def condition_order(condition: Expr) -> tuple[int, int]:
     """Return a sort key: conditions on fewer indices come first, since they decide others."""
     return sum(part.op == "index" for part in ex.walk(condition)), condition.order
 

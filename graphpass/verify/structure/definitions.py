@@ -59,7 +59,7 @@ class KnownWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TruePlaces:
     """The elements of a tensor at which a condition holds, in the order of NonZero.
 
     Attributes:
@@ -195,8 +195,8 @@ class Definitions:
         """Create an empty set of definitions, and let ``algebra`` define long sums with it."""
         self.algebra, self.masks = algebra, masks
         algebra.define = self.of_sum
-        self._selections: dict[tuple[Expr, ...], Selection] = {}
-        self._by_count: dict[Expr, Selection] = {}
+        self._selections: dict[tuple[Expr, ...], TruePlaces] = {}
+        self._by_count: dict[Expr, TruePlaces] = {}
         self._lengths: dict[tuple[object, ...], Expr] = {}
         self._sums: dict[Expr, Expr] = {}
 
@@ -210,12 +210,12 @@ class Definitions:
             self._sums[expr] = self.abstract("terms", (), (expr,), ())
         return self._sums[expr]
 
-    def selection(self, condition: Expr, own: tuple[Expr, ...]) -> Selection:
-        """Return the selection of elements at which a condition holds; see `Selection`."""
+    def selection(self, condition: Expr, own: tuple[Expr, ...]) -> TruePlaces:
+        """Return the selection of elements at which a condition holds; see `TruePlaces`."""
         key = condition, *own
         if key not in self._selections:
             count = ex.length(f"places {len(self._selections)}")
-            self._selections[key] = self._by_count[count] = Selection(condition, own, count)
+            self._selections[key] = self._by_count[count] = TruePlaces(condition, own, count)
         return self._selections[key]
 
     def top(self, body: Expr, bound: Expr, parameters: tuple[object, ...]) -> Expr:

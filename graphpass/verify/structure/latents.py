@@ -49,7 +49,7 @@ class Expanded:
     window: CacheWindow | None = None
 
 
-def expanded(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
+def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
     """Return the candidate's caches of keys and values in layers where the reference caches latents."""
     layers = {latents.caches[0].layer: latents for latents in find_latents(reference)}
     if not layers or find_latents(candidate):

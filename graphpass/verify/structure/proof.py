@@ -26,13 +26,13 @@ from graphpass.verify.structure.caches import Carried, leaves_of, never_selected
 from graphpass.verify.structure.chunks import Chunks
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.definitions import Definitions
-from graphpass.verify.structure.latents import expanded, latent_leaves, latents_of, leaf_of
+from graphpass.verify.structure.latents import expanded_caches, latent_leaves, latents_of, leaf_of
 from graphpass.verify.structure.lengths import read_inputs
 from graphpass.verify.structure.masks import KnownMasks
 from graphpass.verify.structure.moves import begins_at_1, moves_slots
 from graphpass.verify.structure.operators import table
 from graphpass.verify.structure.recurrences import LoopTensors
-from graphpass.verify.structure.regions import Unequal, operators_of, unequal_operators
+from graphpass.verify.structure.regions import Unequal, unequal_operators, upstream_operators
 from graphpass.verify.structure.rounded_constants import rounded_type, types_of_products
 from graphpass.verify.structure.tensors import CacheWindow, Leaf
 from graphpass.verify.structure.weights import WeightDigests
@@ -76,7 +76,7 @@ class Comparer:
             unpadded: Whether to assume rows without padding, with positions that continue the past.
         """
         self.models = reference, candidate = models
-        self.expanded = expanded(reference, candidate)
+        self.expanded = expanded_caches(reference, candidate)
         own = {pair.cache for pair in self.expanded}
         pairs = [pair for pair in paired(reference, candidate) if pair.candidate not in own]
         self.pairs = tuple(pairs)
@@ -196,7 +196,7 @@ class Comparer:
     def operators(self, results: Iterable[ComparedResult]) -> int:
         """Return the number of the candidate's operators upstream of ``results``."""
         values = [result.candidate for result in results if result.candidate is not None]
-        return len(operators_of(self.models[1].graph, values))
+        return len(upstream_operators(self.models[1].graph, values))
 
     def unequal(self) -> list[ComparedResult]:
         """Return the results that are not proven equal."""
@@ -294,7 +294,7 @@ def _compare(reference: Model, candidate: Model, feed: Feed | None) -> Structure
         return _compared(reference, candidate, outputs, feed)
     except TooLargeError:
         values = [node.source() for node in candidate.graph.of_op("Result", "Assign")]
-        total = len(operators_of(candidate.graph, values))
+        total = len(upstream_operators(candidate.graph, values))
         return StructureProof(total, 0, 0, (Region(outputs[0], "Result", "the expression exceeds the limit of work"),))
 
 
@@ -309,7 +309,7 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
         return StructureProof(total, total, total, (), comparer.rows, *conditions)
     # A cache that is missing or in another place is one difference without an operator.
     equal = total - min(max(comparer.operators(unequal), len(unequal)), total)
-    added = added_conditions(comparer.sides, operators_of(candidate.graph, _sources(candidate, unequal)))
+    added = added_conditions(comparer.sides, upstream_operators(candidate.graph, _sources(candidate, unequal)))
     comparer = Comparer(models, weights, outputs, unpadded=True)
     unequal = comparer.unequal()
     if not unequal:

@@ -352,7 +352,7 @@ def _last(element: Element, bodies: tuple[Expr, Expr], bound: Expr, places: Inde
     return definitions_of(element).abstract("recurrence", (), (result, bound.args[1], *bodies), inner)
 
 
-class Layer:
+class LinearAttentionLayer:
     """A layer of linear attention, with the update rules of LinearAttention.
 
     Source: docs/ContribOperators.md of ONNX Runtime.
@@ -463,7 +463,7 @@ class Layer:
         return ex.multiply(number(self.scale), made)
 
 
-class _Operator(Layer):
+class _Operator(LinearAttentionLayer):
     """The operator LinearAttention, whose operands have heads and channels in one axis."""
 
     def __init__(self, element: Element) -> None:

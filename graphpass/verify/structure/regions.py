@@ -29,7 +29,7 @@ _LISTED = 12
 _STILL = NO_DATA | SOURCES | {"Result", "Assign"}
 
 
-def operators_of(graph: Graph, results: Iterable[Value]) -> list[Node]:
+def upstream_operators(graph: Graph, results: Iterable[Value]) -> list[Node]:
     """Return the operators that compute ``results``, without those that compute no data."""
     return [node for node in graph.backward(results, lambda node: node.inputs) if node.op not in _STILL]
 

@@ -15,7 +15,7 @@ from graphpass.dialects.rounding import LARGEST, Half
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.model import Model
 from graphpass.verify.structure.blocks import ConstantBlocks
-from graphpass.verify.structure.weights import WeightDigests, digest_of, elements_of
+from graphpass.verify.structure.weights import WeightDigests, constant_elements, digest_of
 
 if TYPE_CHECKING:
     from graphpass.analysis.symbolic.elements import Index
@@ -37,7 +37,7 @@ def rounded_type(reference: Model, candidate: Model) -> Half | None:
     return next((half for half in halves if not known[half] and 2 * made[half] > made.total()), None)
 
 
-def rounded_to(half: Half, array: Array) -> Array:
+def rounded_and_clipped(half: Half, array: Array) -> Array:
     """Return f32 numbers rounded to ``half``, clipped to its range."""
     cut = numpy.clip(array, -LARGEST[half], LARGEST[half])
     return numpy.asarray(typed(cut, half).astype(numpy.float32))
@@ -58,7 +58,7 @@ class RoundedConstants:
             weights: Digests of both models' constants.
         """
         self._half, self._graph, self._element, self._weights = half, graph, element, weights
-        self._stored = partial(rounded_to, half)
+        self._stored = partial(rounded_and_clipped, half)
         self._blocks = ConstantBlocks(graph, element, weights, self._stored)
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
@@ -79,7 +79,7 @@ class RoundedConstants:
         ambiguous: set[str] = set()
         for value in (node.outputs[0] for node in self._graph.of_op("Constant")):
             is_rounded = value.element_type == "f32" and not self._weights.is_shared(self._graph, value)
-            constant = elements_of(self._graph, value) if is_rounded else None
+            constant = constant_elements(self._graph, value) if is_rounded else None
             if constant is None:
                 continue
             digest = digest_of(constant, "f32", self._stored)
@@ -90,5 +90,5 @@ class RoundedConstants:
         return {digest: value for digest, value in sources.items() if digest not in ambiguous}
 
     def _differs(self, value: Value, constant: Array) -> bool:
-        known = elements_of(self._graph, value)
+        known = constant_elements(self._graph, value)
         return known is None or bool((known.reshape(constant.shape) != constant).any())

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.axes import NO_END
 from graphpass.ir.graph import Node
-from graphpass.verify.structure.definitions import Selection
+from graphpass.verify.structure.definitions import TruePlaces
 from graphpass.verify.structure.tensors import DefinedTensors, Steps, closed, definitions_of
 
 #: Values of OpenVINO's attribute ``sort`` that order results by value.
@@ -77,7 +77,7 @@ def _one_hot(element: Element) -> Steps:
 # NonZero
 
 
-def _condition(elements: object, node: Node) -> tuple[Request, Callable[[Expr], Selection]]:
+def _condition(elements: object, node: Node) -> tuple[Request, Callable[[Expr], TruePlaces]]:
     """Return the request for NonZero's operand, and a function from that element to the selection."""
     assert isinstance(elements, DefinedTensors)
     own, definitions = elements.own_index(node.source(), "p"), elements.definitions

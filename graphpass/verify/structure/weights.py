@@ -71,11 +71,11 @@ def _kind(element_type: str, shape: Iterable[int]) -> str:
 
 
 def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
-    constant = elements_of(graph, value)
+    constant = constant_elements(graph, value)
     return None if constant is None else KnownWeight(digest_of(constant, value.element_type), value.name)
 
 
-def elements_of(graph: Graph, value: Value) -> Array | None:
+def constant_elements(graph: Graph, value: Value) -> Array | None:
     """Return the elements of a constant of any size; ``None`` if they cannot be read."""
     try:
         constant = graph.constant(value, 1 << 62)

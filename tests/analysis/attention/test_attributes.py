@@ -19,7 +19,7 @@ from support.quick_cases import model_files, quick_files
 
 import graphpass
 from graphpass.analysis.attention.attributes import attention_details
-from graphpass.analysis.caches.step_lengths import elements_of
+from graphpass.analysis.caches.step_lengths import step_elements
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.ir.cache import AttentionBlock
 from graphpass.reports.attention import attention_in_words
@@ -152,7 +152,7 @@ def details(block: PlainAttention) -> AttentionBlock:
     last = block.result(block.after(block.weights(block.scores(block.product()))))
     inputs = [block.query, block.key, block.value, block.mask]
     model = OpenVINOModel(openvino.Model([ops.result(last)], inputs))
-    (found,) = attention_details(model, elements_of(model, ()))
+    (found,) = attention_details(model, step_elements(model, ()))
     return found
 
 
@@ -209,7 +209,7 @@ def test_a_scale_before_heads_are_split_and_before_a_bias():
     keys, values = (heads(ops.matmul(hidden, weights, False, False)) for _ in range(2))
     attended = ops.scaled_dot_product_attention(query, keys, values, mask, number(0.5))
     model = OpenVINOModel(openvino.Model([ops.result(attended)], [hidden, mask]))
-    (found,) = attention_details(model, elements_of(model, ()))
+    (found,) = attention_details(model, step_elements(model, ()))
     assert (found.scale, found.factors) == (0.15, (0.3, 0.5))
     assert found.mask == ("input",)
 
@@ -226,7 +226,7 @@ def test_the_scale_of_keys_in_integers_is_no_factor_of_scores(zero_point):
     keys, values = (ops.multiply(value, number(0.02)) for value in (keys, values))
     attended = ops.scaled_dot_product_attention(query, keys, values, mask, number(0.5))
     model = OpenVINOModel(openvino.Model([ops.result(attended)], [query, mask, *stored]))
-    (found,) = attention_details(model, elements_of(model, ()))
+    (found,) = attention_details(model, step_elements(model, ()))
     assert (found.scale, found.factors) == (0.5, ())
 
 

@@ -8,7 +8,7 @@ from support.models import exporters
 
 import graphpass
 from graphpass.analysis.equations.chunk_regions import find_chunks
-from graphpass.analysis.equations.equal_chunks import RegionForm, form_of
+from graphpass.analysis.equations.equal_chunks import RegionForm, region_form
 from graphpass.analysis.equations.linear_attention import find_chunked_attention
 from graphpass.analysis.equations.linear_equation import LinearAttention
 from graphpass.analysis.symbolic.sizes import infer_sizes
@@ -23,7 +23,7 @@ def loaded() -> OnnxModel:
 
 def form(model: OnnxModel) -> RegionForm:
     (chunk,) = find_chunks(model.graph)
-    found = form_of(model.graph, model.analysis(infer_sizes), chunk)
+    found = region_form(model.graph, model.analysis(infer_sizes), chunk)
     assert found is not None
     return found
 

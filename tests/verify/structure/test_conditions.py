@@ -8,7 +8,7 @@ from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.evaluate import value_at
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, number
-from graphpass.verify.structure.conditions import count_of, decide, order, place_of
+from graphpass.verify.structure.conditions import condition_order, count_of, decide, place_of
 
 QUERY, KEY = ex.index("query", ex.length("length", 1)), ex.index("key", ex.length("length", 1))
 EXPERT = ex.index("expert", number(4))
@@ -47,7 +47,7 @@ def test_an_equation_fixes_an_index_if_within_its_range():
 def test_conditions_imply_weaker_ones():
     is_ahead = ex.at_most(QUERY, KEY)
     distance = ex.choose(is_ahead, ex.subtract(KEY, QUERY), ex.subtract(QUERY, KEY))
-    assert all(order(is_ahead) < order(ex.at_most(distance, number(most))) for most in range(4, 20))
+    assert all(condition_order(is_ahead) < condition_order(ex.at_most(distance, number(most))) for most in range(4, 20))
 
 
 @pytest.mark.parametrize("window", [None, 1, 3])
