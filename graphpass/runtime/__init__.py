@@ -27,7 +27,7 @@ __all__ = [
     "text_embeddings",
 ]
 
-#: Modules of the names that need numpy, which `import graphpass.runtime` should not pay for.
+#: Modules that import numpy; they are loaded on first access, so that `import graphpass.runtime` is fast.
 _LAZY = {
     "DecodeSession": "sessions.session",
     "SessionStats": "sessions.editing",

@@ -1,4 +1,4 @@
-"""Embed token ids with the model that stands beside a language model."""
+"""Embed token ids with the embedding model in a language model's folder."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _SEED = 20
 
 
 def text_embeddings(model: Model) -> Embed:
-    """Return a function that maps token ids to the embeddings that ``model`` takes.
+    """Return a function that maps token ids to the input embeddings of ``model``.
 
-    The model that computes it stands in the same folder: it takes ids ``[batch, length]`` alone, and gives as much a
-    token as ``model`` takes.
+    The embedding model is in the same folder. Its only input is ids i32 or i64 ``[batch, length]``, and its only output
+    is ``[batch, length, hidden]`` with the hidden size of ``model``.
 
     Args:
-        model: A language model that takes embeddings, read from a file.
+        model: A language model with input ``inputs_embeds``, read from a file.
 
     Raises:
-        UnsupportedError: GP325, there is no such model, or there are several.
+        UnsupportedError: GP325, the folder has no embedding model, or several.
         ReadError: As `graphpass.io.load`.
     """
     embedder = find_text_embeddings(model)
     if embedder is None:
-        message = f"no one model beside {model.path} embeds token ids for it"
+        message = f"expected one model that embeds token ids in the folder of {model.path}, found none or several"
         raise UnsupportedError("GP325", message, "feed the session embeddings")
     return _embeddings_of(embedder)
 
@@ -56,7 +56,7 @@ def _embeddings_of(embedder: Model) -> Embed:
 
 
 def find_text_embeddings(model: Model) -> Model | None:
-    """Return the one model beside ``model`` that embeds token ids for it, if any.
+    """Return the embedding model in the folder of ``model``; ``None`` unless there is exactly one.
 
     Raises:
         ReadError: As `graphpass.io.load`.
@@ -70,21 +70,21 @@ def find_text_embeddings(model: Model) -> Model | None:
 
 
 def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
-    """Let those of some sessions that take embeddings take ids, for trials and comparisons.
+    """Let sessions that require embeddings accept token ids, for trials and comparisons.
 
     Args:
-        model: The model; embeddings are those of the model beside it, if there is one, and else from a seed.
-        sessions: Sessions of it, and of models made of it.
+        model: The source model. Its embedding model computes the embeddings; without one they are seeded by the id.
+        sessions: Sessions of the model, and of models converted from it.
 
     Raises:
-        UnsupportedError: GP325, the size of embeddings is not known.
+        UnsupportedError: GP325, the hidden size is dynamic.
     """
     takers = [session for session in sessions if session.takes_embeddings]
     if not takers:
         return
     hidden = hidden_size(model)
     if hidden is None:
-        message = "the model does not fix the size of the embeddings that it takes"
+        message = "the last dimension of inputs_embeds is dynamic"
         raise UnsupportedError("GP325", message, "give the last dimension of inputs_embeds a fixed size")
     beside = find_text_embeddings(model)
     embed = seeded_embeddings(hidden) if beside is None else _embeddings_of(beside)
@@ -93,7 +93,7 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
 
 
 def seeded_embeddings(hidden: int) -> Embed:
-    """Return embeddings of token ids: normal numbers, the same for an id every time."""
+    """Return a function that maps token ids to standard normal values, seeded by the id."""
 
     @functools.cache
     def row(token: int) -> NDArray[np.float32]:
@@ -106,7 +106,7 @@ def seeded_embeddings(hidden: int) -> Embed:
 
 
 def hidden_size(model: Model) -> int | None:
-    """Return the size of embeddings that ``model`` fixes; ``None`` if it takes none."""
+    """Return the last dimension of ``inputs_embeds``; ``None`` if it is dynamic or missing."""
     shape = next((port.shape for port in model.inputs if port.name == EMBEDDINGS), None)
     size = shape[-1] if shape else None
     return size if isinstance(size, int) else None

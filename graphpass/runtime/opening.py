@@ -24,37 +24,37 @@ def open_session(
     properties: Mapping[str, object] | None = None,
     state: str | os.PathLike[str] | None = None,
 ) -> DecodeSession:
-    """Open a model to decode with.
+    """Open a session that decodes with a model.
 
-    ONNX Runtime runs an ONNX model with caches of fixed capacity, as `static-cache` makes them, in place, and one whose
-    pasts GroupQueryAttention alone reads, too, in buffers that grow. A model of
-    static shapes that takes one token at a time, as `make-static` makes it, takes prompts token by token, too; for the
-    pairs of `graphpass.artifacts.split` see `graphpass.runtime.open_pair`. A model in bf16, in which ONNX Runtime
-    computes no products on a CPU, runs in f32.
+    Special cases:
 
-    On an NPU a model that the target `npu` made runs by NPUW; with the property ``NPUW_DEVICES=CPU`` it does so on a
-    CPU.
+    - ONNX Runtime updates caches of fixed capacity in place, as in models of `static-cache`. Caches that only
+      GroupQueryAttention reads are updated in place as well, in buffers that grow.
+    - Models in bf16 run in f32, because ONNX Runtime has no MatMul in bf16 on CPUs.
+    - A model of static shapes that accepts one token at a time, from `make-static`, processes prompts token by token.
+      For pairs from `graphpass.artifacts.split` see `graphpass.runtime.open_pair`.
+    - On an NPU, NPUW runs models of the target `npu`; with the property ``NPUW_DEVICES=CPU`` it runs them on the CPU.
 
     Args:
         model: The model; `graphpass.analysis.caches.inventory.analyze_caches` finds its caches.
         device: The OpenVINO device. ONNX Runtime runs on ``"CPU"``, and on ``"WEBGPU"`` with ``graphpass[webgpu]``.
-        backend: ``"auto"`` takes ONNX Runtime for ONNX and OpenVINO for OpenVINO. ``"openvino"`` also runs ONNX models,
+        backend: ``"auto"`` selects ONNX Runtime for ONNX and OpenVINO for IR. ``"openvino"`` also runs ONNX models,
             through OpenVINO's frontend.
-        exact: Compute and keep caches in f32, as far as the device has options for that. Otherwise its defaults
-            hold, whose results depend on the machine (bf16 arithmetic, u8 caches, activations in 8 bits).
+        exact: Compute and store caches in f32, as far as the device has options for it. Otherwise the device's
+            defaults apply, with results that depend on the machine (bf16 arithmetic, u8 caches, 8-bit activations).
         properties: OpenVINO's properties by name, such as ``KV_CACHE_PRECISION``, ``PERFORMANCE_HINT`` or
-            ``CACHE_DIR``; they hold before those of ``exact``.
-        state: A file that `DecodeSession.save` wrote, to go on from.
+            ``CACHE_DIR``; they override those of ``exact``.
+        state: A file from `DecodeSession.save`; the session continues from it.
 
     Returns:
-        A session, without tokens unless it goes on from a state.
+        A session, without tokens unless ``state`` is set.
 
     Raises:
         ReadError: GP117, the state is missing or damaged.
-        UnsupportedError: GP320 an input or a cache that no session can feed; GP321 the runtime refuses the model; GP367
-            the model is made for one version of OpenVINO's GPU plugin alone; GP394 it is the prefill model of a pair.
-        UsageError: GP240 the backend cannot run this dialect or device, or has no properties; GP252 the state is of
-            another model or other settings.
+        UnsupportedError: GP320 sessions cannot feed an input or a cache; GP321 the runtime refuses the model; GP367 the
+            model is for one version of OpenVINO's GPU plugin only; GP394 the model is the prefill model of a pair.
+        UsageError: GP240 the backend does not support this dialect or device, or properties; GP252 the state is from
+            another model or from other settings.
     """
     session = _opened(model, device, backend, exact, properties or {})
     if state is not None:
@@ -92,7 +92,7 @@ def _opened(
         if Phase.find(model) is not None:
             return open_pair(model, model, exact=exact)
         capacity = capacity_in_place(model, inventory)
-        # Buffers in place are this process's memory.
+        # Buffers that are updated in place are in host memory.
         if device == "CPU" and (capacity is not None or has_open_capacity(model, inventory)):
             return DecodeSession(OnnxRuntimeInPlaceStore(model, inventory, capacity, exact))
         return DecodeSession(StatelessStore(model, inventory, where))

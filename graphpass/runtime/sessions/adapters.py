@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def adapter_values(adapters: Iterable[Cache], weights: Mapping[str, ArrayLike]) -> list[tuple[Cache, Array]]:
-    """Return ``weights`` with their variables, in the element types of these.
+    """Return each variable with its new value, cast to the variable's element type.
 
     Args:
-        adapters: The model's variables of adapter weights.
-        weights: Values by name of the variable.
+        adapters: The model's variables with adapter weights.
+        weights: Values by variable name.
 
     Raises:
         UsageError: GP251, no variable has this name, or a value has another shape.
@@ -40,6 +40,6 @@ def adapter_values(adapters: Iterable[Cache], weights: Mapping[str, ArrayLike]) 
         if len(sizes) != value.ndim or any(
             isinstance(wanted, int) and wanted != size for wanted, size in zip(sizes, value.shape, strict=True)
         ):
-            raise UsageError("GP251", f"adapter {name} is {shape_text(sizes)}, not {list(value.shape)}")
+            raise UsageError("GP251", f"expected adapter {name} {shape_text(sizes)}, got {list(value.shape)}")
         values.append((adapter, value.astype(numpy_type(adapter.element_type, f"adapter {name}"))))
     return values

@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 
 class CacheStore(ABC):
-    """Runs one model in one runtime, and keeps its caches for a session.
+    """One model in one runtime, with the caches of a session.
 
     Attributes:
         model: The model.
-        inventory: Its caches.
-        inputs: Maker of its feeds.
-        outputs: Names of the outputs that are neither caches nor inputs passed on.
-        takes_mask: Whether an ``attention_mask`` of all positions can hide padding from the model.
-        growing: Caches with one entry a position.
-        fixed: Caches of fixed size, windows among them.
-        unsorted: Caches of unknown kind, whose rows alone can be gathered.
-        adapters: Variables that hold adapter weights.
-        bytes_copied: Bytes of caches that were read or written.
-        growing_sealed: Whether entries of growing caches cannot be moved, so that tokens are fed again.
-        fixed_sealed: The same of reading caches of fixed size.
-        gathers_rows: Whether rows of growing caches can be gathered all the same.
-        mixes_rows: Whether the runtime mixes rows up.
-        keeps_batch: Whether the model reorders rows of its caches only if there are as many as before.
-        last_only: Whether the runtime returns the last token's logits alone.
-        moves_slots: Whether slots may be reordered to what no feeding of tokens gives.
-        takes_any_positions: Whether positions need not count slots.
-        sees_entries: Whether the runtime takes entry i for position i, whatever the model does.
-        compacts_only: Whether entries are moved by no less than a gather of whole caches.
-        replays: Whether each step of a model without caches gets the whole history.
-        is_encoder: Whether each token sees all others.
+        inventory: Caches of the model.
+        inputs: Feeds of the inputs other than caches.
+        outputs: Names of the outputs other than caches and inputs that are returned unchanged.
+        takes_mask: Whether an ``attention_mask`` of all positions can exclude padding.
+        growing: Caches with one entry per position.
+        fixed: Caches of fixed size, windows included.
+        unsorted: Caches of unknown kind; only their rows can be gathered.
+        adapters: Variables with adapter weights.
+        bytes_copied: Total bytes of caches that were read or written.
+        growing_sealed: Whether entries of growing caches cannot be read or moved; edits recompute their tokens.
+        fixed_sealed: Whether caches of fixed size cannot be read.
+        gathers_rows: Whether rows of growing caches can be gathered although ``growing_sealed`` is set.
+        mixes_rows: Whether the runtime applies ``beam_idx`` incorrectly.
+        keeps_batch: Whether ``beam_idx`` cannot change the number of rows.
+        last_only: Whether the runtime returns logits of the last token only.
+        moves_slots: Whether slots may be reordered such that recomputation gives other contents.
+        takes_any_positions: Whether positions may differ from the numbers of their slots.
+        sees_entries: Whether the runtime treats entry i as position i, regardless of the model.
+        compacts_only: Whether entries can be moved only by gathering whole caches.
+        replays: Whether a model without caches is fed the whole history at each step.
+        is_encoder: Whether each token attends to all others.
     """
 
     #: Number of steps with one wasted entry that cost as much as gathering one entry; see `CompactionPolicy`.
@@ -75,7 +75,7 @@ class CacheStore(ABC):
         self.is_encoder = model.analysis(is_encoder)
         windows = inventory.windowed
         self.growing = tuple(cache for cache in inventory.of_kind("kv") if cache.name not in windows)
-        # Entries that left a window do not come back, so such a cache is a state, whatever its size.
+        # A window drops entries for good, so it cannot be rewound and counts as a state.
         self.fixed = tuple(
             cache
             for cache in inventory.caches
@@ -90,7 +90,7 @@ class CacheStore(ABC):
 
     @property
     def logits_output(self) -> str:
-        """Return the name of the output that holds the logits: ``logits``, or the only one.
+        """Return the name of the logits output: ``logits``, or the only output.
 
         Raises:
             UnsupportedError: GP324, none of several outputs is called ``logits``.
@@ -102,39 +102,39 @@ class CacheStore(ABC):
 
     @property
     def adapter_names(self) -> tuple[str, ...]:
-        """Return the names of the variables that hold adapter weights."""
+        """Return the names of the variables with adapter weights."""
         return tuple(cache.name for cache in self.adapters)
 
     @abstractmethod
     def run(self, step: StepInputs) -> dict[str, Array]:
-        """Run the model once, keep its caches, and return the other outputs."""
+        """Run the model once, store its caches, and return the other outputs by name."""
 
     @abstractmethod
     def settings(self) -> Mapping[str, str]:
-        """Return the settings of the runtime that decide the contents of caches."""
+        """Return the settings of the runtime that affect the contents of caches."""
 
     def runs(self, past: int, length: int, batch: int) -> list[int]:
-        """Cut ``length`` new tokens, after ``past`` entries, into runs of the model."""
+        """Split ``length`` new tokens after ``past`` entries into runs; return the tokens of each."""
         size = self.inputs.tokens_at_once(past, length, batch)
         if length % size:
-            raise UnsupportedError("GP323", f"the model takes {size} tokens at a time, which {length} are not")
+            raise UnsupportedError("GP323", f"the model accepts multiples of {size} tokens, got {length} tokens")
         return [size] * (length // size)
 
     def check_room(self, count: int, length: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Refuse ``count`` tokens that do not fit after so many others."""
+        """Raise if ``count`` more tokens do not fit after ``length`` others."""
 
     def check_mask(self, mask: ArrayLike) -> None:  # noqa: B027 - few refuse or do anything
-        """Refuse a mask that the runtime cannot apply."""
+        """Raise if the runtime cannot apply an ``attention_mask``."""
 
     def check_positions(self, tokens: Tokens, length: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Refuse tokens after ``length`` others whose positions the runtime cannot take."""
+        """Raise if the runtime does not support the positions of tokens after ``length`` others."""
 
     def check_editable(self) -> None:
-        """Refuse caches whose contents after an edit are not known; raises as `check_editable`."""
+        """Raise if the contents of a cache after an edit are unknown; see `check_editable`."""
         check_editable(self.inventory)
 
     def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:
-        """Return whether entries have to move in caches that the runtime does not return."""
+        """Return whether to recompute tokens, because their entries have to move and cannot."""
         return self.growing_sealed and not self.inputs.takes_moves and policy.must_move(slots)
 
     @abstractmethod
@@ -143,17 +143,17 @@ class CacheStore(ABC):
 
     @abstractmethod
     def read(self, cache: Cache) -> Array:
-        """Return the contents of a cache, perhaps the runtime's own memory."""
+        """Return the contents of a cache; the array may be the runtime's own memory."""
 
     @abstractmethod
     def write(self, cache: Cache, value: Array) -> None:
-        """Set a cache to ``value``, which belongs to the session from here on."""
+        """Set a cache to ``value``; the caller must not change the array afterwards."""
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Copy some of the ``size`` entries of growing caches as if at once."""
+        """Copy entries of growing caches, which have ``size``; all are read before any is written."""
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """Keep these entries of growing caches, and these rows of all; ``None`` keeps everything."""
+        """Gather ``entries`` of growing caches and ``rows`` of all caches; ``None`` keeps all."""
         for cache in self.inventory.caches:
             if cache in self.growing and entries is not None:
                 assert cache.axes.sequence is not None
@@ -167,7 +167,7 @@ class CacheStore(ABC):
             self.put(cache, value)
 
     def read_growing(self, entries: NDArray[np.int64]) -> dict[str, Array]:
-        """Return copies of these entries of growing caches."""
+        """Return copies of these entries of growing caches, by cache name."""
         contents = {}
         for cache in self.growing:
             assert cache.axes.sequence is not None
@@ -176,7 +176,7 @@ class CacheStore(ABC):
         return contents
 
     def read_fixed(self, rows: NDArray[np.int64] | None) -> dict[str, Array]:
-        """Return copies of these rows of caches of fixed size; of all rows if ``None``."""
+        """Return copies of caches of fixed size by name; ``None`` copies all rows."""
         states = {}
         for cache in self.fixed:
             state, axis = self.read(cache), cache.axes.batch
@@ -185,13 +185,13 @@ class CacheStore(ABC):
         return states
 
     def put(self, cache: Cache, value: Array) -> None:
-        """Set a cache as `write`, and count its bytes."""
+        """Set a cache as `write` does, and count its bytes."""
         self.bytes_copied += value.nbytes
         self.write(cache, value)
 
 
 def stored_caches(model: Model) -> Inventory:
-    """Return the caches of ``model``, without batch axes of one row for all sequences."""
+    """Return the caches of ``model``; states shared by all rows have no batch axis."""
     inventory = model.analysis(analyze_caches)
     if fixed_size(token_input(model.graph), 0) is not None:
         return inventory
@@ -206,15 +206,15 @@ def _without_fixed_rows(cache: Cache) -> Cache:
 
 
 def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> None:
-    """Refuse caches whose contents after an edit are not known.
+    """Raise if the contents of a cache after an edit are unknown.
 
     Args:
         inventory: The caches.
-        written_in_place: Whether slot i of those of fixed capacity is known to hold position i.
+        written_in_place: Whether slot i of caches of fixed capacity is known to hold position i.
 
     Raises:
-        UnsupportedError: GP370, a cache of unknown kind, or one of kind ``kv`` that lacks entries of some positions,
-            since it is of fixed capacity.
+        UnsupportedError: GP370, a cache is of unknown kind; or a ``kv`` cache is of fixed capacity, so that it may lack
+            entries of some positions.
     """
     windows = inventory.windowed
     for cache in inventory.caches:
@@ -226,5 +226,5 @@ def check_editable(inventory: Inventory, *, written_in_place: bool = False) -> N
 
 
 def does_not_grow(cache: Cache) -> UnsupportedError:
-    """Return the error GP370 on a cache without one entry for each position."""
-    return UnsupportedError("GP370", f"cannot edit cache {cache.name}: it does not grow by what is appended")
+    """Return the error GP370 for a cache without one entry per position."""
+    return UnsupportedError("GP370", f"cannot edit cache {cache.name}: it does not have one entry per position")

@@ -1,4 +1,4 @@
-"""Keep states of linear caches to rewind to, and snapshots for callers."""
+"""Checkpoints of linear caches, to which a session rewinds, and snapshots of sessions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.slots import SlotState, Tokens
 
 
-#: Tokens between two states that are kept while nothing is drafted.
+#: Tokens between two checkpoints when no drafts are verified.
 SPARSE = 64
 
-#: Limits on the number of kept states and on their bytes together.
+#: Limits on the number of checkpoints and on their total bytes.
 _MOST = 64
 _MOST_BYTES = 1 << 28
 
-#: A rejected draft goes back to one of the newest states.
+#: Number of newest checkpoints, which are dropped last: a rejected draft rewinds to one of these.
 _NEWEST = 8
 
 
@@ -42,15 +42,15 @@ class Checkpoint:
 
     @property
     def bytes(self) -> int:
-        """Return the memory that it takes."""
+        """Return the size of the states in bytes."""
         return sum(state.nbytes for state in self.states.values())
 
 
 class Checkpoints:
-    """Keeps a bounded number of checkpoints, dense near the end, sparse before.
+    """A bounded number of checkpoints, dense near the end of the sequence, sparse before.
 
     Attributes:
-        kept: All of them, shortest first.
+        kept: All checkpoints, shortest first.
     """
 
     def __init__(self) -> None:
@@ -58,18 +58,18 @@ class Checkpoints:
 
     @property
     def bytes(self) -> int:
-        """Return the memory that they take."""
+        """Return the size of all checkpoints in bytes."""
         return sum(checkpoint.bytes for checkpoint in self.kept)
 
     def are_due(self, length: int, *, drafting: bool) -> bool:
-        """Return whether to keep the state after ``length`` tokens before more are fed."""
+        """Return whether to add a checkpoint at ``length`` slots before the next step."""
         last = self.kept[-1].length if self.kept else None
         if last == length or length == 0:
             return False
         return drafting or last is None or length - last >= SPARSE
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Keep ``checkpoint``, the longest so far, and drop older ones to make room."""
+        """Add ``checkpoint``, the longest so far, and drop older ones to observe the limits."""
         kept = [*self.kept, checkpoint]
         while len(kept) > 1 and (len(kept) > _MOST or sum(checkpoint.bytes for checkpoint in kept) > _MOST_BYTES):
             older = max(len(kept) - _NEWEST, 1)
@@ -78,11 +78,11 @@ class Checkpoints:
         self.kept = tuple(kept)
 
     def nearest(self, length: int) -> Checkpoint | None:
-        """Return the longest one of at most ``length``; ``None`` if only the start is left."""
+        """Return the longest checkpoint of at most ``length`` slots, if any."""
         return next((kept for kept in reversed(self.kept) if kept.length <= length), None)
 
     def drop_after(self, length: int) -> None:
-        """Forget those of more than ``length`` slots, which will hold other tokens."""
+        """Drop checkpoints of more than ``length`` slots."""
         self.kept = tuple(kept for kept in self.kept if kept.length <= length)
 
     def select(self, rows: NDArray[np.int64], axes: Mapping[str, int]) -> None:
@@ -90,7 +90,7 @@ class Checkpoints:
 
         Args:
             rows: int64 [batch].
-            axes: Axis of the batch by cache name; a cache without one is the same for all rows.
+            axes: Batch axis by cache name; a cache without one is shared by all rows.
         """
         self.kept = tuple(
             Checkpoint(
@@ -105,17 +105,18 @@ class Checkpoints:
 
 
 class StepHistory:
-    """Counts the steps whose states the pass ``insert-snapshot`` keeps inside the model.
+    """The steps that a model with ``insert-snapshot`` can undo, since it stores earlier states.
 
     Attributes:
-        pending: Number of steps that the next one takes back first.
+        pending: Number of steps that the next step undoes first (input ``steps_back``).
     """
 
     def __init__(self, inventory: Inventory) -> None:
         """Begin without steps.
 
         Args:
-            inventory: Each linear cache of a model with the input ``steps_back`` has a history ``[slots, batch, ..]``.
+            inventory: The model's caches. With input ``steps_back``, each linear cache has a history
+                ``[slots, batch, ..]``.
         """
         histories = [cache.shape[0] for cache in inventory.of_kind("other") if cache.axes.batch == 1 and cache.shape]
         self._slots = min((size for size in histories if isinstance(size, int)), default=0)
@@ -123,16 +124,16 @@ class StepHistory:
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the model keeps any states."""
+        """Return whether the model stores earlier states."""
         return self._slots > 0
 
     def clear(self) -> None:
-        """Forget all steps, since the caches were set to something else."""
+        """Forget all steps; required after caches were written."""
         self._starts: list[int] = []
         self.pending = 0
 
     def step(self, start: int) -> None:
-        """Note a step after ``start`` slots, which took back the pending steps."""
+        """Record a step after ``start`` slots, which undid the pending steps."""
         self.pending = 0
         if self._slots:
             self._starts = [*self._starts, start][-self._slots :]
@@ -141,7 +142,7 @@ class StepHistory:
         """Undo the fewest steps that leave less than ``length`` slots.
 
         Returns:
-            Number of slots that are left; ``None`` if the history does not reach back so far.
+            Number of remaining slots; ``None`` if the history is too short.
         """
         for count, start in enumerate(reversed(self._starts), start=1):
             if 0 < start < length:
@@ -153,20 +154,20 @@ class StepHistory:
 
 @dataclass(eq=False)
 class Snapshot:
-    """Holds a session's tokens and caches at one time, from `DecodeSession.snapshot` for `DecodeSession.restore`.
+    """A session's tokens and caches at one time, from `DecodeSession.snapshot`.
 
-    The session leaves the entries of growing caches in place, and copies them to here before it takes them out.
+    Entries of growing caches remain in the session, which copies them to the snapshot before it moves or drops them.
 
     Attributes:
         length: Number of slots.
-        life: Stands for the time of a session between two resets; equal only to itself.
-        slots: Entries in the growing caches; ``None`` once they are in ``copies``.
+        life: Identity of the session since its last reset or change of adapters.
+        slots: Entries in the session's growing caches; ``None`` if they are in ``copies`` or cannot be read.
         tokens: Contents of the slots.
-        origins: Their `Slots.origins`.
+        origins: `Slots.origins` of the slots.
         states: Caches of fixed size by name.
-        checkpoints: States that the session could rewind to.
-        outputs: Results of the last forward pass.
-        copies: Growing caches by name, once the session no longer holds them.
+        checkpoints: Checkpoints of the session.
+        outputs: Outputs of the last forward pass by name.
+        copies: Copied entries of growing caches by cache name.
     """
 
     length: int
@@ -181,5 +182,5 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes of caches that it holds copies of."""
+        """Return the size of all copies of caches in bytes."""
         return sum(array.nbytes for array in (*self.states.values(), *self.copies.values()))

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionStats:
-    """Counts the cost of caches since the session was opened.
+    """Costs of cache edits since the session was opened.
 
     Attributes:
-        bytes_copied: Bytes of caches that the session itself read or wrote; copies inside the model do not count.
-        compactions: Times that unused entries were taken out of the caches.
-        snapshots: Number of states of linear caches that are kept to rewind to.
-        snapshot_bytes: Their size, and that of copies for snapshots that are still referred to.
-        replayed_tokens: Tokens fed again, a row, because the linear states of their positions were not kept.
+        bytes_copied: Bytes of caches that the session read or wrote, without copies inside the model.
+        compactions: Number of times that unused entries were removed from the caches.
+        snapshots: Number of stored checkpoints of linear caches.
+        snapshot_bytes: Bytes of these checkpoints, and of copies in snapshots that are still referenced.
+        replayed_tokens: Number of recomputed tokens per row.
     """
 
     bytes_copied: int = 0
@@ -46,11 +46,11 @@ class SessionStats:
 
 
 class EditableSession:
-    """Drops, moves, keeps and restores positions between steps.
+    """A session whose caches can be edited between steps.
 
-    Slots 0 to ``length - 1`` hold the positions in the order in which attention counts them. `Slots` knows their
-    entries in the growing caches: an edit changes that alone, and `_arrange` moves entries before a step as far as the
-    model needs it. Linear caches go back to a checkpoint; the tokens since then are owed, and fed with the next ones.
+    Slots 0 to ``length - 1`` are the positions in the order of attention. `Slots` maps them to entries of the growing
+    caches. An edit changes only this map; `_arrange` moves entries before a step if the model requires it. Linear
+    caches are set to a checkpoint; the tokens after it are owed, that is, fed again with the next ones.
 
     Attributes:
         store: The model with its caches.
@@ -83,18 +83,18 @@ class EditableSession:
 
     @property
     def batch(self) -> int:
-        """Return the number of sequences side by side; 0 before the first forward pass."""
+        """Return the number of rows; 0 before the first forward pass."""
         return 0 if self._slots is None else self._slots.batch
 
     @property
     def length(self) -> int:
-        """Return the number of positions that the caches hold, padding included."""
+        """Return the number of positions so far, padding included."""
         length = 0 if self._slots is None else self._slots.length
         return length + (0 if self._owed is None else self._owed.length)
 
     @property
     def stats(self) -> SessionStats:
-        """Return the cost of edits so far."""
+        """Return the costs of edits so far."""
         return SessionStats(
             self.store.bytes_copied,
             self._compactions,
@@ -110,20 +110,21 @@ class EditableSession:
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """Return the names of the variables that hold adapter weights."""
+        """Return the names of the variables with adapter weights."""
         return self.store.adapter_names
 
     def set_adapters(self, weights: Mapping[str, ArrayLike]) -> None:
-        """Set adapter weights, which last until they are set again; `reset` leaves them.
+        """Set adapter weights; `reset` does not change them.
 
-        The tokens of the session are computed again with the next ones.
+        The session's tokens are recomputed with the next ones.
 
         Args:
-            weights: Values by the name of the variable, of its shape and element type; others stay unchanged.
+            weights: Values by variable name, in the variable's shape, cast to its element type. Other variables are
+                unchanged.
 
         Raises:
-            UsageError: GP251, a name is none of `adapters`, or a value has another shape.
-            UnsupportedError: GP370, slots were reordered, so that no tokens give what they hold.
+            UsageError: GP251, a name is not in `adapters`, or a value has another shape.
+            UnsupportedError: GP370, slots were reordered such that recomputation gives other contents.
         """
         values = adapter_values(self.store.adapters, weights)
         if values and self._slots is not None:
@@ -138,7 +139,7 @@ class EditableSession:
         """Drop the last ``count`` slots.
 
         Raises:
-            UsageError: GP245, there are not so many.
+            UsageError: GP245, ``count`` is negative or exceeds `length`.
             UnsupportedError: As `rewind`.
         """
         if not 0 <= count <= self.length:
@@ -148,10 +149,10 @@ class EditableSession:
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` slots.
 
-        Linear caches go back to the nearest kept state; the tokens from there on are fed again with the next ones.
+        Linear caches are set to the nearest checkpoint; the tokens after it are fed again with the next ones.
 
         Raises:
-            UsageError: GP245, ``length`` is negative or more than the session holds.
+            UsageError: GP245, ``length`` is negative or exceeds the session's `length`.
             UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
         """
         if not 0 <= length <= self.length:
@@ -176,15 +177,15 @@ class EditableSession:
     def reorder(self, sources: ArrayLike, destinations: ArrayLike) -> None:
         """Copy the old value of slot ``sources[i]`` into slot ``destinations[i]``, in all rows.
 
-        Attention does not see an entry's slot, only the position that it was computed for, so an entry belongs into a
-        slot of that position: a token of a draft tree into the slot of its depth.
+        An entry keeps the position that it was computed for, so its new slot must be that of the same position: for a
+        token of a draft tree, the slot of its depth.
 
         Args:
             sources: Slots, int [n].
             destinations: Distinct slots, int [n].
 
         Raises:
-            UsageError: GP244, an unknown slot, lists of unequal length, or a destination named twice.
+            UsageError: GP244, a slot does not exist, the lists differ in length, or a destination occurs twice.
             UnsupportedError: GP370, the model has caches that cannot be reordered.
         """
         source = indices(sources, self.length, "reorder: src", "GP244")
@@ -199,7 +200,7 @@ class EditableSession:
         if self.store.fixed:
             raise UnsupportedError(
                 "GP370",
-                f"cannot reorder slots: cache {self.store.fixed[0].name} holds what all tokens left, not one by one",
+                f"cannot reorder slots: cache {self.store.fixed[0].name} has one state, not one entry per token",
                 "rewind, and feed the tokens in their new order",
             )
         self._slots.reorder(source, destination)
@@ -208,15 +209,16 @@ class EditableSession:
         """Continue row i from row ``beam_idx[i]``; there may be more or fewer rows than before.
 
         Raises:
-            UsageError: GP246, an unknown row, none at all, or another number than the model fixes.
+            UsageError: GP246, a row does not exist, ``beam_idx`` is empty, or its length is not the model's fixed
+                batch.
             UnsupportedError: GP370, the runtime does not expose caches, and slots were reordered; or the batch axis
-                of a cache is not known, see `select_miss`.
+                of a cache is unknown, see `select_miss`.
         """
         rows = indices(beam_idx, self.batch, "select: beam_idx", "GP246")
         if not rows.size:
-            raise UsageError("GP246", "select: beam_idx names no row")
+            raise UsageError("GP246", "select: beam_idx is empty")
         if self._inputs.batch not in (None, len(rows)):
-            raise UsageError("GP246", f"select: the model takes a batch of {self._inputs.batch}, not of {len(rows)}")
+            raise UsageError("GP246", f"select: the model has a fixed batch of {self._inputs.batch}, got {len(rows)}")
         slots = self._slots
         assert slots is not None
         if len(rows) == slots.batch and (rows == np.arange(len(rows))).all():
@@ -231,7 +233,7 @@ class EditableSession:
         batch = slots.batch
         slots.select(rows)
         self._owed = None if self._owed is None else self._owed.rows(rows)
-        # A scalar, or an output of fixed size, is of no row: all have it in common.
+        # A scalar or an output of fixed size is shared by all rows.
         self._last = {
             name: output[rows] if output.ndim and len(output) == batch else output
             for name, output in self._last.items()
@@ -246,8 +248,8 @@ class EditableSession:
 
     @property
     def select_miss(self) -> str | None:
-        """Return why `select` cannot move rows outside of the model; ``None`` if it can."""
-        # Without a dimension that varies, all rows have the cache in common.
+        """Return the reason why the session cannot gather rows itself; ``None`` if it can."""
+        # A cache of static shape is shared by all rows.
         unknown = next(
             (cache.name for cache in self.store.unsorted if cache.axes.batch is None and not is_fixed(cache.shape)),
             None,
@@ -255,14 +257,14 @@ class EditableSession:
         return None if unknown is None else f"cannot select rows: the batch axis of cache {unknown} is not known"
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring back the session as of ``snapshot``, which may be restored again.
+        """Return the session to ``snapshot``, which can be restored again.
 
         Raises:
-            UsageError: GP248, the snapshot is of another session, or of this one before a reset or new adapters.
+            UsageError: GP248, the snapshot is from another session, or from before a reset or a change of adapters.
         """
         if snapshot.life is not self._life or self._slots is None:
-            message = "the snapshot is of another session, or of before a reset or new adapters"
-            raise UsageError("GP248", message, "take one again")
+            message = "the snapshot is from another session, or from before a reset or a change of adapters"
+            raise UsageError("GP248", message, "take a new snapshot")
         self._owed = None
         self._drafting_until = snapshot.length + SPARSE
         if not snapshot.length:
@@ -287,21 +289,21 @@ class EditableSession:
         self._last = snapshot.outputs
 
     def align(self, history: ArrayLike, position_ids: ArrayLike | None = None) -> NDArray[Any]:
-        """Keep the tokens in common with a new history, and drop the rest.
+        """Keep the common prefix with a new history, and drop the rest.
 
-        Embeddings are the same if their digests are.
+        Embeddings are compared by content hash.
 
         Args:
-            history: Token ids [batch, length], or [length] for one sequence; without padding. If the model takes
-                embeddings, [batch, length, hidden], or [length, hidden].
-            position_ids: Their positions, as `DecodeSession.forward` takes them; by default from 0 on.
+            history: Token ids [batch, length], or [length] for one sequence; without padding. Models with input
+                ``inputs_embeds``: [batch, length, hidden], or [length, hidden].
+            position_ids: Positions of the history, as in `DecodeSession.forward`; by default from 0 on.
 
         Returns:
-            The tokens to feed now, at least the last one of each row: int64 [batch, n], or embeddings
+            The tokens to feed next, at least the last one of each row: int64 [batch, n], or embeddings
             [batch, n, hidden].
 
         Raises:
-            UsageError: GP241, the history is empty, or the positions are not of its shape.
+            UsageError: GP241, the history is empty, or the positions have another shape.
             UnsupportedError: As `rewind`.
         """
         tokens = self._in_rows(history)
@@ -313,7 +315,7 @@ class EditableSession:
         known = self._held_tokens()
         shorter = min(known.length, ids.shape[1] - 1)
         known = known.part(0, shorter)
-        # The token in a slot of another position saw other tokens before it.
+        # A token at another position attended to other tokens.
         in_place = known.positions == expected[..., :shorter]
         in_place = in_place.all(axis=tuple(range(in_place.ndim - 2)))
         same = (in_place & (known.mask == 1) & (known.ids == ids[:, :shorter])).all(axis=0)
@@ -325,7 +327,7 @@ class EditableSession:
         return tokens[:, common:]
 
     def _in_rows(self, tokens: ArrayLike, *, one_each: bool = False) -> NDArray[Any]:
-        """Give ids and embeddings their batch, or length if there is ``one_each``."""
+        """Add a missing batch axis, or with ``one_each`` a missing length axis."""
         array = np.asarray(tokens)
         is_embedded = self._embeddings is not None and not is_ids(array)
         if not is_embedded:
@@ -335,7 +337,7 @@ class EditableSession:
         return array
 
     def _numbered(self, tokens: ArrayLike, name: str) -> NDArray[np.int64]:
-        """Return ids, or numbers of embeddings, [batch, length]; messages name ``name``."""
+        """Return ids, or hashes of embeddings, int64 [batch, length]; errors name ``name``."""
         if self._embeddings is not None:
             self._embeddings.keep(self._numbers_in_use)
             return self._embeddings.number(tokens)
@@ -358,16 +360,16 @@ class EditableSession:
         return tokens if self._owed is None else tokens.then(self._owed)
 
     def _positions(self, position_ids: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return positions of tokens ``shape``, in as many axes as the model takes."""
+        """Return positions, int64 [*axes, batch, length], of tokens ``shape`` [batch, length]."""
         array = np.asarray(position_ids, np.int64)
         wanted = (*self._inputs.axes, *shape)
         if array.shape not in (shape, wanted):
             raise UsageError("GP241", f"position_ids must be {list(wanted)}, but is {list(array.shape)}")
-        # Runtimes take no array that cannot be written to.
+        # Runtimes reject read-only arrays.
         return array if array.shape == wanted else np.broadcast_to(array, wanted).copy()
 
     def _go_back(self, slots: Slots, length: int) -> None:
-        """Set linear caches to the nearest kept state, and owe the tokens from there on."""
+        """Set linear caches to the nearest checkpoint, and owe the tokens after it."""
         self._checkpoints.drop_after(length)
         start_of_step = self._steps.back(length)
         if start_of_step is not None:
@@ -402,7 +404,7 @@ class EditableSession:
         self._slots = Slots(batch, self._inputs.axes)
 
     def _arrange(self, slots: Slots) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Move entries for the next step; return sources and destinations left to the model."""
+        """Move entries for the next step; return sources and destinations for the model to move."""
         if not slots.in_place and self._inputs.takes_moves:
             self._copy_snapshots()
             entries = slots.compact()
@@ -416,7 +418,7 @@ class EditableSession:
         return none, none
 
     def _sort(self, slots: Slots) -> None:
-        """Move entries of the growing caches into the order of their slots, one for each."""
+        """Move entries of the growing caches into the order of their slots, one per slot."""
         if self.store.compacts_only:
             self._compact(slots)
         else:
@@ -452,8 +454,8 @@ class EditableSession:
 
     def _check_history(self, slots: Slots) -> None:
         if not slots.is_history:
-            message = "cannot compute the tokens again: slots were reordered to what no feeding of tokens gives"
-            hint = "rewind to before that"
+            message = "cannot recompute the tokens: slots were reordered, and recomputation gives other contents"
+            hint = "rewind to before the reorder"
             if self.store.growing_sealed:
                 message += ", and the runtime does not expose its caches"
                 hint += ", or keep caches in another precision: KV_CACHE_PRECISION=f16"

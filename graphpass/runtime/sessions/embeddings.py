@@ -1,4 +1,4 @@
-"""Know embeddings that were fed by their digests."""
+"""Identify the embeddings that a session was fed by content hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphpass.errors import UsageError
 Embed = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """Maps token ids [batch, length] to their embeddings [batch, length, hidden]."""
 
-#: Rows that are kept before unused ones are looked for.
+#: Number of rows up to which unused rows are not dropped.
 _FEW = 1024
 
 
@@ -23,8 +23,8 @@ class Embeddings:
     The hash is a digest of the row's f32 bytes, equal in all processes.
 
     Attributes:
-        hidden: Size of a row that the model declares; ``None`` if it is dynamic.
-        embed: Looks up the rows of token ids; ``None`` if only embeddings can be fed.
+        hidden: Declared size of a row; ``None`` if it is dynamic.
+        embed: Maps token ids to rows; ``None`` if only embeddings can be fed.
     """
 
     def __init__(self, hidden: int | None) -> None:
@@ -34,22 +34,22 @@ class Embeddings:
         self._enough = _FEW
 
     def number(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        """Return a number for each row, and keep the rows.
+        """Return the hash of each row, and store the rows.
 
         Args:
-            tokens: Embeddings [batch, length, hidden], or ids [batch, length] if `embed` knows them.
+            tokens: Embeddings [batch, length, hidden], or ids [batch, length] if `embed` is set.
 
         Returns:
             int64 [batch, length].
 
         Raises:
-            UsageError: GP241, they are of another shape, or ids without an `embed`.
+            UsageError: GP241, the shape is wrong, or ids were fed without `embed`.
         """
         array = np.asarray(tokens)
         if is_ids(array):
             if self.embed is None:
-                message = f"the model takes embeddings [batch, length, hidden], not ids {list(array.shape)}"
-                raise UsageError("GP241", message, "embed_with gives the session the embeddings of ids")
+                message = f"expected embeddings [batch, length, hidden], got ids {list(array.shape)}"
+                raise UsageError("GP241", message, "call embed_with on the session to feed ids")
             array = self.embed(array.astype(np.int64))
         rows = np.asarray(array, np.float32)
         if rows.ndim != 3 or not rows.size or self.hidden not in (None, rows.shape[2]):
@@ -63,7 +63,7 @@ class Embeddings:
         return ids
 
     def of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the rows of these numbers, f32 [batch, length, hidden]."""
+        """Return the rows with these hashes, f32 [batch, length, hidden]."""
         rows = np.stack([self._rows[number] for number in ids.ravel().tolist()])
         return rows.reshape(*ids.shape, rows.shape[-1])
 
@@ -73,7 +73,7 @@ class Embeddings:
         self._enough = _FEW
 
     def keep(self, used: Callable[[], Iterable[NDArray[np.int64]]]) -> None:
-        """Drop rows not in ``used`` once they are half of all."""
+        """Drop rows whose hash is not in ``used``, once the number of rows has doubled."""
         if len(self._rows) > self._enough:
             kept = {number for ids in used() for number in ids.ravel().tolist()}
             # A view of one row would keep the array of its whole prompt.
@@ -82,11 +82,11 @@ class Embeddings:
 
 
 def is_ids(tokens: NDArray[np.generic]) -> bool:
-    """Return whether ``tokens`` are whole numbers."""
+    """Return whether ``tokens`` are integers, and so ids rather than embeddings."""
     return tokens.dtype.kind in "iu"
 
 
 def numbers(rows: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return the number of each row of f32 [batch, length, hidden]."""
+    """Return hashes, int64 [batch, length], of rows f32 [batch, length, hidden]."""
     digests = (blake2b(row.tobytes(), digest_size=8).digest() for sequence in rows for row in sequence)
     return np.frombuffer(b"".join(digests), "<i8").astype(np.int64).reshape(rows.shape[:2])

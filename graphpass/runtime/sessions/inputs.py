@@ -20,12 +20,12 @@ from graphpass.ir.types import Port, is_fixed, shape_text
 
 Array: TypeAlias = NDArray[Any]
 
-#: Names of the inputs that take token ids.
+#: Names of inputs for token ids.
 TOKENS = ("input_ids", "decoder_input_ids")
 
 _NONE = np.zeros(0, np.int64)
 
-#: Ranks of inputs that are not [batch, length]; a model that declares another rank means something else by the name.
+#: Ranks of inputs that are not [batch, length]. An input of this name and another rank has another meaning.
 _RANKS = {
     **dict.fromkeys(("cache_position", "beam_idx", SOURCE_SLOTS, PAST_LENGTH, "steps_back"), (1,)),
     **dict.fromkeys(("tree_mask", EMBEDDINGS), (3,)),
@@ -35,18 +35,18 @@ _RANKS = {
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Describes the inputs of one forward pass, independent of the model's names.
+    """The inputs of one step, independent of the model's names.
 
     Attributes:
-        input_ids: int64 [batch, length], the new tokens, or digests of their embeddings.
+        input_ids: int64 [batch, length], the new tokens, or hashes of their embeddings.
         attention_mask: int64 [batch, past + length], 0 for padding.
         position_ids: int64 [batch, length], or [axes, batch, length].
         past: Number of positions in the caches.
-        rows: int64 [batch], the row of the caches that each row continues; ``None``: its own.
-        tree_mask: f32 [1, length, length], added to the scores of the new tokens among each other; ``None``: nothing.
+        rows: int64 [batch], the row of the caches that each row continues; ``None`` if each continues its own.
+        tree_mask: f32 [1, length, length], a bias on the scores between new tokens; ``None`` for zeros.
         moves: Source and destination slots of a reorder before the step, int64 [n] each.
         steps_back: Number of steps that the model undoes in its linear caches before this one.
-        embeddings: f32 [batch, length, hidden], the new tokens of a model that takes no ids.
+        embeddings: f32 [batch, length, hidden], the new tokens for input ``inputs_embeds``.
     """
 
     input_ids: NDArray[np.int64]
@@ -61,27 +61,27 @@ class StepInputs:
 
     @property
     def batch(self) -> int:
-        """Return the number of sequences side by side."""
+        """Return the number of rows."""
         return int(self.input_ids.shape[0])
 
     @property
     def length(self) -> int:
-        """Return the number of new tokens of each sequence."""
+        """Return the number of new tokens per row."""
         return int(self.input_ids.shape[1])
 
 
 class InputPlan:
-    """Feeds every input of one model that is not a cache.
+    """Feeds of all inputs of one model other than caches.
 
     Attributes:
-        batch: Batch that the model fixes; ``None`` if any will do.
-        takes_mask: Whether padding can be hidden from the model.
-        takes_rows: Whether the model can reorder the rows of its caches.
-        takes_tree: Whether new tokens can be hidden from each other.
+        batch: Fixed batch size; ``None`` if it is dynamic.
+        takes_mask: Whether an ``attention_mask`` can exclude padding.
+        takes_rows: Whether the model can gather rows of its caches (``beam_idx``).
+        takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_moves: Whether the model can move entries of its growing caches, and drop the last ones.
         takes_embeddings: Whether tokens are fed as embeddings, not as ids.
-        hidden: Size of an embedding that the model fixes; ``None`` if any will do.
-        axes: Number of positions of each token, ``(3,)`` for time, height and width; ``()`` for one without an axis.
+        hidden: Fixed size of an embedding; ``None`` if it is dynamic.
+        axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
     """
 
     def __init__(self, ports: Iterable[Port], inventory: Inventory, step_tokens: StepTokens | None = None) -> None:
@@ -90,10 +90,10 @@ class InputPlan:
         Args:
             ports: The model's inputs.
             inventory: The model's caches; the session feeds those that are inputs.
-            step_tokens: The graph's ways of step_tokens; nothing out of the ordinary by default.
+            step_tokens: The tokens that the model accepts at one step; by default without restrictions.
 
         Raises:
-            UnsupportedError: GP320, an input that cannot be fed, or none that takes tokens.
+            UnsupportedError: GP320, an input cannot be fed, or there is no input for tokens.
         """
         reads = set() if inventory.stateful else {cache.read for cache in inventory.caches}
         fed = {port.name: port for port in ports if port.name not in reads}
@@ -112,7 +112,7 @@ class InputPlan:
         ]
         if tokens is None:
             names = f"{TOKENS[0]} or {EMBEDDINGS}"
-            raise UnsupportedError("GP320", f"no input takes token ids or embeddings: none is called {names}")
+            raise UnsupportedError("GP320", f"no input accepts token ids or embeddings: none is called {names}")
         sizes = [size if isinstance(size, int) else None for size in tokens.shape or (None, None, None)]
         self.batch, self._length = sizes[:2]
         self.hidden = sizes[2] if self.takes_embeddings else None
@@ -121,20 +121,20 @@ class InputPlan:
         self.takes_mask = "attention_mask" in fed and (linear or not step_tokens.masks_new_tokens)
         destinations = [port for name, port in fed.items() if name.startswith(NEW_SLOTS)]
         self.takes_moves = SOURCE_SLOTS in fed and bool(destinations)
-        # GPU plugins that move entries do not move rows of these caches.
+        # GPU plugins that move entries of a cache do not gather its rows.
         self.takes_rows = "beam_idx" in fed and all(len(port.shape or ()) == 1 for port in destinations)
         self.takes_tree = "tree_mask" in fed
         self._one_by_one, self._rows_one_by_one = step_tokens.one_by_one, step_tokens.rows_one_by_one
 
     def tokens_at_once(self, past: int, length: int, rows: int) -> int:
-        """Return the number of ``length`` new tokens that one run takes for ``rows``."""
+        """Return the number of tokens per run, for ``length`` new tokens of ``rows`` rows."""
         if self._length is not None:
             return self._length
         one_by_one = self._one_by_one or (self._rows_one_by_one and rows > 1)
         return 1 if past and one_by_one else length
 
     def feeds(self, step: StepInputs) -> dict[str, Array]:
-        """Return one array an input, in the element type that the model declares."""
+        """Return an array for each input, in its declared element type."""
         return {name: make(step).astype(dtype, copy=False) for name, make, dtype in self._feeds}
 
 
@@ -142,7 +142,7 @@ def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
     """Return the numpy type of OpenVINO's ``element_type``.
 
     Raises:
-        UnsupportedError: GP320, numpy has no such type; the message names ``owner``.
+        UnsupportedError: GP320, numpy does not have the type; the message names ``owner``.
     """
     known = ELEMENT_TYPES.get(element_type)
     if known is None or known.dtype is None:
@@ -151,10 +151,10 @@ def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
 
 
 def require_written(cache: Cache) -> None:
-    """Refuse a cache that the model only reads.
+    """Raise if the model only reads a cache.
 
     Raises:
-        UnsupportedError: GP320, another model has to compute it.
+        UnsupportedError: GP320, another model has to compute the cache.
     """
     if cache.write is None:
         raise UnsupportedError("GP320", f"cache {cache.name} is only read: another model has to compute it")
@@ -167,7 +167,7 @@ def _makers(
     masks_new = linear or step_tokens.masks_new_tokens
     makers: dict[str, Callable[[StepInputs], Array]] = {
         **dict.fromkeys(TOKENS, lambda step: step.input_ids),
-        # Without a cache that grows there are no past positions for a mask to cover.
+        # Without growing caches, the mask covers the new tokens only.
         "attention_mask": lambda step: step.attention_mask[:, step.past if masks_new else 0 :],
         "position_ids": lambda step: step.position_ids,
         "token_type_ids": lambda step: np.zeros_like(step.input_ids),
@@ -184,8 +184,8 @@ def _makers(
     if not linear:
         makers["cache_position"] = lambda step: np.arange(step.past, step.past + step.length)
     elif (window := _convolution_window(inventory, step_tokens.packed_windows)) is not None:
-        # Transformers' convolution caches read this input as slots of the window: all of them mean a prefill, whatever
-        # the prompt's length; the last one is where a decode step puts its token.
+        # Transformers' convolution caches read cache_position as columns of the window: all columns in a prefill of any
+        # length, the last column in a decode step.
         slots = np.arange(window)
         makers["cache_position"] = lambda step: slots[-1:] if step.past else slots
     return makers
@@ -236,14 +236,14 @@ def _chooses_nothing(port: Port, step_tokens: StepTokens) -> bool:
 
 
 def _has_open_axes(positions: tuple[int | str | None, ...]) -> bool:
-    """Return whether the number of positions of a token is not known."""
+    """Return whether the number of positions per token is dynamic."""
     return any(not isinstance(size, int) for size in positions[:-2])
 
 
 def _destinations(
     port: Port, shape: tuple[int | str | None, ...], inventory: Inventory
 ) -> Callable[[StepInputs], Array]:
-    """Return the feed of a ``dst_idx``, of shape ``[n]`` or a cache's with ``n`` entries."""
+    """Return the feed of a ``dst_idx``: ``[n]``, or a cache's shape with ``n`` entries."""
     if len(shape) == 1:
         return lambda step: step.moves[1]
     axes = next((cache.axes for cache in inventory.of_kind("kv") if _is_laid_out_as(cache, shape)), Axes(batch=0))
@@ -251,7 +251,7 @@ def _destinations(
     def slots(step: StepInputs) -> Array:
         count = len(step.moves[1])
         if count and axes.sequence is None:
-            message = f"no cache is laid out as {port.name} {shape_text(shape)}, which moves slots"
+            message = f"expected a cache of the layout of {port.name} {shape_text(shape)}, found none"
             raise UnsupportedError("GP320", message)
         sizes = [size if isinstance(size, int) else 0 for size in shape]
         if axes.batch is not None and not isinstance(shape[axes.batch], int):

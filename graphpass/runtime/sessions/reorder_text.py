@@ -6,21 +6,20 @@ import re
 
 from graphpass.errors import UsageError
 
-#: The provider keeps slots in 32 bits.
+#: The provider stores slots in 32 bits.
 _MOST = 2**31 - 1
 
 
 def parse_reorder(text: str) -> tuple[list[int], list[int]]:
     """Parse ``"1,2,3;4,5,6"``: sources, then destinations.
 
-    The provider itself ignores text after a number, and lets the order of writes decide on a destination that is named
-    twice; both are errors here.
+    The provider itself ignores text after a number, and writes duplicate destinations in order; both are errors here.
 
     Args:
-        text: Decimal numbers with commas between them, one semicolon, as many numbers again.
+        text: Comma-separated decimal sources, a semicolon, and as many destinations.
 
     Returns:
-        Sources and destinations, as `DecodeSession.reorder` takes them.
+        Sources and destinations for `DecodeSession.reorder`.
 
     Raises:
         UsageError: GP249, the text has another form.

@@ -1,7 +1,7 @@
-"""Keep the state of a session in a safetensors file, for other processes.
+"""Save the state of a session to a safetensors file, and load it.
 
-The file holds tokens, caches in the order of their slots, and adapter weights; its metadata the model's digest and the
-settings that decide what caches hold, and a checksum of all of that.
+The file has tokens, caches in the order of their slots, and adapter weights. Its metadata has the model's digest, the
+settings that affect the contents of caches, and a checksum of the file's contents.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
     from graphpass.runtime.sessions.inputs import Array, InputPlan
 
-#: Keys of the metadata, and the version of this form.
+#: Keys of the metadata, and the version of the format.
 _FORMAT, _MODEL, _SETTING, _CHECKSUM = "format", "model", "setting/", "sha256"
 _VERSION = "graphpass state 2"
 
@@ -40,11 +40,11 @@ _AGAIN = "prefill again, and save again"
 
 @dataclass(frozen=True, slots=True)
 class SavedOrigin:
-    """Says where a state comes from, and so where it may be used.
+    """The model and the settings for which a saved state is valid.
 
     Attributes:
         model: Digest of the model's structure.
-        settings: Settings of the runtime by name that decide the contents of caches.
+        settings: Settings of the runtime by name that affect the contents of caches.
     """
 
     model: str
@@ -53,13 +53,13 @@ class SavedOrigin:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Holds all that a session goes on from.
+    """The state from which a session continues.
 
     Attributes:
         tokens: Contents of the slots.
-        origins: Number of each slot's token and of the one that it was computed after, int64 [2, length].
-        caches: Caches and adapter weights by name; of growing ones entry i is that of slot i.
-        embeddings: f32 [batch, length, hidden] of a model that takes no ids; their numbers are the tokens' ids.
+        origins: `Slots.origins`, int64 [2, length].
+        caches: Caches and adapter weights by name; entry i of a growing cache belongs to slot i.
+        embeddings: f32 [batch, length, hidden] for models with input ``inputs_embeds``; their hashes are the ids.
     """
 
     tokens: Tokens
@@ -69,22 +69,22 @@ class SavedState:
 
 
 def model_digest(model: Model) -> str:
-    """Return the part of `Model.digest` that reading a model again does not change."""
+    """Return a digest of ``model`` that is equal each time the model is read."""
     from graphpass.dialects.openvino.model import OpenVINOModel
 
     return model.digest(shapes=False) if isinstance(model, OpenVINOModel) else model.digest()
 
 
 def write_state(path: Path, state: SavedState, origin: SavedOrigin) -> None:
-    """Write a state to a file, whole or not at all.
+    """Write a state to a file atomically.
 
     Args:
-        path: The file, replaced if it exists; its folder is made if missing.
+        path: The file, replaced if it exists; its folder is created if missing.
         state: Tokens and caches.
-        origin: Kept with it, for `read_state`.
+        origin: The model and settings, which `read_state` checks.
 
     Raises:
-        WriteError: GP501, the file system's error.
+        WriteError: GP501, the file system reports an error.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
@@ -98,7 +98,7 @@ def write_state(path: Path, state: SavedState, origin: SavedOrigin) -> None:
     settings = {_SETTING + name: value for name, value in origin.settings.items()}
     metadata = {_FORMAT: _VERSION, _MODEL: origin.model, **settings}
     with staging(path.parent) as folder:
-        # The library writes the buffer of an array and ignores its strides.
+        # safetensors writes the buffer of an array and ignores its strides.
         dense = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
         metadata[_CHECKSUM] = _checksum(metadata, dense)
         try:
@@ -108,7 +108,7 @@ def write_state(path: Path, state: SavedState, origin: SavedOrigin) -> None:
 
 
 def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Array]) -> str:
-    """Return the SHA-256 of tensors and their metadata, the checksum left out."""
+    """Return the SHA-256 of tensors and metadata, without the checksum's entry."""
     hasher = hashlib.sha256(repr(sorted((key, metadata[key]) for key in metadata if key != _CHECKSUM)).encode())
     for name in sorted(tensors):
         value = np.ascontiguousarray(tensors[name])
@@ -125,26 +125,26 @@ def _table(tokens: Tokens) -> NDArray[np.int64]:
 def read_state(
     path: Path, growing: Sequence[Cache], others: Sequence[Cache], origin: SavedOrigin, inputs: InputPlan
 ) -> SavedState:
-    """Read a state that fits a session.
+    """Read a state, and check that it is valid for a session.
 
     Args:
-        path: A file of `write_state`.
-        growing: The session's caches with an entry a slot.
-        others: Those of fixed size, and adapter weights.
+        path: A file from `write_state`.
+        growing: The session's caches with one entry per slot.
+        others: Caches of fixed size, and adapter weights.
         origin: The session's model and settings.
-        inputs: The tokens and positions that the model takes.
+        inputs: The session's inputs.
 
     Returns:
         Tokens and caches.
 
     Raises:
-        ReadError: GP117, the file is missing, damaged or no saved state.
-        UsageError: GP252, it was saved by a session of another model, or with other settings.
+        ReadError: GP117, the file is missing, damaged or not a saved state.
+        UsageError: GP252, the state was saved by a session of another model, or with other settings.
     """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise ReadError("GP117", f"there is no file {path}", "check the path")
+        raise ReadError("GP117", f"found no file {path}", "check the path")
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
@@ -153,7 +153,7 @@ def read_state(
     except OSError as error:
         raise ReadError("GP117", f"cannot read {path}: {error}", "check the path") from error
     except (SafetensorError, TypeError) as error:
-        raise ReadError("GP117", f"{path} is damaged, or no saved state: {error}", _AGAIN) from error
+        raise ReadError("GP117", f"{path} is damaged, or not a saved state: {error}", _AGAIN) from error
     state = _checked(path, tensors, growing, others, inputs)
     if metadata.get(_CHECKSUM) != _checksum(metadata, tensors):
         raise ReadError("GP117", f"{path} is damaged: its contents do not match its checksum", _AGAIN)
@@ -164,7 +164,7 @@ def _check_origin(path: Path, metadata: Mapping[str, str], origin: SavedOrigin) 
     if metadata.get(_FORMAT) != _VERSION:
         raise ReadError("GP117", f"{path} is not a state that this version of graphpass saves", _AGAIN)
     if metadata.get(_MODEL) != origin.model:
-        raise UsageError("GP252", f"{path} was saved by a session of another model", "open the model that it is of")
+        raise UsageError("GP252", f"{path} was saved by a session of another model", "open the model of the state")
     settings = {key.removeprefix(_SETTING): value for key, value in metadata.items() if key.startswith(_SETTING)}
     for name in sorted({*settings, *origin.settings}):
         before, now = settings.get(name), origin.settings.get(name)
@@ -199,7 +199,7 @@ def _checked(
     rows = tensors[_EMBEDDINGS]
     _check_shape(path, _EMBEDDINGS, rows, (batch, length, inputs.hidden))
     if (numbers(rows) != ids).any():
-        raise ReadError("GP117", f"{path} is damaged: {_EMBEDDINGS} are not those of its {_TOKENS}", _AGAIN)
+        raise ReadError("GP117", f"{path} is damaged: {_EMBEDDINGS} do not match the hashes in {_TOKENS}", _AGAIN)
     return SavedState(restored, origins, kept, rows)
 
 

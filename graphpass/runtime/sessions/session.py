@@ -1,4 +1,4 @@
-"""Decode step by step: tokens in, logits out, caches kept and edited in between."""
+"""Decode step by step: feed tokens, return logits, and edit caches between steps."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from graphpass.runtime.sessions.saved import SavedOrigin, SavedState, model_dige
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
-#: Tokens that are fed again together with new ones; more of them go first, so that their state can be kept.
+#: Most owed tokens that are fed in one step with new ones; more are fed in a step before, which adds a checkpoint.
 _MOST_OWED = 8
 
 
 class DecodeSession(EditableSession):
-    """Runs one model in one runtime, with the caches of the tokens so far.
+    """One model in one runtime, with the caches of the tokens so far.
 
     Slots 0 to ``length - 1`` are the positions in the order of attention; the session maps them to memory. After an
     edit the caches equal a recomputation from scratch; otherwise it raises.
@@ -37,16 +37,16 @@ class DecodeSession(EditableSession):
     A call that raises `UnsupportedError` may leave the caches inconsistent; `reset` makes the session usable again.
 
     Attributes:
-        outputs: Names of the outputs that are neither caches nor inputs passed on.
+        outputs: Names of the outputs other than caches and inputs that are returned unchanged.
         has_caches: Whether the model has caches; otherwise each step recomputes the whole sequence.
         fixed_batch: The fixed batch size; ``None`` if it is dynamic.
         takes_mask: Whether an ``attention_mask`` of all positions can exclude padding.
-        last_only: Whether it returns logits of the last of several tokens only, as a model of static shapes does.
-        takes_tree: Whether it has a ``tree_mask`` input, so that new tokens can be hidden from each other.
-        takes_embeddings: Whether tokens are fed as embeddings; ids only after `embed_with`.
-        axes: Number of positions of each token, ``(3,)`` for time, height and width; ``()`` for one without an axis.
-        moves_slots: Whether slots may be reordered to what no feeding of tokens gives.
-        takes_any_positions: Whether positions need not count slots.
+        last_only: Whether a step returns logits of its last token only, as models of static shapes do.
+        takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
+        takes_embeddings: Whether tokens are fed as embeddings; ids require `embed_with`.
+        axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
+        moves_slots: Whether slots may be reordered such that recomputation gives other contents.
+        takes_any_positions: Whether positions may differ from the numbers of their slots.
     """
 
     def __init__(self, store: CacheStore) -> None:
@@ -71,7 +71,7 @@ class DecodeSession(EditableSession):
     def logits(self) -> Array:
         """Return the logits of the last forward pass, [batch, length, vocabulary].
 
-        The second dimension is 1 if the model computes only the last position's.
+        The second dimension is 1 if the model returns only the last position's logits.
 
         Raises:
             UsageError: GP243, there was no forward pass yet.
@@ -91,12 +91,12 @@ class DecodeSession(EditableSession):
 
         Raises:
             UsageError: GP243, there was no forward pass yet.
-            UnsupportedError: GP377, the model gives none.
+            UnsupportedError: GP377, the model does not return hidden states.
         """
         names = [name for name in self.outputs if name.startswith(HIDDEN_STATES)]
         if not names:
             hint = "run the pass expose-hidden-states on it"
-            raise UnsupportedError("GP377", "the model gives no hidden states", hint)
+            raise UnsupportedError("GP377", "the model does not return hidden states", hint)
         if not self._last:
             raise UsageError("GP243", "there are no hidden states before the first forward pass")
         return {int(name.removeprefix(HIDDEN_STATES)): self._last[name] for name in names}
@@ -104,11 +104,11 @@ class DecodeSession(EditableSession):
     def prefill(
         self, ids: ArrayLike, attention_mask: ArrayLike | None = None, position_ids: ArrayLike | None = None
     ) -> Array:
-        """Forget everything, then feed a prompt.
+        """Reset the session, then feed a prompt.
 
         Args:
-            ids: Token ids [batch, length], or [length] for one sequence; embeddings [batch, length, hidden] or
-                [length, hidden] if the model takes those.
+            ids: Token ids [batch, length], or [length] for one sequence; for models with input ``inputs_embeds``,
+                embeddings [batch, length, hidden] or [length, hidden].
             attention_mask: [batch, length], 0 for padding; all ones by default.
             position_ids: As `forward`.
 
@@ -129,12 +129,12 @@ class DecodeSession(EditableSession):
         """Feed the next tokens.
 
         Args:
-            ids: Token ids [batch, length], or [batch] for one token each; embeddings [batch, length, hidden] or
-                [batch, hidden] if the model takes those.
+            ids: Token ids [batch, length], or [batch] for one token each; for models with input ``inputs_embeds``,
+                embeddings [batch, length, hidden] or [batch, hidden].
             parents: As `forward`.
 
         Returns:
-            Their logits, as `logits`.
+            Logits of these tokens, as `logits`.
 
         Raises:
             UsageError: As `forward`.
@@ -153,10 +153,10 @@ class DecodeSession(EditableSession):
     ) -> dict[str, Array]:
         """Run the model on new tokens.
 
-        A model of a fixed number of tokens runs several times, and its outputs are concatenated along axis 1.
+        A model with a fixed number of tokens runs several times, and its outputs are concatenated along axis 1.
 
         Args:
-            input_ids: int64 [batch, length], the new tokens; f32 [batch, length, hidden] if the model takes embeddings.
+            input_ids: int64 [batch, length], the new tokens; f32 [batch, length, hidden] for ``inputs_embeds``.
             attention_mask: int64 [batch, past + length], 0 for ignored positions; by default unchanged for the past,
                 and 1 for the new tokens.
             position_ids: int64 [batch, length]; by default the number of unmasked positions before each token. For
@@ -169,10 +169,10 @@ class DecodeSession(EditableSession):
             All outputs that are not caches, by name.
 
         Raises:
-            UsageError: GP241 a shape does not fit; GP242 the batch is not the one the caches were made for; GP247
-                ``parents`` is not a tree; GP267 the fixed capacity of the caches is exceeded, and they are unchanged.
-            UnsupportedError: GP322 the runtime failed; GP323 the model takes another number of tokens; GP371 it cannot
-                hold a tree; GP379 it cannot hide these tokens.
+            UsageError: GP241 a shape does not fit; GP242 the batch differs from that of the caches; GP247 ``parents``
+                is not a tree; GP267 the tokens exceed the capacity of the caches, which are unchanged.
+            UnsupportedError: GP322 the runtime failed; GP323 the model requires another number of tokens; GP371 the
+                model does not support trees; GP379 it cannot exclude padding at these positions.
         """
         ids = self._checked(input_ids)
         self.store.check_room(ids.shape[1], self.length)
@@ -190,35 +190,35 @@ class DecodeSession(EditableSession):
         fed = new if self._owed is None else self._owed.then(new)
         runs = self._cut(self._slots, fed)
         if tree is not None and len(runs) > 1:
-            message = f"the model takes {runs[0]} tokens at a time, so it cannot hold a tree of more"
+            message = f"a tree requires one step, but the model accepts only {runs[0]} tokens at a time"
             raise UnsupportedError("GP371", message)
         results = self._feed(fed, runs, tree)
         self._last = newest(results, runs, new.length)
         return self._last
 
     def embed_with(self, embed: Embed) -> None:
-        """Take token ids, too, from now on.
+        """Accept token ids as well, from now on.
 
         Args:
             embed: Maps ids int64 [batch, length] to embeddings f32 [batch, length, hidden]; see
                 `graphpass.runtime.text_embeddings`.
 
         Raises:
-            UsageError: GP240, the model takes ids itself.
+            UsageError: GP240, the model has an input for token ids.
         """
         if self._embeddings is None:
-            raise UsageError("GP240", "the model takes token ids itself, and no embeddings", "feed it ids")
+            raise UsageError("GP240", "the model accepts token ids, not embeddings", "feed it ids")
         self._embeddings.embed = embed
 
     def snapshot(self) -> Snapshot:
-        """Return the session as it is now, for `restore`.
+        """Return a snapshot of the session, for `restore`.
 
         Raises:
-            UsageError: GP243, there is nothing yet.
+            UsageError: GP243, there was no forward pass yet.
             UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
         """
         if self._slots is None:
-            raise UsageError("GP243", "there is nothing to take a snapshot of before the first forward pass")
+            raise UsageError("GP243", "a session cannot be copied before its first forward pass")
         self.store.check_editable()
         if self.store.must_replay(self._slots, self._compaction):
             self._owe_all()
@@ -245,10 +245,10 @@ class DecodeSession(EditableSession):
         return kept
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write tokens, caches and adapter weights to a safetensors file, whole or not at all.
+        """Write tokens, caches and adapter weights to a safetensors file atomically.
 
-        `load` and ``open_session(..., state=path)`` go on from it, in other processes, too. States to rewind to are not
-        kept: linear caches that go back compute their tokens again.
+        `load` and ``open_session(..., state=path)`` continue from the file, in other processes as well. Checkpoints are
+        not saved: rewinding linear caches to before the saved length recomputes all tokens.
 
         Args:
             path: The file, replaced if it exists.
@@ -257,7 +257,7 @@ class DecodeSession(EditableSession):
             UsageError: GP243, there are no tokens yet.
             UnsupportedError: GP370, the runtime does not expose the caches, or they cannot be edited; GP322 as
                 `forward`.
-            WriteError: GP501, the file system's error.
+            WriteError: GP501, the file system reports an error.
         """
         if not self.length:
             raise UsageError("GP243", "there is nothing to save before the first forward pass")
@@ -269,7 +269,7 @@ class DecodeSession(EditableSession):
         write_state(Path(path), SavedState(kept.tokens, kept.origins, caches, embeddings), self._origin)
 
     def contents(self) -> dict[str, Array]:
-        """Return copies of the growing caches by name, positions in the order of slots.
+        """Return copies of the growing caches by name, with entries in the order of slots.
 
         Raises:
             UsageError: GP243, there are no tokens yet.
@@ -279,7 +279,7 @@ class DecodeSession(EditableSession):
         return self._exposed()[1]
 
     def _exposed(self) -> tuple[Snapshot, dict[str, Array]]:
-        """Return a snapshot, and copies of its growing caches."""
+        """Return a snapshot, and copies of the growing caches by name."""
         self._check_handed_out()
         self._settle_rows()
         kept = self.snapshot()
@@ -287,18 +287,18 @@ class DecodeSession(EditableSession):
         return kept, self.store.read_growing(kept.slots.entries)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Forget everything, and go on from a state that `save` wrote.
+        """Reset the session, then continue from a state that `save` wrote.
 
-        There are no `logits` before the next forward pass.
+        `logits` raises until the next forward pass.
 
         Args:
             path: The file.
 
         Raises:
-            ReadError: GP117, it is missing, damaged or no saved state.
-            UsageError: GP252, a session of another model saved it, or one with other settings; GP267, it has more
-                tokens than there is room for.
-            UnsupportedError: GP370, the runtime does not take caches.
+            ReadError: GP117, the file is missing, damaged or not a saved state.
+            UsageError: GP252, the state was saved by a session of another model, or with other settings; GP267, its
+                tokens exceed the capacity of the caches.
+            UnsupportedError: GP370, the runtime does not expose its caches.
         """
         self._check_handed_out()
         others = (*self.store.fixed, *self.store.adapters)
@@ -316,7 +316,7 @@ class DecodeSession(EditableSession):
         return SavedOrigin(model_digest(self.store.model), self.store.settings())
 
     def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
-        """Cut new tokens into runs that their own columns of the mask weigh."""
+        """Split new tokens into runs that weigh each token by its own column of the mask."""
         runs = self.store.runs(slots.size, fed.length, self.batch)
         if not (self.store.fixed and self.store.growing) or (slots.visible.all() and fed.mask.all()):
             return runs
@@ -324,12 +324,12 @@ class DecodeSession(EditableSession):
         lengths: list[int] = []
         end = slots.size
         for size in runs:
-            # Recomputation feeds all tokens at once: what a prompt of several computes is right.
+            # A prompt of several tokens is right by definition, since recomputation feeds all tokens at once.
             alone = size == 1 or (end > 0 and not weighing.several.are_right(mask[:, : end + size], size))
             lengths += self.store.runs(end, 1, self.batch) * size if alone else [size]
             for place in range(end + 1, end + size + 1) if alone else ():
                 if not weighing.single.are_right(mask[:, :place], 1):
-                    message = "cannot hide these tokens: the model weighs them by other columns of attention_mask"
+                    message = "cannot exclude these tokens: the model weighs them by other columns of attention_mask"
                     hint = "feed padding with tokens after it, as one prompt, or run the pass extend-mask-to-past"
                     raise UnsupportedError("GP379", message, hint)
             end += size
@@ -338,9 +338,9 @@ class DecodeSession(EditableSession):
     def _checked(self, tokens: ArrayLike) -> NDArray[np.int64]:
         ids = self._numbered(tokens, "input_ids")
         if self._slots is not None and len(ids) != self.batch:
-            raise UsageError("GP242", f"the caches hold a batch of {self.batch}, not of {len(ids)}", "reset first")
+            raise UsageError("GP242", f"the caches have a batch of {self.batch}, got {len(ids)}", "reset first")
         if self.fixed_batch not in (None, len(ids)):
-            raise UsageError("GP242", f"the model takes a batch of {self.fixed_batch}, not of {len(ids)}")
+            raise UsageError("GP242", f"the model has a fixed batch of {self.fixed_batch}, got {len(ids)}")
         return ids
 
     def _new_tokens(
@@ -388,7 +388,7 @@ class DecodeSession(EditableSession):
         if is_chain(checked):
             return None
         if self.store.fixed:
-            reason = f"cannot hold a tree: cache {self.store.fixed[0].name} has one state, not one a branch"
+            reason = f"cannot hold a tree: cache {self.store.fixed[0].name} has one state, not one per branch"
             raise UnsupportedError("GP371", reason, "draft a chain")
         if not self.takes_tree:
             message = "cannot hold a tree: the model has no input tree_mask"
@@ -398,7 +398,7 @@ class DecodeSession(EditableSession):
     def _feed(self, fed: Tokens, runs: Sequence[int], tree: NDArray[np.int64] | None = None) -> list[dict[str, Array]]:
         slots = self._slots
         assert slots is not None
-        # A state that the model keeps itself need not be copied out of it at every step.
+        # A model that stores earlier states itself needs no checkpoint at every step.
         drafting = (fed.length > 1 or slots.length < self._drafting_until) and not self._steps.is_kept
         self._replayed += 0 if self._owed is None else self._owed.length
         self._owed = None
@@ -444,7 +444,7 @@ class DecodeSession(EditableSession):
 
 
 def gives_one(model: Model) -> bool:
-    """Return whether ``model`` declares one token's logits, of any number of tokens."""
+    """Return whether ``model`` declares logits of one token for several input tokens."""
     shapes = {port.name: port.shape or () for port in (*model.inputs, *model.outputs)}
     names = (*TOKENS, EMBEDDINGS), ("logits",)
     tokens, logits = (next((shapes[name] for name in each if name in shapes), ()) for each in names)
@@ -453,7 +453,7 @@ def gives_one(model: Model) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _ones(batch: int, length: int) -> NDArray[np.int64]:
-    """Keep the arrays, since steps ask for few shapes again and again."""
+    """Return read-only ones, int64 [batch, length]; cached, since few shapes occur."""
     ones = np.ones((batch, length), np.int64)
     ones.flags.writeable = False
     return ones

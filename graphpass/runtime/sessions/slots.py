@@ -1,4 +1,4 @@
-"""Map the positions of a session to entries that its caches hold in memory."""
+"""Map the slots of a session to entries of its caches in memory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _IDS, _VISIBLE, _MASK, _POSITIONS = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Holds tokens in logical order, as they were fed.
+    """Tokens in logical order, as they were fed.
 
     Attributes:
-        ids: int64 [batch, length]; numbers of embeddings if the model takes those.
+        ids: int64 [batch, length]; hashes of embeddings for models with input ``inputs_embeds``.
         mask: int64 [batch, length], 0 for padding.
         positions: int64 [batch, length], or [axes, batch, length] if a token has several.
     """
@@ -42,7 +42,7 @@ class Tokens:
 
     @property
     def length(self) -> int:
-        """Return the number of tokens of a row, padding included."""
+        """Return the number of tokens per row, padding included."""
         return int(self.ids.shape[1])
 
     def part(self, start: int, stop: int) -> Tokens:
@@ -55,7 +55,7 @@ class Tokens:
         return Tokens(self.ids[rows], self.mask[rows], self.positions[..., rows, :])
 
     def then(self, later: Tokens) -> Tokens:
-        """Append ``later`` tokens."""
+        """Return these tokens with ``later`` ones appended."""
         return Tokens(
             np.concatenate([self.ids, later.ids], axis=1),
             np.concatenate([self.mask, later.mask], axis=1),
@@ -64,7 +64,7 @@ class Tokens:
 
     @property
     def end(self) -> NDArray[np.int64]:
-        """Return int64 [batch]: one more than the largest position, padding aside."""
+        """Return int64 [batch]: the largest position of each row plus 1, without padding."""
         ends = np.where(self.mask == 1, self.positions, -1).max(axis=-1, initial=-1) + 1
         largest: NDArray[np.int64] = ends.max(axis=tuple(range(ends.ndim - 1)))
         return largest
@@ -72,42 +72,47 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Records slots at some time, while the caches still hold their entries."""
+    """The state of slots at one time, valid while the caches still have their entries.
+
+    Attributes:
+        entries: int64 [length], the entry of each slot.
+        mask: int64 [batch, length], 0 for padding.
+    """
 
     entries: NDArray[np.int64]
     mask: NDArray[np.int64]
 
 
 class Slots:
-    """Maps logical slots 0..length-1 to physical entries 0..size-1 of the caches.
+    """The map of logical slots 0..length-1 to physical entries 0..size-1 of the caches.
 
-    A step appends entries. Trimming and reordering change only the map; entries without a slot are waste, and `visible`
-    hides them. `compact` returns the gather that leaves no waste.
+    A step appends entries. Trimming and reordering change only the map. Entries without a slot are waste, which
+    `visible` excludes and `compact` removes.
 
     Attributes:
         batch: Number of rows.
-        size: Number of entries that the caches hold.
+        size: Number of entries in the caches.
         length: Number of slots.
-        in_order: Whether entries stand in the order of their slots.
+        in_order: Whether entries are in the order of their slots.
     """
 
     def __init__(self, batch: int, axes: tuple[int, ...] = ()) -> None:
-        """Hold nothing.
+        """Create an empty map.
 
         Args:
             batch: Number of rows.
-            axes: Leading shape of positions: ``(3,)`` if each token has three.
+            axes: Leading axes of positions: ``(3,)`` if each token has three.
         """
         self.batch = batch
         self._axes = axes
         self.size = 0
         self.length = 0
-        # The next entries follow the existing ones in order, one a slot.
+        # Entry of each slot, and number of slots of each entry. New entries follow the existing ones, one per slot.
         self._entries = np.arange(_ROOM)
         self._uses = np.ones(_ROOM, np.int64)
         # Ids, visibility, mask and positions of each entry, [4 or more, batch, room].
         self._table = np.zeros((_POSITIONS + math.prod(axes), batch, _ROOM), np.int64)
-        # Number of each entry, and of the one that it was computed after, [2, room].
+        # Serial number of each entry, and of the entry that it was computed after, [2, room].
         self._origins = np.zeros((2, _ROOM), np.int64)
         self._next = 1
         self._counted = np.zeros(batch, np.int64)
@@ -121,7 +126,7 @@ class Slots:
 
     @property
     def shares(self) -> bool:
-        """Return whether an entry stands for two slots, which attention would see once."""
+        """Return whether two slots share an entry, which attention would count once."""
         return self._used < self.length
 
     @property
@@ -137,7 +142,7 @@ class Slots:
 
     @property
     def origins(self) -> NDArray[np.int64]:
-        """Return each slot's number and that of its predecessor when computed, int64 [2, length]."""
+        """Return serial numbers of each slot and of its predecessor when computed, int64 [2, length]."""
         return self._origins[:, self.entries]
 
     @property
@@ -147,12 +152,12 @@ class Slots:
 
     @property
     def visible(self) -> NDArray[np.int64]:
-        """Return int64 [batch, size]: 1 for entries of slots that are not padding."""
+        """Return int64 [batch, size]: 1 for entries of slots other than padding."""
         return self._table[_VISIBLE, :, : self.size]
 
     @property
     def counted(self) -> NDArray[np.int64]:
-        """Return int64 [batch]: the number of slots that are not padding."""
+        """Return int64 [batch]: the number of slots other than padding."""
         return self._counted
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
@@ -164,8 +169,8 @@ class Slots:
         """Append slots, each with a new entry at the end.
 
         Args:
-            tokens: Their contents.
-            parents: Index of each token's parent in ``tokens``, -1 for the last slot; by default the token before.
+            tokens: Contents of the new slots.
+            parents: Index of each token's parent in ``tokens``, -1 for the last old slot; by default the token before.
         """
         count = tokens.length
         self._make_room(count)
@@ -187,7 +192,7 @@ class Slots:
 
     @classmethod
     def holding(cls, tokens: Tokens, origins: NDArray[np.int64]) -> Slots:
-        """Return slots of ``tokens`` with these `origins`; entry i is that of slot i."""
+        """Return slots of ``tokens`` with these `origins`; slot i has entry i."""
         slots = cls(len(tokens.ids), tokens.positions.shape[:-2])
         slots.append(tokens)
         slots._origins[:, : tokens.length] = origins
@@ -218,16 +223,16 @@ class Slots:
         self._counted = mask.sum(axis=1)
 
     def state(self) -> SlotState:
-        """Return the map as it is now, for `back_to`."""
+        """Return the current map and mask, for `back_to`."""
         return SlotState(self.entries.copy(), self._table[_MASK][:, self.entries])
 
     def back_to(self, earlier: SlotState) -> None:
-        """Go back to ``earlier``, unless slots were compacted or rows changed since."""
+        """Restore ``earlier``, which is invalid once entries moved or rows changed."""
         self.hold(earlier.entries)
         self.mask_as(earlier.mask)
 
     def hold(self, entries: NDArray[np.int64]) -> None:
-        """Map the slots to ``entries``."""
+        """Map slot i to ``entries[i]``."""
         self.length = len(entries)
         self._entries[: self.length] = entries
         self._uses[: self.size] = 0
@@ -245,12 +250,12 @@ class Slots:
         self.batch = len(rows)
 
     def sort(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Put entries into the order of their slots, one for each, by the fewest moves.
+        """Sort entries in the order of their slots, one per slot, with the fewest moves.
 
-        If slots were reordered and none dropped, only the named ones move.
+        After a reorder without trimming, only the reordered entries move.
 
         Returns:
-            int64 [n] each: entries, and the places for their old values.
+            Source and destination entries, int64 [n] each.
         """
         unused = np.flatnonzero(self._uses[: self.size] == 0)
         used = np.flatnonzero(self._uses[: self.size])
@@ -263,10 +268,10 @@ class Slots:
         return sources, destinations
 
     def compact(self) -> NDArray[np.int64]:
-        """Make entry i stand for slot i.
+        """Map slot i to entry i, without waste.
 
         Returns:
-            int64 [length]: the old entry to gather into each entry.
+            int64 [length]: the old entry from which each entry has to be gathered.
         """
         entries = self.entries.copy()
         self._table[:, :, : self.length] = self._table[:, :, entries]
@@ -295,17 +300,17 @@ class Slots:
 
 
 class CompactionPolicy:
-    """Decides whether the model can work with the entries of its caches as they lie.
+    """A policy that decides when entries have to move before a step.
 
-    The mask hides entries without a slot, at a small cost a step; taking them out costs much, once. They are taken out
-    when hiding them has cost as much as taking them out does: never more than twice the least possible.
+    Masking an entry without a slot has a small cost at each step; removing all of them has a large cost once. They are
+    removed when masking has cost as much as removal, so the total is at most twice the optimum (ski rental).
     """
 
     def __init__(self, past_order: Callable[[], PastOrder], steps_per_copy: float) -> None:
-        """Begin without costs.
+        """Start with a cost of 0.
 
         Args:
-            past_order: Returns the order of past entries that the model sees; called once something was edited.
+            past_order: Returns how the model depends on the order of past entries; called after the first edit.
             steps_per_copy: Number of steps with one wasted entry that cost as much as gathering one entry.
         """
         self._past_order = past_order
@@ -313,15 +318,15 @@ class CompactionPolicy:
         self._cost = 0
 
     def must_move(self, slots: Slots) -> bool:
-        """Return whether the model cannot work with the entries as they lie, whatever it costs."""
+        """Return whether the model would be wrong unless entries move."""
         return self.wants_sorting(slots) or (not slots.in_place and self._past_order() == "index")
 
     def wants_sorting(self, slots: Slots) -> bool:
-        """Return whether entries have to be moved into the order of their slots."""
+        """Return whether entries have to be sorted in the order of their slots."""
         return slots.shares or (not slots.in_order and self._past_order() != "any")
 
     def fits(self, slots: Slots) -> bool:
-        """Return whether the next step may leave sorted entries; call it once a step."""
+        """Return whether the next step can use sorted entries unchanged; call once per step."""
         if slots.in_place:
             return True
         if self._past_order() == "index":
@@ -330,21 +335,21 @@ class CompactionPolicy:
         return self._cost <= self._steps_per_copy * slots.length
 
     def compacted(self) -> None:
-        """Note that no waste is left."""
+        """Set the cost to 0 after waste was removed."""
         self._cost = 0
 
 
 def indices(values: ArrayLike, limit: int, name: str, error_id: str) -> NDArray[np.int64]:
-    """Return ``values`` as int64 [n], each from 0 up to ``limit``.
+    """Return ``values`` as int64 [n], checked to be in ``[0, limit)``.
 
     Args:
-        values: Whole numbers.
-        limit: The first number that is too large.
-        name: Name of the list, for the message.
+        values: Integers, [n].
+        limit: The smallest invalid index.
+        name: Name of the list in messages.
         error_id: Id of the error.
 
     Raises:
-        UsageError: ``values`` has another form, or an index is out of range.
+        UsageError: ``values`` is not a list of integers, or an index is out of range.
     """
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -352,8 +357,8 @@ def indices(values: ArrayLike, limit: int, name: str, error_id: str) -> NDArray[
     array = array.astype(np.int64)
     wrong = array[(array < 0) | (array >= limit)]
     if wrong.size:
-        there = f"there are 0 to {limit - 1}" if limit else "there are none"
-        raise UsageError(error_id, f"{name} names {int(wrong[0])}, but {there}")
+        there = f"expected 0 to {limit - 1}" if limit else "there are none"
+        raise UsageError(error_id, f"{name} has index {int(wrong[0])}, {there}")
     return array
 
 
@@ -362,12 +367,12 @@ def newest(results: Sequence[dict[str, Array]], runs: Sequence[int], length: int
 
     Args:
         results: Outputs of each run by name.
-        runs: Number of tokens that each run took.
-        length: At least 1.
+        runs: Number of tokens of each run.
+        length: Number of tokens, at least 1.
 
     Returns:
-        Outputs for these tokens, joined along axis 1. An output without one entry a token (axis 1 is shorter) is
-        returned as the last run gave it.
+        Outputs for these tokens, concatenated along axis 1. An output without one entry per token (axis 1 is shorter)
+        is that of the last run.
     """
     if len(runs) == 1 and runs[0] == length:
         return results[0]

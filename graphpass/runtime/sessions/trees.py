@@ -16,7 +16,7 @@ def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
         length: Number of new tokens.
 
     Raises:
-        UsageError: GP247, another form, or a parent that does not stand before its child.
+        UsageError: GP247, the shape or type is wrong, or a parent does not precede its child.
     """
     array = np.asarray(parents)
     if array.shape != (length,) or array.dtype.kind not in "iu":
@@ -27,19 +27,19 @@ def checked_parents(parents: ArrayLike, length: int) -> NDArray[np.int64]:
         child = int(wrong[0])
         raise UsageError(
             "GP247",
-            f"the parent of new token {child} is {int(array[child])}, which does not stand before it",
+            f"the parent of new token {child} is {int(array[child])}, which does not precede it",
             "number the tokens so that parents come first; -1 is the history",
         )
     return array
 
 
 def is_chain(parents: NDArray[np.int64]) -> bool:
-    """Return whether each token is the parent of the next, as in the usual step."""
+    """Return whether each token is the parent of the next."""
     return bool((parents == np.arange(-1, len(parents) - 1)).all())
 
 
 def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of new tokens between each one and the history, int64 [length]."""
+    """Return the depth of each new token, 0 after the history, int64 [length]."""
     levels = np.zeros(len(parents), np.int64)
     for child, parent in enumerate(parents):
         levels[child] = levels[parent] + 1 if parent >= 0 else 0
@@ -49,7 +49,7 @@ def depths(parents: NDArray[np.int64]) -> NDArray[np.int64]:
 def tree_mask(parents: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the bias of new tokens on each other, f32 [1, length, length].
 
-    It is 0 if a key is the query or one of its ancestors, and the lowest number elsewhere.
+    The bias is 0 if the key is the query or one of its ancestors, and the lowest f32 elsewhere.
     """
     length = len(parents)
     seen = np.eye(length, dtype=bool)

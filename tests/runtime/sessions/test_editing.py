@@ -314,8 +314,8 @@ def taken() -> object:
 @pytest.mark.parametrize(
     ("edit", "error_id", "words"),
     [
-        (lambda session: session.reorder([1], [2]), "GP370", "holds what all tokens left"),
-        (lambda session: session.step([[1, 2]], parents=[-1, -1]), "GP371", "one state, not one a branch"),
+        (lambda session: session.reorder([1], [2]), "GP370", "has one state, not one entry per token"),
+        (lambda session: session.step([[1, 2]], parents=[-1, -1]), "GP371", "one state, not one per branch"),
     ],
 )
 def test_unsupported_edits_of_linear_caches_are_refused(

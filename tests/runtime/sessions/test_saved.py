@@ -161,7 +161,7 @@ def _rewrite(path: Path, change: object) -> None:
     [
         (_cut, "damaged"),
         (lambda path: path.write_text("{}"), "damaged"),
-        (lambda path: path.unlink(), "there is no file"),
+        (lambda path: path.unlink(), "found no file"),
         (lambda path: save_file({"a": np.zeros(3)}, path), "not a state that this version"),
         (
             lambda path: save_file({"a": np.zeros(3)}, path, {"format": "graphpass state 0"}),

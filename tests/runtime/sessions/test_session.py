@@ -58,7 +58,7 @@ def test_copies_for_callers_are_counted() -> None:
 def test_another_batch_needs_a_reset(variant: str) -> None:
     session = llama(variant)
     session.prefill([1, 2, 3])
-    with pytest.raises(UsageError, match="batch of 1, not of 2"):
+    with pytest.raises(UsageError, match="batch of 1, got 2"):
         session.step([1, 2])
     session.reset()
     assert (session.batch, session.length) == (0, 0)

@@ -130,7 +130,7 @@ def test_a_later_branch_is_kept() -> None:
 @pytest.mark.parametrize(("name", "variant"), [("lfm2", "ov-stateful"), ("mamba", "onnx-raw")])
 def test_linear_states_hold_no_tree(name: str, variant: str) -> None:
     target = session(name, variant, "target")
-    with pytest.raises(UnsupportedError, match="one state, not one a branch") as caught:
+    with pytest.raises(UnsupportedError, match="one state, not one per branch") as caught:
         speculate(target, [1, 2, 3], Recited([[(4,), (5,)]]), count=8)
     assert caught.value.id == "GP371"
     assert caught.value.hint == "draft a chain"

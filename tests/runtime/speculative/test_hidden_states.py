@@ -205,7 +205,7 @@ class TestHiddenStateDraft:
 
 
 def test_a_target_without_states_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="gives no hidden states") as caught:
+    with pytest.raises(UnsupportedError, match="does not return hidden states") as caught:
         speculate(open_session(exported("gpt2/onnx")), [1, 2], HiddenStateDraft(random_head(64)), count=4)
     assert caught.value.id == "GP377"
     assert "expose-hidden-states" in caught.value.hint
