@@ -51,9 +51,9 @@ def test_npuw_is_listed_with_openvino():
 
 def test_the_environment_of_a_stand_in_gpu_is_used(monkeypatch, tmp_path):
     """The environment's Python lists the devices; here a program in its place does."""
-    assert find._gpu_on_cpu().missing.startswith("no environment stands in for a GPU: let GRAPHPASS_GPU_ENVIRONMENT")
+    assert find._gpu_on_cpu().missing.startswith("no environment with a GPU plugin: set GRAPHPASS_GPU_ENVIRONMENT")
     monkeypatch.setenv("GRAPHPASS_GPU_ENVIRONMENT", str(tmp_path))
-    assert find._gpu_on_cpu().missing.endswith("let it name a folder with env.sh and venv, or unset it")
+    assert find._gpu_on_cpu().missing.endswith("set it to a folder with env.sh and venv, or unset it")
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (tmp_path / "env.sh").write_text("export FAKE_GPU=yes\n")

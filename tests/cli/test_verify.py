@@ -80,9 +80,7 @@ def test_a_model_of_static_shapes(capfd, tmp_path, name, variant):
         assert "not compared: logits of all but the last of several tokens: the " in done.out
     done = in_process(capfd, "verify", source, tmp_path / "8")
     assert done.code == 4
-    assert done.err.startswith(
-        "error: GP394: a decode model takes one token at a time, but this one 8\nhint: run it with "
-    )
+    assert done.err.startswith("error: GP394: expected a decode model of 1 token per step, got 8\nhint: run it with ")
 
 
 def test_a_static_model_with_different_logits(capfd, tmp_path):

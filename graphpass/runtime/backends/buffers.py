@@ -1,4 +1,4 @@
-"""Keep the caches of a stateless model in memory from step to step."""
+"""Buffers for the caches of stateless models."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ if TYPE_CHECKING:
 
 
 class CacheBuffer:
-    """Swaps two memories: the past lies in one, the runtime fills the other.
+    """Two alternating buffers: one has the past, the runtime writes the present into the other.
 
-    One memory cannot serve: operators that append read the past while they write, and place each head after all entries
-    of the head before. The model copies a present once a step, the session never. Both memories double when outgrown.
+    One buffer is not sufficient: operators that append read the past while they write, and the offset of each head
+    grows with the sequence. The model copies a present once per step; the session does not copy it. Buffers that become
+    too small are replaced by buffers of at least twice the size.
 
     Attributes:
         content: Contents of the cache, a dense array.
     """
 
     def __init__(self, start: Array, sequence: int | None) -> None:
-        """Hold ``start``, which belongs to the buffer from here on.
+        """Store ``start``, which the caller must not change afterwards.
 
         Args:
-            start: First contents.
-            sequence: Axis of growth; ``None`` for a cache of fixed size.
+            start: Initial contents.
+            sequence: The growing axis; ``None`` for a cache of fixed size.
         """
         self.content = np.ascontiguousarray(start)
         self._sequence = sequence
-        # The whole allocations: `content` begins the first.
+        # The allocations; `content` is the beginning of the first.
         self._memory = self.content.reshape(-1)
         self._spare = np.empty(0, self.content.dtype)
 
     def room(self, length: int) -> Array:
-        """Return an array like `content` in the other memory, with ``length`` entries if growing."""
+        """Return the other buffer in the shape of `content`, with ``length`` entries if growing."""
         shape = list(self.content.shape)
         if self._sequence is not None:
             shape[self._sequence] = length
         return self._room(shape)
 
     def written(self) -> None:
-        """Hold the contents of the last `room`."""
+        """Make the buffer from the last `room` the contents."""
         self.content = self._last
         self._memory, self._spare = self._spare, self._memory
 
     def hold(self, value: Array) -> None:
-        """Hold ``value``, which belongs to the buffer from here on."""
+        """Store ``value``, which the caller must not change afterwards."""
         self.content = np.ascontiguousarray(value)
         self._memory = self.content.reshape(-1)
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-        """Move slots in place, and return the number of bytes moved."""
+        """Move entries in place, and return the number of bytes moved."""
         assert self._sequence is not None
         return move_entries(self.content, self._sequence, sources, destinations)
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None, batch: int | None) -> int:
-        """Keep only the named entries and rows, in that order.
+        """Gather entries and rows.
 
         Args:
-            entries: Indices along the sequence; ``None`` keeps all.
-            rows: Indices along the batch; ``None`` keeps all.
-            batch: Axis of the batch.
+            entries: Indices along the sequence axis; ``None`` keeps all.
+            rows: Indices along the batch axis; ``None`` keeps all.
+            batch: The batch axis.
 
         Returns:
             Number of bytes moved.
@@ -74,7 +75,7 @@ class CacheBuffer:
             if chosen is not None and axis is not None:
                 shape = list(self.content.shape)
                 shape[axis] = len(chosen)
-                # Without a mode, numpy gathers into memory of its own first.
+                # In its default mode, numpy gathers into a temporary array first.
                 np.take(self.content, chosen, axis=axis, out=self._room(shape), mode="clip")
                 self.written()
                 moved += self.content.nbytes
@@ -89,9 +90,9 @@ class CacheBuffer:
 
 
 def move_entries(memory: Array, axis: int, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> int:
-    """Copy entries along ``axis`` in place as if at once, and return the bytes moved."""
+    """Copy entries along ``axis`` in place, reading all before writing; return the bytes moved."""
     entries = np.moveaxis(memory, axis, 0)
-    # Read whole before anything is overwritten.
+    # Indexing copies the entries before any is overwritten.
     values = entries[sources]
     entries[destinations] = values
     return values.nbytes

@@ -1,4 +1,4 @@
-"""Name a device and its settings."""
+"""A device and its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphpass.runtime.devices.webgpu import NAME
 
 _IR = "OpenVINO's devices run OpenVINO IR, which graphpass convert --target {} writes; or use the openvino backend"
 
-#: Hints by device that ONNX Runtime does not run a dynamic model on.
+#: Hints for devices on which ONNX Runtime does not run models of dynamic shapes.
 _REMEDIES = {
     "GPU": _IR.format("gpu"),
     "NPU": _IR.format("npu"),
@@ -22,13 +22,13 @@ _OTHER = "graphpass devices lists the devices of this machine"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Names a device and its settings.
+    """A device and its settings.
 
     Attributes:
         name: The OpenVINO device; ONNX Runtime runs on ``"CPU"`` and ``"WEBGPU"``.
-        exact: Compute and keep caches in f32, as far as the device has options for that.
-        properties: OpenVINO's properties by name, which hold before those of ``exact``.
-        profile: A folder for ONNX Runtime's profile of what ran; ``None`` for none.
+        exact: Compute and store caches in f32, as far as the device has options for it.
+        properties: OpenVINO's properties by name, which override those of ``exact``.
+        profile: A folder for ONNX Runtime's profile; ``None`` disables profiling.
     """
 
     name: str = "CPU"
@@ -37,10 +37,10 @@ class Device:
     profile: Path | None = None
 
     def require_onnxruntime(self) -> None:
-        """Refuse what ONNX Runtime has not.
+        """Raise if ONNX Runtime does not support the device or its properties.
 
         Raises:
-            UsageError: GP240, another device than the CPU and WebGPU, or properties.
+            UsageError: GP240, the device is neither CPU nor WebGPU, or properties are set.
         """
         if self.name not in {"CPU", NAME}:
             message = f"ONNX Runtime runs this model on CPU and {NAME}, not on {self.name!r}"

@@ -23,9 +23,15 @@ from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
 
 @dataclass(frozen=True)
 class EncoderDecoderModels:
-    """Parts of one model; `graphpass.artifacts.encoder_decoder.EncoderDecoder` names their files.
+    """Parts of one model; `graphpass.artifacts.encoder_decoder.EncoderDecoder` has their files.
 
-    Caches of cross attention come from the encoder, from the first decoder, or are computed inside.
+    Caches of cross attention are computed by the encoder, by the first decoder, or inside the decoder.
+
+    Attributes:
+        encoder: Computes the encoder's hidden states.
+        decoder: Computes a step from its past, and from the hidden states or caches of cross attention.
+        first: Computes the first step and the caches of cross attention; ``None`` if ``decoder`` computes the first
+            step without returning them, or if the encoder returns them.
     """
 
     encoder: Model
@@ -34,13 +40,13 @@ class EncoderDecoderModels:
 
 
 class EncoderDecoderSession:
-    """Runs one model: ONNX in ONNX Runtime, IR on OpenVINO's CPU plugin, both in f32."""
+    """A session of an encoder and its decoder, on CPUs in f32."""
 
     def __init__(self, models: EncoderDecoderModels) -> None:
         """Open the parts.
 
         Raises:
-            UnsupportedError: GP320 an input that cannot be fed; GP321 a runtime refuses a part.
+            UnsupportedError: GP320 an input cannot be fed; GP321 a runtime refuses a part.
         """
         models = EncoderDecoderModels(
             models.encoder.analysis(without_bf16),
@@ -60,13 +66,13 @@ class EncoderDecoderSession:
         self._length = 0
 
     def start(self, feeds: Mapping[str, Array]) -> Array:
-        """Forget all tokens, and run the encoder.
+        """Reset the session, and run the encoder.
 
         Args:
             feeds: The encoder's inputs by name.
 
         Returns:
-            The hidden states [batch, positions, hidden].
+            The encoder's hidden states [batch, positions, hidden].
 
         Raises:
             UnsupportedError: GP322, the runtime failed.
@@ -90,10 +96,10 @@ class EncoderDecoderSession:
         return self._hidden
 
     def step(self, ids: NDArray[np.int64]) -> Array:
-        """Feed tokens [batch, length] and return their logits.
+        """Feed tokens int64 [batch, length]; return their logits [batch, length, vocabulary].
 
         Raises:
-            UnsupportedError: GP320 an input that cannot be fed; GP322 the runtime failed.
+            UnsupportedError: GP320 an input cannot be fed; GP322 the runtime failed.
         """
         is_first = self._length == 0 and self._first is not None
         model = self.models.first if is_first else self.models.decoder

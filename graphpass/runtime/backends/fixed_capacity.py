@@ -1,4 +1,4 @@
-"""Run models whose caches have room for a fixed number of positions."""
+"""Run models with caches of fixed capacity."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 class FixedCapacityStore(CacheStore):
-    """Owns one memory a cache; slot i of each growing cache holds position i.
+    """One buffer per cache; slot i of each growing cache holds position i.
 
-    Tokens that do not fit are refused before anything is overwritten.
+    Tokens that do not fit raise an error before anything is overwritten.
 
     Attributes:
         capacity: Number of positions that fit.
-        prompt: Number of positions that `prefill` takes.
-        buffers: Memory of each cache in its shape, by the name of its past.
+        prompt: Most tokens of a prompt.
+        buffers: Buffer of each cache in its shape, by the name of its past input.
     """
 
-    #: A step writes after the used entries, so none are hidden and trimming is free.
+    #: A step overwrites trimmed entries, so there is no waste.
     steps_per_copy = 0.0
 
     sees_entries = True
 
     def __init__(self, model: Model, inventory: Inventory, capacity: int, prompt: int) -> None:
-        """Plan the feeds; subclasses make the memory. Raises as `graphpass.runtime.open_session`."""
+        """Plan the feeds; subclasses allocate buffers. Raises as `graphpass.runtime.open_session`."""
         super().__init__(model, inventory)
         self.capacity, self.prompt = capacity, prompt
         self.buffers: dict[str, Array] = {}
-        # Entries of the growing caches that were written; everything after them is finite.
+        # Number of written entries of growing caches; later entries are finite.
         self._end = 0
         for cache in inventory.caches:
             require_written(cache)
@@ -47,9 +47,9 @@ class FixedCapacityStore(CacheStore):
     def check_room(self, count: int, length: int) -> None:
         room = self.capacity if length else self.prompt
         if length + count > room:
-            more = "or make the model again with more room"
+            more = "or convert the model again with a larger capacity"
             if not length:
-                message = f"a prompt of {count} tokens does not fit: there is room for {room}"
+                message = f"a prompt of {count} tokens does not fit: the capacity is {room}"
                 raise UsageError("GP267", message, f"shorten the prompt, {more}")
             reason = f"{count} more tokens do not fit: {length} of {room} positions are taken"
             raise UsageError("GP267", reason, f"rewind or reset, {more}")
@@ -69,7 +69,7 @@ class FixedCapacityStore(CacheStore):
         self._end = max(self._end, length)
 
     def _clear(self, cache: Cache, start: int) -> None:
-        """Zero the entries from ``start`` on, since attention turns NaN times 0 into NaN."""
+        """Zero the entries from ``start`` on, since a masked NaN makes attention NaN."""
         part(self.buffers[cache.read], cache, start, self._end)[...] = 0
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:
@@ -87,7 +87,7 @@ class FixedCapacityStore(CacheStore):
             super().gather(None, rows)
 
     def _move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
-        """Copy entries of the growing caches as if at once."""
+        """Copy entries of growing caches; all are read before any is written."""
         for cache in self.growing if len(sources) else ():
             assert cache.axes.sequence is not None
             self.bytes_copied += move_entries(self.buffers[cache.read], cache.axes.sequence, sources, destinations)
@@ -97,10 +97,10 @@ class FixedCapacityStore(CacheStore):
 
 
 def cache_memory(cache: Cache, batch: int, capacity: int | None = None) -> Array:
-    """Return zeros in the shape of ``cache``, for ``capacity`` positions if it is given.
+    """Return zeros in the shape of ``cache``, for ``capacity`` positions if given.
 
     Raises:
-        UnsupportedError: GP320, a dimension is not known.
+        UnsupportedError: GP320, a dimension is unknown.
     """
     free = {cache.axes.batch: batch} | ({} if capacity is None else {cache.axes.sequence: capacity})
     shape = [free.get(axis, size) for axis, size in enumerate(cache.shape or (None,))]

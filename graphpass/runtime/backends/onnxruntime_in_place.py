@@ -1,4 +1,4 @@
-"""Run ONNX models whose caches ONNX Runtime writes in place."""
+"""Run ONNX models whose caches ONNX Runtime updates in place."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from graphpass.runtime.backends.fixed_capacity import FixedCapacityStore, cache_
 from graphpass.runtime.backends.onnxruntime_request import OnnxRuntimeRequest
 from graphpass.runtime.sessions.inputs import Array, StepInputs
 
-#: Operators that write into the memory of a cache if past and present are one.
+#: Operators that update a cache in place if past and present share a buffer.
 _IN_PLACE = frozenset({"GroupQueryAttention", "ScatterElementsUpdate", "ScatterNDUpdate", "TensorScatter"})
 
-#: Positions of the first buffers that grow.
+#: Initial capacity of growing buffers, in positions.
 _FIRST = 64
 
 
 def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
-    """Return the capacity of growing caches; ``None`` if they are not written in place.
+    """Return the capacity of growing caches; ``None`` if they cannot be updated in place.
 
-    They are if all have equal room, an operator writes each in the memory of its past, and nothing else reads that
-    past: as `static-cache` or the onnxruntime-genai builder makes it.
+    They can if all have the same capacity, an operator updates each in the buffer of its past, and no other operator
+    reads that past, as in models from `static-cache` or the onnxruntime-genai builder.
     """
     graph = model.graph
     reads, writes = graph.reads, graph.writes
@@ -39,7 +39,7 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
 
 
 def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
-    """Return whether caches may be buffers of any room: GroupQueryAttention alone reads each past."""
+    """Return whether buffers may have any capacity: only GroupQueryAttention reads each past."""
     graph = model.graph
     pasts = [graph.reads[cache.read].outputs[0] for cache in inventory.caches if cache.kind == "kv" and cache.write]
     is_alone = all({use.node.op for use in graph.uses(past)} == {"GroupQueryAttention"} for past in pasts)
@@ -48,23 +48,23 @@ def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
 
 
 class OnnxRuntimeInPlaceStore(FixedCapacityStore):
-    """Keeps each growing cache in one buffer, past and present.
+    """Shared buffers: past and present of each growing cache are one buffer.
 
-    A step neither allocates nor copies buffers of fixed capacity. They move only when the number of rows changes.
+    A step neither allocates nor copies buffers of fixed capacity; they are reallocated if the number of rows changes.
 
     Attributes:
-        grows: Whether buffers may be of any room, and double when they are full.
+        grows: Whether buffers may have any capacity; they double when they are full.
     """
 
     def __init__(self, model: OnnxModel, inventory: Inventory, capacity: int | None, exact: bool) -> None:
-        """Open the model with a capacity of `capacity_in_place`, or ``None`` if it `has_open_capacity`.
+        """Open the model with the capacity from `capacity_in_place`; ``None`` if `has_open_capacity`.
 
         Raises as `graphpass.runtime.open_session`.
         """
         self.grows = capacity is None
         room = _FIRST if capacity is None else capacity
         super().__init__(model, inventory, room, room)
-        # A state is read while it is written, so it takes two memories in turn.
+        # A state is read while it is written, so it alternates between two buffers.
         self._spare: dict[str, Array] = {}
         for cache in inventory.caches:
             self._new_memory(cache, 0)
@@ -104,7 +104,7 @@ class OnnxRuntimeInPlaceStore(FixedCapacityStore):
         super().write(cache, value)
 
     def _reserve(self, count: int) -> None:
-        """Make room for ``count`` positions, if buffers grow."""
+        """Enlarge the buffers to ``count`` positions or more, if they grow."""
         if not self.grows or count <= self.capacity:
             return
         self.capacity = max(count, 2 * self.capacity)

@@ -1,4 +1,4 @@
-"""Run an ONNX model in ONNX Runtime, on the CPU."""
+"""Run an ONNX model in ONNX Runtime, on the CPU or by WebGPU."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ if TYPE_CHECKING:
     from graphpass.runtime.sessions.inputs import Array
 
 
-#: Suffix of the names of a profile's events for kernels.
+#: Suffix of names of kernel events in a profile.
 _KERNEL = "_kernel_time"
 
 _FATAL_ONLY = 4  # errors are raised, so they need no log
 
-#: Let threads sleep between runs. By default (1.32) they spin on, and take cores from the session that runs next, as
-#: from the target of a draft model: of one layer of eight, on 2 cores, 0.93 times the tokens of plain steps; 1.6 so.
+#: Let threads sleep between runs. By default (1.32) they spin, and take cores from the session that runs next, for
+#: example the target of a draft model. With a draft of one layer of eight, on 2 cores, speculation has 0.93 times the
+#: throughput of plain decoding by default, and 1.6 times with this option.
 _SHARED_CORES = {"session.force_spinning_stop": "1"}
 
-#: Compute products with compressed weights in f32. By default ONNX Runtime (1.31) makes MatMulNBits of
-#: DequantizeLinear and MatMul, and rounds activations to 8 bits for it, which moves logits by 0.1. Products of u8 with
-#: s8 are exact, too: by default, processors with AVX2 and without VNNI add pairs of them in 16 bits, which saturate
-#: (``kOrtSessionOptionsAvx2PrecisionMode``), and logits move by 0.2.
+#: Compute products with compressed weights in f32. By default ONNX Runtime (1.31) fuses DequantizeLinear and MatMul to
+#: MatMulNBits, and rounds its activations to 8 bits, which changes logits by 0.1. Also compute products of u8 and s8
+#: exactly: by default, processors with AVX2 and without VNNI add pairs of them in 16 bits, which saturate
+#: (``kOrtSessionOptionsAvx2PrecisionMode``) and change logits by 0.2.
 _EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
 _ACCURACY, _IN_F32 = "accuracy_level", 1
 
-#: The same for experts in QMoE, whose kernel for 8 bits heeds no accuracy_level (1.32, ``moe_quantization_cpu.cc``). It
-#: reads the variable when a model is opened.
+#: The same for experts in QMoE, whose 8-bit kernel ignores accuracy_level (1.32, ``moe_quantization_cpu.cc``). It reads
+#: this environment variable when a model is opened.
 _EXPERTS, _EXPERTS_IN_F32 = "ORT_QMOE_CPU_QNBIT_GEMM", "fp32"
 
-#: Read weights where the file is mapped. By default ONNX Runtime copies those of products into another order.
+#: Read weights from the mapped file. By default ONNX Runtime copies weights of products into another layout.
 _IN_PLACE = {"session.disable_prepacking": "1"}
-#: Computes constants from weights when a model is opened, and holds the results.
+#: Optimizer that folds weights when a model is opened, and allocates the results.
 _FOLDING = "ConstantFolding"
 _packs = ContextVar("packs", default=True)
 
@@ -59,7 +60,7 @@ _opening = threading.Lock()
 
 @contextlib.contextmanager
 def _exact_experts(is_wanted: bool) -> Iterator[None]:
-    """Open models in the ``with`` block so that experts compute in f32."""
+    """Open models in the ``with`` block with QMoE in f32, if wanted."""
     if not is_wanted:
         yield
         return
@@ -77,7 +78,7 @@ def _exact_experts(is_wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def weights_in_place() -> Iterator[None]:
-    """Open models in the ``with`` block without copies of weights; long prompts take longer."""
+    """Open models in the ``with`` block without copies of weights; long prompts are slower."""
     token = _packs.set(False)
     try:
         yield
@@ -86,26 +87,26 @@ def weights_in_place() -> Iterator[None]:
 
 
 def _in_utf8(path: Path) -> str:
-    """Return a path as ONNX Runtime accepts it."""
+    """Return a path as text; raise GP321 if it is not UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
-        reason = f"ONNX Runtime opens no file whose path is not UTF-8: {path}"
+        reason = f"ONNX Runtime requires paths in UTF-8, got {path}"
         raise UnsupportedError("GP321", reason, "rename the file or its folder") from error
     return str(path)
 
 
 class OnnxRuntimeRequest:
-    """Runs a model."""
+    """A model opened in ONNX Runtime."""
 
     def __init__(self, model: OnnxModel, exact: bool, device: str = "CPU", profile: Path | None = None) -> None:
         """Open the model.
 
         Args:
             model: The model to run.
-            exact: Compute in f32 with compressed weights, too, whatever accuracy the model asks for.
+            exact: Compute in f32, also with compressed weights, regardless of the model's accuracy_level.
             device: ``"CPU"`` or ``"WEBGPU"``.
-            profile: A folder for the profile that `ran` reads.
+            profile: A folder for the profile, which `ran` reads.
 
         Raises:
             UnsupportedError: GP321, ONNX Runtime refuses the model, or has no such device.
@@ -138,7 +139,7 @@ class OnnxRuntimeRequest:
     def infer(self, feeds: Mapping[str, Array], rooms: Mapping[str, Array] | None = None) -> dict[str, Array]:
         rooms = rooms or {}
         binding = self._session.io_binding()
-        # The binding knows addresses only, so the arrays live until it has run.
+        # The binding does not own its memory, so the arrays must live until it has run.
         arrays = {name: np.asarray(array, order="C") for name, array in feeds.items()}
         with running("ONNX Runtime"):
             for name, array in arrays.items():
@@ -154,7 +155,7 @@ class OnnxRuntimeRequest:
             return {name: value.numpy() for name, value in results if name not in rooms}
 
     def ran(self) -> dict[str, tuple[str, str]]:
-        """Return operator and provider of each node that ran, by name; profiling ends."""
+        """End profiling; return operator and provider of each executed node, by node name."""
         events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
         kernels = [event for event in events if event.get("name", "").endswith(_KERNEL)]
         return {
@@ -168,7 +169,7 @@ def _webgpu() -> Any:
 
     device = webgpu_device() if importlib.util.find_spec("onnxruntime_ep_webgpu") is not None else None
     if device is None:
-        raise UnsupportedError("GP321", "ONNX Runtime finds no adapter of WebGPU", "graphpass devices names the remedy")
+        raise UnsupportedError("GP321", "ONNX Runtime finds no WebGPU adapter", "graphpass devices names the remedy")
     return device
 
 
@@ -183,7 +184,7 @@ def _in_f32(model: OnnxModel) -> OnnxModel:
 
 
 def _rounding(model: OnnxModel) -> Iterator[onnx.AttributeProto]:
-    """Yield the attributes, as of MatMulNBits, that let products compute in less than f32."""
+    """Yield attributes ``accuracy_level`` that let products compute in less than f32."""
     for graph in graphs(model.proto):
         for node in graph.node:
             yield from (entry for entry in node.attribute if entry.name == _ACCURACY and entry.i > _IN_F32)

@@ -1,4 +1,4 @@
-"""Run models on NPUs by NPUW, which makes models of static shapes of them."""
+"""Run stateful models on NPUs by NPUW, which converts them to static shapes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _AT_ONCE = "NPUW_LLM_MAX_GENERATION_TOKEN_LEN"
 
 _DECODER = {"NPU_USE_NPUW": "YES", "NPUW_LLM": "YES"}
 
-# On a CPU NPUW left to itself cuts the model into f16 parts, to which it hands f32 tensors, and fails (2026.4.1).
+# By default on a CPU, NPUW splits the model into f16 parts, passes f32 tensors to them, and fails (2026.4.1).
 _EXACT_ON_CPU = {"NPUW_ONLINE_PIPELINE": "NONE", "INFERENCE_PRECISION_HINT": "f32", "NPUW_F16IC": "NO"}
 
 
 class OpenVINONpuwStore(CacheStore):
-    """Leaves the caches to NPUW, which keeps position i in entry i.
+    """Caches inside NPUW, which stores position i in entry i.
 
-    It shows none of them. NPUW overwrites entries from the first position that it is fed; so the last slots can be
-    dropped. Everything else is computed again. It takes a prompt at once, and then one token after another, or as many
-    as the property ``NPUW_LLM_MAX_GENERATION_TOKEN_LEN`` says.
+    NPUW does not expose its caches. It overwrites entries from the first fed position on, so the last slots can be
+    dropped; other edits recompute the tokens. A prompt is processed in one step; later steps have one token, or as many
+    as the property ``NPUW_LLM_MAX_GENERATION_TOKEN_LEN`` states.
 
     Attributes:
         capacity: Number of positions that fit.
-        prompt: Number of tokens that it takes at once.
+        prompt: Most tokens of a prompt in one step.
     """
 
     last_only = True
@@ -54,13 +54,13 @@ class OpenVINONpuwStore(CacheStore):
         super().__init__(model, inventory)
         others = [name for name in self.outputs if name != self.logits_output]
         if others:
-            # NPUW 2026.4.1 compiles no product that ends in another output, or returns it empty.
+            # NPUW 2026.4.1 cannot compile a MatMul that ends in another output, or returns the output empty.
             message = f"NPUW returns logits only, not output {others[0]}"
             raise UnsupportedError("GP321", message, "remove the output")
         devices = device.properties.get("NPUW_DEVICES")
         if devices is None and not is_there(device.name):
             message, hint = (
-                f"there is no {device.name} here",
+                f"OpenVINO finds no {device.name} here",
                 "to run NPUW on the CPU, set the property NPUW_DEVICES=CPU",
             )
             raise UnsupportedError("GP321", message, hint)
@@ -75,21 +75,21 @@ class OpenVINONpuwStore(CacheStore):
         self.prompt, response = (
             _rounded(self._request.property(f"NPUW_LLM_{name}_LEN")) for name in ("MAX_PROMPT", "MIN_RESPONSE")
         )
-        # The memory of new tokens, one at a time by default, is cut off the caches (llm_infer_request.cpp).
+        # The caches include room for the new tokens of a step, one by default (llm_infer_request.cpp).
         self._at_once = int(str(device.properties.get(_AT_ONCE, 1)))
         self.capacity = self.prompt + response - self._at_once
-        # Entries written since the last prompt, and whether the model for single tokens has those of the prompt.
+        # Entries written since the last prompt, and whether NPUW copied the prompt's to its decode model.
         self._written, self._is_handed_over = 0, False
 
     def check_mask(self, mask: ArrayLike) -> None:
         if not np.all(mask):
-            message = "NPUW takes no padding: it keeps position i in entry i"
-            raise UnsupportedError("GP376", message, "feed tokens alone")
+            message = "NPUW does not support padding: it stores position i in entry i"
+            raise UnsupportedError("GP376", message, "feed tokens without padding")
 
     def check_positions(self, tokens: Tokens, length: int) -> None:
         if (tokens.positions != np.arange(length, length + tokens.length)).any():
             message = f"NPUW requires positions in order, from {length} on, got {tokens.positions[..., 0, :].tolist()}"
-            raise UnsupportedError("GP376", message, "rewind to the position to go on from")
+            raise UnsupportedError("GP376", message, "rewind to the first of these positions")
 
     def check_room(self, count: int, length: int) -> None:
         if length + count > self.capacity:
@@ -105,16 +105,16 @@ class OpenVINONpuwStore(CacheStore):
     def run(self, step: StepInputs) -> dict[str, Array]:
         past = step.past
         if not past and step.length <= self._at_once and self._written:
-            # NPUW takes so short a prompt for a step, after whatever it holds.
+            # NPUW would process such a short prompt as a decode step after its current entries.
             self._request.renew()
             self._written = 0
-        # NPUW leaves its mask as it was if a shorter one is fed, and takes the end of it for the new tokens.
+        # NPUW keeps columns of its mask that a shorter one does not overwrite; its last columns are of new tokens.
         hidden = np.zeros((1, max(self._written - past, 0) if past else 0), np.int64)
         self._written = max(self._written if past else 0, past + step.length)
         self._is_handed_over = past > 0
         mask = np.concatenate([step.attention_mask[:, :past], hidden, step.attention_mask[:, past:]], axis=1)
         results = self._request.infer(self.inputs.feeds(replace(step, attention_mask=mask)))
-        # Rows of padding come before those of tokens.
+        # Outputs of padding precede those of tokens.
         return {
             name: results[name][:, -step.length :] if results[name].ndim > 1 else results[name] for name in self.outputs
         }
@@ -123,15 +123,16 @@ class OpenVINONpuwStore(CacheStore):
         return self._request.settings
 
     def forget(self) -> None:
-        """Leave the entries: the next prompt overwrites them."""
+        """Do nothing: the next prompt overwrites the entries."""
 
     def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:  # noqa: ARG002
-        # NPUW 2026.4.1 copies the last entries of a prompt, as many as there are before the next position.
+        # NPUW 2026.4.1 copies the last n entries of a prompt to its decode model, where n is the next position. After a
+        # trim these are the wrong ones.
         is_cut = slots.length < self._written and not self._is_handed_over
         return is_cut or bool((slots.entries != np.arange(slots.length)).any())
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """Leave entries in their places; others are computed again."""
+        """Do nothing: entries that would move are recomputed."""
 
     def read(self, cache: Cache) -> Array:
         raise _sealed(cache)
@@ -144,9 +145,9 @@ class OpenVINONpuwStore(CacheStore):
 
 
 def _rounded(length: object) -> int:
-    """Return a length as NPUW rounds it, to 64 entries."""
+    """Return a length rounded up to a multiple of 64, as in NPUW."""
     return -(-int(str(length)) // 64) * 64
 
 
 def _sealed(cache: Cache) -> UnsupportedError:
-    return UnsupportedError("GP370", f"cannot read or set {cache.name}: NPUW does not hand it out")
+    return UnsupportedError("GP370", f"cannot read or set {cache.name}: NPUW does not expose it")

@@ -17,24 +17,24 @@ from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.failures import compiling, running
 from graphpass.runtime.sessions.inputs import Array
 
-#: The property that has plugins round activations before products with compressed weights; 0 turns it off.
+#: Property for dynamic quantization of activations in products with compressed weights; 0 disables it.
 ROUNDING = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
-#: Turn off defaults of plugins (bf16 arithmetic, u8 caches, quantised activations) that hide a rewrite's changes.
+#: Properties that disable the defaults of plugins: bf16 arithmetic, u8 caches and quantized activations.
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", ROUNDING: "0"}
 
-#: Devices that run models on others, named after a colon.
+#: Devices that run models on other devices, which are listed after a colon.
 _META = frozenset({"AUTO", "BATCH", "HETERO", "MULTI"})
 
 
 class OpenVINORequest:
-    """Runs a model and keeps its variables."""
+    """A compiled model with its variables."""
 
     def __init__(self, model: Model, device: Device) -> None:
         """Compile the model.
 
         Args:
-            model: An `OpenVINOModel`, or an `OnnxModel` that OpenVINO's frontend reads.
+            model: An `OpenVINOModel`, or an `OnnxModel`, which OpenVINO's frontend reads.
             device: The OpenVINO device and its settings.
 
         Raises:
@@ -58,7 +58,7 @@ class OpenVINORequest:
             with running(self._runtime):
                 results = self._request.infer(feeds)
             return {name: results[index] for index, name in enumerate(self._outputs)}
-        # Tensors know addresses only, so the arrays live until the request has run.
+        # Shared tensors do not own their memory, so the arrays must live until the request has run.
         arrays = {name: np.asarray(array, order="C") for name, array in feeds.items()}
         with running(self._runtime):
             for name, array in (*arrays.items(), *rooms.items()):
@@ -71,7 +71,7 @@ class OpenVINORequest:
             }
 
     def renew(self) -> None:
-        """Forget everything, even states that the runtime does not show."""
+        """Create a new infer request, which discards all state, exposed or not."""
         with compiling(self._runtime):
             self._request = self._compiled.create_infer_request()
         self._states = {state.name: state for state in self._request.query_state()}
@@ -92,13 +92,13 @@ class OpenVINORequest:
             return self._compiled.get_property(name)
 
     def reset_state(self, kept: Collection[str] = ()) -> None:
-        """Set all variables but the ``kept`` ones back to their initial values."""
+        """Set all variables except ``kept`` to their initial values."""
         for name, state in self._states.items():
             if name not in kept:
                 state.reset()
 
     def hands_out(self, name: str) -> bool:
-        """Return whether a variable's value can be read; GPU plugins hide caches in i8."""
+        """Return whether a variable can be read; GPU plugins do not expose caches in i8."""
         try:
             _ = self._states[name].state
         except RuntimeError:
@@ -106,7 +106,7 @@ class OpenVINORequest:
         return True
 
     def state(self, name: str) -> Array:
-        """Return a variable's value: a copy, or the plugin's own memory."""
+        """Return a variable's value; the array may be a copy or the plugin's own memory."""
         with running(self._runtime):
             content: Array = self._states[name].state.data
         return content
@@ -123,10 +123,10 @@ def is_there(device: str) -> bool:
 
 
 def _require(device: str) -> None:
-    """Refuse devices that OpenVINO does not find; NPUW runs models for NPUs without one.
+    """Raise if OpenVINO does not find a device, except NPU, without which NPUW runs.
 
     Raises:
-        UnsupportedError: GP321, there is no such device.
+        UnsupportedError: GP321, OpenVINO does not find the device.
     """
     kind, _, listed = device.partition(":")
     named = filter(None, listed.split(",")) if kind in _META else [device]
@@ -139,10 +139,10 @@ def _require(device: str) -> None:
 
 
 def default_group_size(model: OpenVINOModel, device: str) -> str | None:
-    """Return how many activations share a scale by default; ``None`` for no rounding.
+    """Return the default group size of dynamic quantization; ``None`` if it is disabled.
 
     Args:
-        model: The model, whose runtime options hold before the plugin's defaults.
+        model: The model; its runtime options override the plugin's defaults.
         device: The OpenVINO device.
     """
     if not is_there(device) or ROUNDING not in _exact_properties(device):
@@ -160,7 +160,7 @@ def _core() -> Any:
 
 def _exact_properties(device: str) -> dict[str, str]:
     if device.startswith("HETERO:"):
-        message = f"OpenVINO lists no properties of {device}, so that it cannot be set to compute exactly"
+        message = f"OpenVINO lists no properties of {device}, so exact arithmetic cannot be set"
         raise UnsupportedError("GP321", message, "name one device")
     supported = _core().get_property(device, "SUPPORTED_PROPERTIES")
     return {name: value for name, value in _EXACT.items() if name in supported}

@@ -1,4 +1,4 @@
-"""Run models in OpenVINO whose caches are variables."""
+"""Run stateful models in OpenVINO."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from graphpass.runtime.sessions.inputs import Array, StepInputs, numpy_type
 
 
 class OpenVINOStatefulStore(CacheStore):
-    """Leaves the caches to OpenVINO."""
+    """Caches in OpenVINO's variables."""
 
-    #: The state API copies all out and in again to gather. Measured on the CPU plugin of 2026.4.1, 8 layers of fused
-    #: attention: 3 to 37 us an entry, against 0.04 to 0.5 us a wasted entry and step.
+    #: To gather, the state API copies whole caches out and in. Measured on the CPU plugin of 2026.4.1 with 8 layers of
+    #: fused attention: 3 to 37 us per gathered entry, 0.04 to 0.5 us per wasted entry and step.
     steps_per_copy = 50.0
 
-    #: The state API takes no less than whole caches, so waste can go at the same time.
+    #: The state API copies whole caches only, so waste is removed at the same time.
     compacts_only = True
 
     def __init__(self, model: Model, inventory: Inventory, device: Device) -> None:
@@ -50,17 +50,20 @@ class OpenVINOStatefulStore(CacheStore):
 
 
 class OpenVINOGPUStore(OpenVINOStatefulStore):
-    """Leaves entries where they are: what has to move is computed again.
+    """Caches in variables of the GPU plugin; tokens whose entries would move are recomputed.
 
-    Rows are gathered if their number changes, since the plugin reads wrong rows through its table of beams then, and
-    always beside linear caches, whose rows it mixes up (granitemoehybrid); unless it keeps caches in i8, which it does
-    not return.
+    The session gathers rows itself in two cases: if their number changes, since the plugin then reads wrong rows
+    through its beam table; and in models with linear caches, whose rows the plugin reorders incorrectly
+    (granitemoehybrid). Caches in i8 are not exposed, so their tokens are recomputed.
 
-    The plugin of 2026.4.1, measured on a CPU that stands in for a GPU: a growing variable that was set to fewer
-    positions is read as if it were empty, one that was set and not used yet cannot be read, and a run with inputs of
-    the same shapes as the last one works on the caches of that one, though they were reset or set in between. In a
-    process that ran another model before, there is no room for the initial value of a variable with more rows than it
-    had when it was reset.
+    Defects of the plugin of 2026.4.1, observed with the plugin on a CPU:
+
+    - A growing variable that was set to fewer positions is read as empty.
+    - A variable that was set and not used yet cannot be read.
+    - A run with inputs of the same shapes as the last run's uses the caches of that run, even if they were reset or set
+      in between.
+    - In a process that ran another model before, a variable cannot be initialized with more rows than it had when it
+      was reset.
     """
 
     steps_per_copy = math.inf
@@ -71,19 +74,20 @@ class OpenVINOGPUStore(OpenVINOStatefulStore):
         self.keeps_batch, self.growing_sealed = True, bool(self.growing)
         self.gathers_rows = all(self._request.hands_out(cache.name) for cache in self.growing)
         self.mixes_rows = bool(self.fixed)
-        # Values to set before the next run, and whether growing caches changed since the last one, or all were reset.
+        # Values to set before the next run; whether growing caches changed since the last run; whether all were reset.
         self._due: dict[Cache, Array] = {}
         self._is_changed = self._is_reset = False
         self._fills = {cache: fill for cache in self.fixed if (fill := _fill(model.graph, cache)) is not None}
-        # Sizes of the last run's inputs as far as the plugin compares them.
+        # The shapes of the last run's inputs that the plugin compares.
         self._sizes: object = None
 
     def run(self, step: StepInputs) -> dict[str, Array]:
         feeds = self.inputs.feeds(step)
-        # Linear caches are kept if as many new tokens follow, though masks of other lengths come with them.
+        # With linear caches, old caches are used for an equal number of new tokens, whatever the mask's length.
         sizes = step.input_ids.shape if self.fixed else {name: value.shape for name, value in feeds.items()}
         if self._is_changed and sizes == self._sizes:
-            # Those that are there have as many rows as the last run had.
+            # A run with other shapes, and one row, makes the plugin read its variables again. They still have the rows
+            # of the last run.
             self._start(1)
             length = step.length + 1
             ones = np.ones((1, length), np.int64)
@@ -116,9 +120,9 @@ class OpenVINOGPUStore(OpenVINOStatefulStore):
 
 
 def _fill(graph: Graph, cache: Cache) -> Array | None:
-    """Return the initial value of one row, if all of it is one number.
+    """Return the initial value of one row, if all its elements are equal.
 
-    ``None`` stands for other values, and for sizes that are not known.
+    ``None`` is returned for other values, and if a size is unknown.
     """
     start = fold_elements(graph, graph.reads[cache.read].input(0))
     shape = cache.shape or (None,)

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 _PROVIDER = "QNNExecutionProvider"
 _FATAL_ONLY = 4
 
-#: HTP v73 of the Snapdragon 8 Gen 3 and X Elite. Without SoC and architecture the emulator ends with QNN error 1002
-#: (onnxruntime-qnn 2.7.0); a device knows its own.
+#: HTP v73 of the Snapdragon 8 Gen 3 and X Elite. Without SoC and architecture the emulator fails with QNN error 1002
+#: (onnxruntime-qnn 2.7.0); a device detects its own.
 _SOC = {"soc_model": "60", "htp_arch": "73"}
 
 #: HTP computes f32 models in f16.
 _IN_F16 = {"enable_htp_fp16_precision": "1"}
 
-#: Refuse models of which a node would run on the CPU.
+#: Reject models with a node that would run on the CPU.
 _NO_FALLBACK = {"session.disable_cpu_ep_fallback": "1"}
 
 _RUNTIME = "ONNX Runtime's QNN provider"
 
 
 class QnnRequest:
-    """Runs a model; see `graphpass.runtime.backends.request.Request`."""
+    """A model compiled for HTP; see `graphpass.runtime.backends.request.Request`."""
 
     def __init__(self, model: OnnxModel) -> None:
         """Compile the model for HTP, on the device or its emulator.
@@ -68,11 +68,11 @@ def nodes_on_cpu(path: Path) -> list[tuple[str, str]]:
 
 
 def compile_for_htp(source: Path, destination: Path) -> None:
-    """Compile a model for HTP; write the context beside a model that names it.
+    """Compile a model for HTP; write a model of EPContext nodes, and the context's file.
 
     Args:
         source: An ``.onnx`` file of static shapes.
-        destination: The ``.onnx`` file to write.
+        destination: The ``.onnx`` file to write; the context is written to the same folder.
 
     Raises:
         UnsupportedError: GP321, onnxruntime-qnn is not installed, or a node would run on the CPU.
@@ -98,13 +98,13 @@ def _session(path: Path, entries: Mapping[str, str]) -> Any:
 
 @functools.cache
 def _device() -> tuple[Any, Any]:
-    """Return the plugin's module and its device; an NPU goes before the emulator."""
+    """Return the plugin's module and its device; an NPU is preferred to the emulator."""
     import onnxruntime
 
     try:
         import onnxruntime_qnn
     except ImportError as error:
-        reason = "device QNN needs onnxruntime-qnn, which is not installed"
+        reason = "device QNN requires onnxruntime-qnn, which is not installed"
         raise UnsupportedError("GP321", reason, "pip install 'graphpass[qnn]'") from error
     onnxruntime.set_default_logger_severity(_FATAL_ONLY)
     onnxruntime.register_execution_provider_library(_PROVIDER, onnxruntime_qnn.get_library_path())

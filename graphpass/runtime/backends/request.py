@@ -1,4 +1,4 @@
-"""Open a model in the runtime that takes its dialect."""
+"""Open a model in the runtime of its dialect."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ QNN = "QNN"
 
 
 class Request(Protocol):
-    """Runs one model on memory of the caller's."""
+    """A model opened in a runtime, which can write outputs to the caller's memory."""
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Settings by name that decide what the model computes, and so the contents of caches."""
+        """Settings by name that affect results, and so the contents of caches."""
         ...
 
     def infer(self, feeds: dict[str, Array], rooms: dict[str, Array] | None = None) -> dict[str, Array]:
-        """Map all inputs by name to all outputs by name.
+        """Run the model; return outputs by name.
 
         Args:
-            feeds: One array an input.
-            rooms: Memory for outputs that are not returned.
+            feeds: An array for each input, by name.
+            rooms: Memory for outputs by name; these are not returned.
 
         Raises:
             UnsupportedError: GP322, the runtime failed.
@@ -47,11 +47,11 @@ def open_request(model: Model, device: Device, backend: Backend = "auto") -> Req
     Args:
         model: The model to run.
         device: The device and its settings.
-        backend: The runtime; ``"auto"`` takes ONNX Runtime for ONNX.
+        backend: The runtime; ``"auto"`` selects ONNX Runtime for ONNX.
 
     Raises:
         UnsupportedError: GP321, the runtime refuses the model.
-        UsageError: GP240, ONNX Runtime has no such device or settings.
+        UsageError: GP240, ONNX Runtime does not support the device or its properties.
     """
     if model.dialect == "onnx" and backend != "openvino":
         from graphpass.dialects.onnx.model import OnnxModel

@@ -1,4 +1,4 @@
-"""Run models whose caches the session carries from present outputs to past inputs."""
+"""Run stateless models: present outputs become the past inputs of the next step."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 class StatelessStore(CacheStore):
-    """Writes each present output into the memory of the next step's past input.
+    """Caches in buffers: present outputs are written into past inputs of the next step.
 
-    The first forward pass shows which presents are as long as past and new tokens together; the runtime allocates the
-    others. A model without caches gets the whole history at every step, and its outputs are cut to the new tokens.
-    Pooled outputs of encoders are ``[batch, 1, size]``.
+    The first forward pass determines the presents that are as long as past and new tokens together; the runtime
+    allocates the others. A model without caches is fed the whole history at every step, and its outputs are sliced to
+    the new tokens. Pooled outputs of encoders are returned as ``[batch, 1, size]``.
 
-    A part of a model, whose caches are elsewhere, does not replay: it gets the new tokens alone.
+    A part of a model whose caches are in another part does not replay: it is fed the new tokens only.
 
     Attributes:
-        request: Runs the model.
+        request: The opened model.
     """
 
     replays = True
 
-    #: A step copies the whole past, so waste costs as much as gathering. Measured at 512 to 4096 entries of 8 layers:
-    #: 14 to 30 us a wasted entry and step, 0.5 to 4 us an entry gathered, on ONNX Runtime and OpenVINO alike.
+    #: A step copies the whole past, waste included. Measured at 512 to 4096 entries of 8 layers, on ONNX Runtime and
+    #: OpenVINO: 14 to 30 us per wasted entry and step, 0.5 to 4 us per gathered entry.
     steps_per_copy = 0.1
 
     def __init__(self, model: Model, inventory: Inventory, device: Device, backend: Backend = "auto") -> None:
@@ -48,7 +48,7 @@ class StatelessStore(CacheStore):
         super().__init__(model, inventory)
         least = _least_lengths(inventory)
         self._starts = {cache: _start(cache, least.get(cache.name, 0)) for cache in inventory.caches}
-        # ONNX Runtime runs no row with fewer tokens than others over such a cache.
+        # ONNX Runtime does not support rows of different lengths with caches that span a window from the start.
         self.takes_mask = self.takes_mask and not least
         self._buffers: dict[str, CacheBuffer] = {}
         self._foreseen: frozenset[str] = frozenset()
@@ -115,7 +115,10 @@ class StatelessStore(CacheStore):
 
 
 def _least_lengths(inventory: Inventory) -> dict[str, int]:
-    """Return the lengths of caches that span a window from the start, as GroupQueryAttention's sliding_window_cache."""
+    """Return initial lengths of caches that span a window from the start, by name.
+
+    These are caches of GroupQueryAttention with ``sliding_window_cache``.
+    """
     return {
         name: block.window
         for block in inventory.attention

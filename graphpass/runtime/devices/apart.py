@@ -1,4 +1,4 @@
-"""Run work in a process of its own, which a driver may crash."""
+"""Run a program in a separate process, which a driver may crash."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def run_apart(
 
     Args:
         command: The program and its arguments.
-        answer: The file that it writes when it is done.
-        limit: Seconds after which it counts as hanging; ``None`` for none.
-        environment: Variables that it gets besides this process's.
+        answer: The file that the program writes at its end.
+        limit: Timeout in seconds; ``None`` for none.
+        environment: Variables in addition to those of this process.
 
     Returns:
-        How it ended, with its last words; empty if it wrote the file.
+        The failure, with the error that the program printed; empty if it wrote the file.
     """
     variables = {**os.environ, **(environment or {})}
     try:
@@ -41,5 +41,5 @@ def run_apart(
 
 
 def _error_in(words: list[str]) -> str:
-    """Return the line of an exception, which places in sources may follow."""
+    """Return the last line of an exception, before its stack trace; else the last line."""
     return next((line for line in reversed(words) if _ERROR.search(line)), words[-1])

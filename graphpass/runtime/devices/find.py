@@ -1,4 +1,4 @@
-"""Ask runtimes for their adapters, each in a process that a driver may crash."""
+"""List the adapters of each runtime, in separate processes that a driver may crash."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from graphpass.runtime.devices.javascript import BROWSERS, find_javascript
 from graphpass.runtime.devices.software import software_vulkan
 from graphpass.runtime.devices.stand_in import ENVIRONMENT, entered, stand_in
 
-#: Seconds after which a runtime, and a program that is asked for its version, count as hanging.
+#: Timeouts in seconds of a runtime, and of a program that prints its version.
 _LIMIT, _VERSION_LIMIT = 120, 30
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Describes a device that a runtime found.
+    """A device that a runtime found.
 
     Attributes:
-        name: The runtime's name for it.
-        is_software: Whether it was found by software drivers alone.
+        name: The runtime's name for the device.
+        is_software: Whether the device was found with software drivers only.
     """
 
     name: str
@@ -37,13 +37,13 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Describes a runtime on this machine.
+    """A runtime on this machine.
 
     Attributes:
-        name: Its name, for people.
-        version: Its version; ``None`` if it is not installed.
-        adapters: Devices that it found.
-        missing: The reason why it cannot run, and the remedy; ``None`` if it can.
+        name: Display name.
+        version: Installed version; ``None`` if it is not installed.
+        adapters: Devices that the runtime found.
+        missing: The reason why the runtime cannot run, with a remedy; ``None`` if it can.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """Holds code that lists the adapters of a package.
+    """Code that lists the adapters of a package.
 
     Attributes:
-        name: The runtime's name, for people.
-        package: Distribution that holds it.
-        code: Python that prints a JSON list of names.
+        name: Display name of the runtime.
+        package: Distribution of the runtime.
+        code: Python code that sets ``names`` to a list of names.
         install: The remedy if the package is not installed.
         driver: The remedy if there are no adapters.
     """
@@ -92,7 +92,7 @@ core = openvino.Core()
 names = [f'{each}: {core.get_property(each, "FULL_DEVICE_NAME")}' for each in core.available_devices]
 """
 
-#: NPUW is a part of the NPU plugin, and runs parts of models on other devices, CPU among them.
+#: NPUW is a part of the NPU plugin, and runs parts of models on other devices, including the CPU.
 _NPUW = """
 import openvino
 core = openvino.Core()
@@ -123,7 +123,7 @@ _ANSWER = "\nimport json, sys\nwith open(sys.argv[1], 'w') as file:\n    json.du
 
 
 def find_runtimes() -> tuple[Runtime, ...]:
-    """Return the runtimes that graphpass knows, installed or not."""
+    """Return the runtimes that graphpass supports, installed or not."""
     node, chromium = _version_of("node"), _version_of(*BROWSERS)
     return (
         *(_found(probe) for probe in _PROBES),
@@ -135,7 +135,7 @@ def find_runtimes() -> tuple[Runtime, ...]:
 
 
 def _version_of(*names: str) -> str | None:
-    """Return the version of the first program of these names that answers; ``None`` without one."""
+    """Return the version that the first working program of these names prints, if any."""
     for path in filter(None, map(shutil.which, names)):
         try:
             done = subprocess.run(  # noqa: S603 - found on PATH
@@ -175,14 +175,14 @@ def _found(probe: _Probe) -> Runtime:
 
 
 def _gpu_on_cpu() -> Runtime:
-    """Return OpenVINO's GPU plugin in the environment that stands in for a GPU."""
-    name, remedy = "OpenVINO, GPU on a CPU", f"let {ENVIRONMENT} name one, see docs/devices.md"
+    """Return OpenVINO's GPU plugin in the environment that runs it on a CPU."""
+    name, remedy = "OpenVINO, GPU on a CPU", f"set {ENVIRONMENT} to one, see docs/devices.md"
     try:
         folder = stand_in()
     except UsageError as error:
         return Runtime(name, None, missing=f"{error.message}: {error.hint}")
     if folder is None:
-        return Runtime(name, None, missing=f"no environment stands in for a GPU: {remedy}")
+        return Runtime(name, None, missing=f"no environment with a GPU plugin: {remedy}")
     code = f"{_OPENVINO}names = [openvino.__version__] + [each for each in names if each.startswith('GPU')]"
     devices, failure = _ask(code, {}, entered(folder))
     installed, names = next(iter(devices), None), devices[1:]
@@ -193,7 +193,7 @@ def _gpu_on_cpu() -> Runtime:
 def _ask(
     code: str, environment: Mapping[str, str], interpreter: Sequence[str] = (sys.executable,)
 ) -> tuple[list[str], str | None]:
-    """Return the adapters that ``code`` lists, or the reason why it lists none."""
+    """Return the adapters that ``code`` lists, and the reason if it failed."""
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch, "answer.json")
         command = [*interpreter, "-c", code + _ANSWER, str(answer)]

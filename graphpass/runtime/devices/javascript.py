@@ -1,4 +1,4 @@
-"""Find transformers.js and what runs it."""
+"""Find transformers.js, and Node and Chromium, which run it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The environment variable that names a folder ``node_modules``.
+#: Environment variable with the path of a folder ``node_modules``.
 MODULES = "GRAPHPASS_NODE_MODULES"
 
 INSTALL = "npm install --ignore-scripts @huggingface/transformers onnxruntime-node onnxruntime-web puppeteer-core"
 
-#: Names of Chromium and its kin.
+#: Names of Chromium's executables.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True, slots=True)
 class JavaScript:
-    """Names the programs that run transformers.js.
+    """The programs that run transformers.js.
 
     Attributes:
-        node: Node.
-        modules: The folder ``node_modules`` that holds transformers.js.
+        node: Path of Node.
+        modules: The folder ``node_modules`` with transformers.js.
         version: Version of transformers.js.
-        browser: Chromium, if it is there, with the package that drives it.
+        browser: Path of Chromium; ``None`` if it or a package that it requires is missing.
     """
 
     node: str
@@ -35,14 +35,14 @@ class JavaScript:
 
 
 def find_javascript() -> JavaScript | str:
-    """Return what runs transformers.js here; else what is missing, and the remedy."""
+    """Return the programs that run transformers.js, or the missing part with a remedy."""
     modules = Path(os.environ.get(MODULES) or "node_modules").resolve()
     node = shutil.which("node")
     if node is None:
         return "Node was not found on PATH: install nodejs"
     version = _version_in(modules / "@huggingface" / "transformers")
     if version is None:
-        return f"transformers.js is not in {modules}: {INSTALL}, and name node_modules in {MODULES}"
+        return f"transformers.js is not in {modules}: {INSTALL}, and set its path in {MODULES}"
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     drives = (
         _version_in(modules / "puppeteer-core") is not None and _version_in(modules / "onnxruntime-web") is not None

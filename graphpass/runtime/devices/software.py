@@ -11,7 +11,7 @@ _DRIVER = "vk_swiftshader_icd.json"
 
 
 def software_vulkan() -> dict[str, str] | None:
-    """Return the environment that selects SwiftShader; ``None`` without it."""
+    """Return the variables that select SwiftShader; ``None`` if it is not installed."""
     folder = next((each for each in _FOLDERS if (each / _DRIVER).exists()), None)
     if folder is None:
         return None

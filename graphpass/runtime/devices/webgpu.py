@@ -1,4 +1,4 @@
-"""Open ONNX Runtime's WebGPU provider, and find an environment in which it has an adapter."""
+"""Open ONNX Runtime's WebGPU provider, and find the environment that it requires."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 _Model = TypeVar("_Model", bound="Model")
 
-#: Name of the device, as `graphpass.runtime.open_session` takes it.
+#: Name of the device for `graphpass.runtime.open_session`.
 NAME = "WEBGPU"
 
 PROVIDER = "WebGpuExecutionProvider"
 
 
-#: Longest prompt that attention computes rightly on SwiftShader. From 32 new tokens on, GroupQueryAttention runs a
-#: shader for subgroups of 8 and more (``contrib_ops/webgpu/bert/flash_attention.wgsl.template``), and SwiftShader's are
-#: of 4: results differ by 0.4, below by 1e-6 (onnxruntime-ep-webgpu 0.4.0, and onnxruntime-web 1.31 in Chromium).
+#: Longest prompt with correct attention on SwiftShader. From 32 new tokens on, GroupQueryAttention runs a shader for
+#: subgroups of 8 or more (``contrib_ops/webgpu/bert/flash_attention.wgsl.template``), while SwiftShader's have 4:
+#: results differ by 0.4, and by 1e-6 for fewer tokens (onnxruntime-ep-webgpu 0.4.0, onnxruntime-web 1.31 in Chromium).
 LONGEST_IN_SOFTWARE = 31
 
 
@@ -36,7 +36,7 @@ def is_software() -> bool:
 
 @functools.cache
 def environment() -> Mapping[str, str] | str:
-    """Return the variables by which the provider finds an adapter, or what is missing."""
+    """Return the variables that make the provider find an adapter, or the reason against it."""
     runtime = find_webgpu()
     if runtime.missing is not None:
         return f"{runtime.name}: {runtime.missing}"
@@ -45,7 +45,7 @@ def environment() -> Mapping[str, str] | str:
 
 @functools.cache
 def webgpu_device() -> Any:
-    """Return the provider's first device in this process; ``None`` without one."""
+    """Return the provider's first device in this process, if any."""
     import onnxruntime
 
     library = importlib.import_module("onnxruntime_ep_webgpu").get_library_path()
@@ -54,7 +54,7 @@ def webgpu_device() -> Any:
 
 
 def for_adapter(model: _Model, *, is_software: bool) -> tuple[_Model, str]:
-    """Return the model that an adapter of WebGPU runs, and how it differs, in words."""
+    """Return the model to run on a WebGPU adapter, and a description of its difference."""
     from graphpass.dialects.onnx.precision import in_f32, is_in_f16
 
     if not is_software or not model.analysis(is_in_f16):

@@ -1,7 +1,7 @@
 """Move a cache from one layout to another inside one buffer.
 
-A prefill model keeps ``[1, H, P, D]`` and the decode model that goes on from it ``[1, H, N, D]``. Both lie in one
-buffer, so heads move apart (or together) through each other. A value may be transposed, ``[1, H, D, P]``.
+A prefill model stores a cache as ``[1, H, P, D]``, the decode model after it as ``[1, H, N, D]``. Both layouts share
+one buffer, so a head may move over other heads. A value may be transposed, ``[1, H, D, P]``.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from numpy.typing import NDArray
 
 from graphpass.errors import UnsupportedError, UsageError
 
-#: Bytes of a row from which moving rows is faster than copying all of them twice. Measured for 1024 rows a cache of 1,
-#: 2, 4, 8 and 16 KiB: copies take 0.14, 0.3, 0.2, 0.7 and 1.0 times as long.
+#: Smallest row in bytes for which moving each row is faster than copying all rows twice. Measured for 1024 rows of 1,
+#: 2, 4, 8 and 16 KiB per cache: copies take 0.14, 0.3, 0.2, 0.7 and 1.0 times as long.
 SHORT = 1 << 14
 
-#: Element types that share bytes, so that a row may start inside one.
+#: Element types smaller than a byte, of which a row may start inside a byte.
 _SUB_BYTE = frozenset({"f4e2m1", "i2", "i4", "nf4", "u1", "u2", "u3", "u4", "u6"})
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Places a cache in a buffer, its elements in row-major order without gaps.
+    """The location of a cache in a buffer, in row-major order without gaps.
 
     Attributes:
-        shape: Its dimensions.
-        offset: The buffer's element with which it begins; a part, say from position 5 on, is placed by its own.
+        shape: Dimensions of the cache.
+        offset: Index in the buffer of the first element. A part, for example from position 5 on, has its own offset.
     """
 
     shape: tuple[int, ...]
     offset: int = 0
 
     def strides(self) -> tuple[int, ...]:
-        """Return the number of elements that a step along each axis skips."""
+        """Return the stride of each axis in elements."""
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
     def end(self, extent: tuple[int, ...]) -> int:
-        """Return the element after the last one of the first ``extent`` along each axis."""
+        """Return the index after the last of the first ``extent`` elements along each axis."""
         last = sum((size - 1) * stride for size, stride in zip(extent, self.strides(), strict=True))
         return self.offset + last + 1
 
@@ -56,27 +56,30 @@ def hand_over(
 ) -> int:
     """Move the first ``extent`` elements along each axis of a cache to another layout.
 
-    Trailing axes on which both layouts and the extent agree make one row with the axis before them; a row that overlaps
-    itself is moved as by ``memmove``. Rows lie in both layouts in the same order and apart from each other. So only
-    later rows that move up, too, can stand in the way of a row that moves up, and only earlier rows that move down in
-    the way of one that moves down. Hence those that move up go from the back, those that move down from the front, and
-    the two kinds never meet, whatever the offsets and sizes. Short rows, as of transposed values, go through a copy of
-    them all: moving each takes longer than copying it twice.
+    Trailing axes of equal size in both layouts and the extent form one row with the axis before them. A row is moved as
+    by ``memmove``.
+
+    Rows have the same order in both layouts and do not overlap within a layout. A row that moves up can therefore
+    overwrite only later rows that move up, and a row that moves down only earlier rows that move down. So rows that
+    move up are moved last to first, and rows that move down first to last, for any offsets and sizes.
+
+    Short rows, such as those of transposed values, are moved by a copy of all rows: moving each takes longer than
+    copying it twice.
 
     Args:
-        buffer: C-contiguous and writable, of any shape. Only the destination's extent is written.
-        source: Present place of the cache.
-        destination: New place, of the same rank.
+        buffer: A C-contiguous, writable array of any shape. Only the destination's extent is written.
+        source: Current location of the cache.
+        destination: New location, of the same rank.
         extent: Number of elements to move along each axis, for example ``(1, heads, length, head_dim)``.
-        element_type: OpenVINO's short name, if the buffer's own type does not give it (packed types in bytes).
-        short: Bytes of a row below which all rows go through a copy.
+        element_type: OpenVINO's short name, required if the buffer has another dtype (packed types in bytes).
+        short: Rows of fewer bytes are moved by a copy of all rows.
 
     Returns:
         Number of bytes moved.
 
     Raises:
-        UnsupportedError: GP390, elements smaller than a byte.
-        UsageError: GP265, the extent does not fit into a placement, or a placement not into the buffer.
+        UnsupportedError: GP390, elements are smaller than a byte.
+        UsageError: GP265, the extent exceeds a placement, or a placement exceeds the buffer.
     """
     name = element_type or buffer.dtype.name
     if name in _SUB_BYTE or name.startswith(("int4", "uint4", "int2", "uint2", "float4")):
@@ -98,7 +101,7 @@ def hand_over(
     targets = _starts(destination, extent[:outer])
     up, down = np.flatnonzero(targets > starts)[::-1], np.flatnonzero(targets < starts)
     order = np.concatenate([up, down])
-    # A slice of a memoryview is assigned with memmove: faster than ctypes, and never outside the buffer.
+    # Assignment to a slice of a memoryview is a memmove: faster than ctypes, and checked to be inside the buffer.
     data = buffer.reshape(-1).view(np.uint8).data
     for start, target in zip((starts[order] * size).tolist(), (targets[order] * size).tolist(), strict=True):
         data[target : target + length] = data[start : start + length]
@@ -126,7 +129,7 @@ def _check(buffer: NDArray[Any], source: Placement, destination: Placement, exte
 
 
 def _folded(source: Placement, destination: Placement, extent: tuple[int, ...]) -> tuple[int, int]:
-    """Join trailing axes to one row; return the number of others and its size."""
+    """Merge trailing axes to one row; return the number of other axes and its size."""
     outer, row = len(extent), 1
     while outer:
         outer -= 1

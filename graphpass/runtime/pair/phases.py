@@ -1,4 +1,4 @@
-"""Run a prefill and a decode model as one session, over one buffer a cache."""
+"""Run a prefill and a decode model as one session, with one buffer per cache."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ def open_pair(
     exact: bool = True,
     properties: Mapping[str, object] | None = None,
 ) -> DecodeSession:
-    """Open a prefill and a decode model that `make-static` made of one model.
+    """Open a prefill and a decode model that `make-static` converted from one model.
 
     Args:
-        prefill: The decode model once more, or one that takes a chunk of tokens after a past of the longest prompt.
-        decode: Takes one token after a past of the capacity.
+        prefill: The decode model again, or a model of a chunk of tokens after a past of the longest prompt.
+        decode: A model of one token after a past of the capacity.
         device: The OpenVINO device, for IR; ONNX models run in ONNX Runtime, on ``"CPU"`` or ``"QNN"``, Qualcomm's HTP.
         exact: OpenVINO only: compute in f32.
         properties: OpenVINO's properties by name, for both models.
 
     Returns:
-        A session, which runs prompts in the prefill model and single tokens in the decode model.
+        A session that processes prompts with the prefill model and single tokens with the decode model.
 
     Raises:
-        UnsupportedError: GP394 the two are no such pair; GP320 an input that cannot be fed; GP321 the runtime refuses
-            one of them.
-        UsageError: GP240, a device or properties for ONNX Runtime.
+        UnsupportedError: GP394 the models are not a pair; GP320 an input cannot be fed; GP321 the runtime refuses a
+            model.
+        UsageError: GP240, ONNX Runtime does not support the device or properties.
     """
     return DecodeSession(PhasePairStore(prefill, decode, Device(device, exact, properties or {})))
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Binds one model of a pair to its runtime and buffers.
+    """One model of a pair with its runtime and buffers.
 
     Attributes:
-        pasts: Views of the session's buffers by the name of the past.
-        new: Buffers of new positions and states by the name of the present.
+        pasts: Views of the session's buffers by the name of the past input.
+        new: Buffers of new positions and states by the name of the present output.
     """
 
     phase: Phase
@@ -65,26 +65,26 @@ class _Bound:
 
 
 class PhasePairStore(FixedCapacityStore):
-    """Prefills chunk by chunk with one model, and decodes with the other.
+    """A prefill model that processes prompts in chunks, with a decode model for single tokens.
 
-    Both models see the same memory: the prefill's ``[1, H, P, D]`` becomes the decode's ``[1, H, N, D]`` in one buffer
-    a cache. Between forward passes it is the decode's, and edits go by that. Buffers never move.
+    Both models share one buffer per cache. After a prompt, the prefill's layout ``[1, H, P, D]`` is converted in place
+    to the decode's ``[1, H, N, D]``, which is the layout of edits between steps. Buffers are never reallocated.
 
-    A last chunk that would be too short starts earlier, so that some positions are computed twice, without padding. A
-    prompt shorter than a chunk is padded on the left, where the mask hides it. So is the first chunk of a model with
-    states, which absorb each token once: there they are still zero. If a model makes NaN of padding (its mask is
-    infinite, and a row of it hides everything), such prompts go through the decode model token by token.
+    A last chunk that would be too short starts earlier: some positions are computed twice, and no padding is required.
+    A prompt shorter than a chunk is padded on the left, and masked. In models with states, which must process each
+    token once, the first chunk is padded instead, while the states are zero. If padding gives NaN (the mask is -inf,
+    and a row of it excludes all keys), such prompts are processed by the decode model token by token.
     """
 
     last_only = True
 
     def __init__(self, prefill: Model, decode: Model, device: Device) -> None:
-        """Make both models ready; see `open_pair`."""
+        """Open both models; see `open_pair`."""
         first, then = Phase.of(prefill), Phase.of(decode)
         _check_pair(first, then, alone=prefill is decode)
         inventory = Inventory(stateful=False, caches=then.caches)
         super().__init__(decode, inventory, then.past, min(first.past, then.past))
-        # One memory a cache, which each model sees in its own shape.
+        # One buffer per cache, which each model views in its own shape.
         self._rooms: dict[str, Array] = {}
         for before, after in zip(first.caches, then.caches, strict=True):
             room = max(prod(_shape(before)), prod(_shape(after)))
@@ -189,11 +189,11 @@ def _shape(cache: Cache) -> tuple[int, ...]:
 
 
 def _check_pair(prefill: Phase, decode: Phase, *, alone: bool) -> None:
-    hint = "make both of one model with graphpass split"
+    hint = "convert both from one model with graphpass split"
     if alone:
         hint = "run it with its decode model (graphpass.runtime.open_pair); graphpass split makes and verifies both"
     if decode.length != 1:
-        raise UnsupportedError("GP394", f"a decode model takes one token at a time, but this one {decode.length}", hint)
+        raise UnsupportedError("GP394", f"expected a decode model of 1 token per step, got {decode.length}", hint)
     if [_without_length(cache) for cache in prefill.caches] != [_without_length(cache) for cache in decode.caches]:
         raise UnsupportedError("GP394", "the two models are not a pair: their caches differ", hint)
 

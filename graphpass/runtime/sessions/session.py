@@ -316,7 +316,7 @@ class DecodeSession(EditableSession):
         return SavedOrigin(model_digest(self.store.model), self.store.settings())
 
     def _cut(self, slots: Slots, fed: Tokens) -> list[int]:
-        """Split new tokens into runs that weigh each token by its own column of the mask."""
+        """Split new tokens into runs that weigh tokens by their own columns of the mask."""
         runs = self.store.runs(slots.size, fed.length, self.batch)
         if not (self.store.fixed and self.store.growing) or (slots.visible.all() and fed.mask.all()):
             return runs

@@ -1,7 +1,7 @@
-"""Speculative decoding: draft several tokens, and check them all in one step of the model.
+"""Speculative decoding: draft several tokens, and verify them in one step of the target model.
 
-The result is the model's own greedy choice, token for token; drafts only reduce the number of steps. Every
-`DecodeSession` serves: wrong drafts are rewound, and of a tree the ones that hold are moved to their slots.
+The result is the target's own greedy choice, token for token; drafts only reduce the number of steps. Any
+`DecodeSession` can be the target: it rewinds rejected drafts, and reorders the accepted path of a tree to its slots.
 """
 
 from graphpass.runtime.speculative.decoding import Drafter, Speculation, StateDrafter, speculate

@@ -1,4 +1,4 @@
-"""Check drafted tokens in steps of the target."""
+"""Verify drafts in steps of the target model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphpass.runtime.speculative.tree import DraftTree
 
 
 class Drafter(Protocol):
-    """Drafts the next tokens."""
+    """A source of drafts."""
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return draft continuations of ``history``.
@@ -25,13 +25,13 @@ class Drafter(Protocol):
 
 @runtime_checkable
 class StateDrafter(Drafter, Protocol):
-    """Drafts by hidden states of the target."""
+    """A drafter that reads hidden states of the target."""
 
     def observe(self, first: int, states: Mapping[int, Array]) -> None:
-        """Take the hidden states of accepted tokens, before `propose` is asked for what follows them.
+        """Receive hidden states of accepted tokens, before `propose` is called.
 
         Args:
-            first: Position of the first of them; 0 begins another text.
+            first: Position of the first token; 0 begins another text.
             states: f32 [n, hidden] by layer.
         """
         ...
@@ -39,13 +39,13 @@ class StateDrafter(Drafter, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Holds the tokens of `speculate`, and counts drafted ones.
+    """The result of `speculate`.
 
     Attributes:
         tokens: The generated ids, without the prompt.
-        drafted: Number of drafted tokens, all branches of trees counted.
-        accepted: Number of drafted tokens that the target would have chosen.
-        target_steps: Runs of the target after the prefill; without drafts, one less than the tokens.
+        drafted: Number of draft tokens, in all branches of trees.
+        accepted: Number of draft tokens that equal the target's choice.
+        target_steps: Steps of the target after the prefill; without drafts, one less than the number of tokens.
     """
 
     tokens: tuple[int, ...]
@@ -55,21 +55,21 @@ class Speculation:
 
     @property
     def acceptance(self) -> float:
-        """Return the accepted part of the drafted tokens, 0 to 1."""
+        """Return the share of draft tokens that were accepted, 0 to 1."""
         return self.accepted / self.drafted if self.drafted else 0.0
 
 
 def speculate(
     target: DecodeSession, prompt: Sequence[int], drafter: Drafter, *, count: int, stop: Collection[int] = ()
 ) -> Speculation:
-    """Generate the greedy choice of ``target``, checking drafts in its steps.
+    """Generate the greedy choice of ``target``, verifying drafts in its steps.
 
-    Afterwards the session holds the prompt and all generated tokens but the last one, as after plain decoding.
+    Afterwards the session has the prompt and all generated tokens except the last, as after plain decoding.
 
     Args:
-        target: The model whose tokens are wanted; it is reset first.
-        prompt: The ids of one sequence.
-        drafter: Makes the drafts.
+        target: The target model's session, which is reset first.
+        prompt: Token ids of one sequence.
+        drafter: The source of drafts.
         count: Number of tokens to generate.
         stop: Ids that end the generation.
 
@@ -77,9 +77,9 @@ def speculate(
         The tokens, the number of target steps, and the share of accepted drafts.
 
     Raises:
-        UsageError: GP261, ``count`` is not positive; GP262, the drafter returned an id that the target does not have.
-        UnsupportedError: GP375, the model gives the logits of the last position only; GP377, the drafter needs hidden
-            states, and the model gives none.
+        UsageError: GP261, ``count`` is not positive; GP262, the drafter returned an id outside the target's vocabulary.
+        UnsupportedError: GP375, the target returns logits of the last position only; GP377, the drafter requires hidden
+            states, which the target does not return.
     """
     if count < 1:
         raise UsageError("GP261", f"{count} tokens cannot be generated")
@@ -91,7 +91,7 @@ def speculate(
     tokens.append(int(logits[0, -1].argmax()))
     drafted = accepted = steps = 0
     while len(tokens) < end and tokens[-1] not in stop:
-        room = end - len(tokens) - 1  # a step gives one token more than it accepts
+        room = end - len(tokens) - 1  # a step generates one token more than it accepts
         draft = DraftTree.of(tokens[-1], drafter.propose(tokens) if room else (), depth=room)
         length = target.length
         choices = _choices(target, draft, vocabulary=logits.shape[-1])
@@ -109,13 +109,13 @@ def speculate(
 def _choices(target: DecodeSession, draft: DraftTree, vocabulary: int) -> list[int]:
     unknown = next((token for token in draft.tokens if not 0 <= token < vocabulary), None)
     if unknown is not None:
-        raise UsageError("GP262", f"the draft has id {unknown}, and the target's vocabulary ends before {vocabulary}")
+        raise UsageError("GP262", f"the draft has id {unknown}, the target's vocabulary only ids below {vocabulary}")
     logits = target.step([draft.tokens], parents=None if draft.is_chain else draft.parents)[0]
     if len(logits) != len(draft.tokens):
         raise UnsupportedError(
             "GP375",
             f"output {target.logits_output} has logits of {len(logits)} of {len(draft.tokens)} positions, "
-            "so drafts cannot be checked",
+            "so drafts cannot be verified",
             "export the model with the logits of all positions",
         )
     return [int(token) for token in logits.argmax(axis=-1)]

@@ -1,4 +1,4 @@
-"""Draft by a smaller model, or by looking at earlier text."""
+"""Draft with a smaller model, or by prompt lookup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphpass.runtime.sessions.session import DecodeSession
 
 
 def check_positive(**numbers: int) -> None:
-    """Check settings of a drafter.
+    """Raise if a setting of a drafter is not positive.
 
     Raises:
         UsageError: GP263, a number is not positive.
@@ -24,13 +24,13 @@ def check_positive(**numbers: int) -> None:
 
 
 def continuations(logits: Array, feed: Callable[[int], Array], length: int, width: int) -> list[tuple[int, ...]]:
-    """Return the likeliest continuation, and those that differ in their last token.
+    """Return prefixes of the greedy continuation, each with ``width`` choices of its last token.
 
     Args:
         logits: [vocabulary], for the first token.
-        feed: Returns the logits after one more token.
-        length: Number of tokens of the longest continuation.
-        width: Number of likeliest tokens at each position.
+        feed: Feeds one token and returns the logits after it, [vocabulary].
+        length: Number of tokens of the greedy continuation.
+        width: Number of most likely tokens at each position.
     """
     path: tuple[int, ...] = ()
     paths: list[tuple[int, ...]] = []
@@ -45,12 +45,12 @@ def continuations(logits: Array, feed: Callable[[int], Array], length: int, widt
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """Drafts by a smaller model with the same tokens.
+    """Drafts of a smaller model with the same vocabulary.
 
     Attributes:
-        session: The model; its caches follow the history, as far as that stays the same.
-        length: Number of tokens to draft, each one from the one before.
-        width: Number of likeliest tokens to draft at each position; only the first one is followed. With more than one,
+        session: The smaller model; its caches keep the common prefix with the history.
+        length: Number of tokens to draft, one after another.
+        width: Number of most likely tokens to draft at each position; only the first is continued. With more than one,
             the draft is a tree.
 
     Raises:
@@ -65,19 +65,19 @@ class DraftModel:
         check_positive(length=self.length, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the likeliest continuation, and those that differ in their last token."""
+        """Return prefixes of the greedy continuation, with ``width`` choices of the last token."""
         logits = self.session.step(self.session.align(history))[0, -1]
         return continuations(logits, lambda token: self.session.step([[token]])[0, -1], self.length, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
-    """Drafts that the last tokens go on as before; needs no model.
+    """Drafts of the tokens after earlier occurrences of the last tokens; requires no model.
 
     Attributes:
-        length: Most tokens to draft.
-        ngram: Most tokens to look for earlier; fewer are tried if none are found.
-        width: Most earlier positions to look at, the latest first. With more than one, the draft may be a tree.
+        length: Maximum number of tokens to draft.
+        ngram: Maximum number of last tokens to search for; fewer are tried if they do not occur earlier.
+        width: Maximum number of occurrences to use, the latest first. With more than one, the draft may be a tree.
 
     Raises:
         UsageError: GP263, a number is not positive.
@@ -91,7 +91,7 @@ class PromptLookup:
         check_positive(length=self.length, ngram=self.ngram, width=self.width)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the tokens after earlier occurrences of the last ones; empty if there are none."""
+        """Return the tokens after earlier occurrences of the last tokens; empty without any."""
         tokens = tuple(history)
         for size in range(min(self.ngram, len(tokens) - 1), 0, -1):
             places = (end for end in range(len(tokens) - 1, size - 1, -1) if tokens[end - size : end] == tokens[-size:])

@@ -1,4 +1,4 @@
-"""Draft by a head on hidden states of the target, as EAGLE-3 and MTP do."""
+"""Draft with a head on hidden states of the target, as EAGLE-3 and MTP do."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from graphpass.runtime.sessions.inputs import Array
 from graphpass.runtime.speculative.drafts import check_positive, continuations
 
 Head: TypeAlias = Callable[[NDArray[np.int64], Array], tuple[Array, Array]]
-"""Drafts from pairs of a state and the token that follows it.
+"""A function from pairs of a state and the token after it to the next token.
 
-Takes tokens int64 [n] and states f32 [n, features]; returns logits [n, vocabulary] of the tokens after those, and
-states [n, features] to go on with. Row i may depend on rows 0 to i; the last one counts.
+Maps tokens int64 [n] and states f32 [n, features] to logits [n, vocabulary] of the tokens after these, and states
+[n, features] for the next draft token. Row i may depend on rows 0 to i; only the last row is used.
 """
 
 
 class HiddenStateDraft:
-    """Drafts by a head on the hidden states of accepted tokens.
+    """Drafts of a head on the hidden states of accepted tokens.
 
-    For the first token, the head reads the target's states and the tokens that follow them. For later ones it reads
-    its own states and its tokens after those.
+    For the first draft token, the head reads the target's states and the tokens after them. For later ones, it reads
+    its own states and draft tokens.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class HiddenStateDraft:
 
         Args:
             head: A function, or a `ModelHead`.
-            length: Number of tokens to draft, each one from the one before.
-            width: Number of likeliest tokens to draft at each position; only the first one is followed. With more than
+            length: Number of tokens to draft, one after another.
+            width: Number of most likely tokens to draft at each position; only the first is continued. With more than
                 one, the draft is a tree.
-            context: Number of last positions that the head sees at once; a head with attention attends to those.
-            fuse: Makes features [n, features] of the states of all exposed layers, f32 [n, layers * hidden], in order
-                of the layers, as the first product of EAGLE-3 does. By default these are the features.
+            context: Number of last positions fed to the head at once; a head with attention attends to these.
+            fuse: Maps the states of all exposed layers, f32 [n, layers * hidden] in order of the layers, to features
+                [n, features], as the first projection of EAGLE-3 does. By default the features are these states.
 
         Raises:
             UsageError: GP263, a number is not positive.
@@ -60,7 +60,7 @@ class HiddenStateDraft:
         self._states: Array | None = None
 
     def observe(self, first: int, states: Mapping[int, Array]) -> None:
-        """Take states of accepted tokens; see `StateDrafter`."""
+        """Receive hidden states of accepted tokens; see `StateDrafter`."""
         joined = np.concatenate([states[layer] for layer in sorted(states)], axis=-1)[-self._context :]
         features = joined if self._fuse is None else self._fuse(joined)
         if first:
@@ -69,7 +69,7 @@ class HiddenStateDraft:
         self._states = self._last(features)
 
     def propose(self, history: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Return the likeliest continuation, and those that part from it in their last token."""
+        """Return prefixes of the greedy continuation, with ``width`` choices of the last token."""
         assert self._states is not None
         states = self._states
         tokens = np.asarray(history[-len(states) :], np.int64)
@@ -90,10 +90,10 @@ class HiddenStateDraft:
 
 
 class ModelHead:
-    """Runs a head that is a small model of either dialect.
+    """A head that is a small model of either dialect.
 
-    Its inputs are ``input_ids`` [batch, n] and states [batch, n, features]; its outputs ``logits``
-    [batch, n, vocabulary], over the ids of the target, and states [batch, n, features]. Names of states are free.
+    Its inputs are ``input_ids`` [batch, n] and states [batch, n, features]. Its outputs are ``logits``
+    [batch, n, vocabulary], over the ids of the target, and states [batch, n, features]. States may have any name.
     """
 
     def __init__(self, model: Model, *, device: str = "CPU", exact: bool = True) -> None:
@@ -116,8 +116,8 @@ class ModelHead:
                 ", ".join(f"{port.name} {shape_text(port.shape)}" for port in ports)
                 for ports in (model.inputs, model.outputs)
             )
-            message = f"a head takes input_ids and states, and gives logits and states, not {taken}, and {returned}"
-            raise UnsupportedError("GP378", message, "export it so, or wrap it in a function")
+            message = f"expected inputs input_ids and states, outputs logits and states, got {taken}, and {returned}"
+            raise UnsupportedError("GP378", message, "export the head with these, or wrap it in a function")
         (self._states,), (self._made,) = inputs, outputs
         self._request = open_request(model, Device(device, exact, {}))
 

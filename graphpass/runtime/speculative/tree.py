@@ -1,4 +1,4 @@
-"""Join drafted continuations to one tree of tokens."""
+"""Merge draft continuations to one tree of tokens."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DraftTree:
-    """Holds drafted continuations as one tree of tokens, to feed in one step.
+    """Draft continuations as one tree of tokens, which is fed in one step.
 
     Attributes:
-        tokens: The ids; the first one is the last token of the history.
-        parents: Index of the token before each; -1 for the first one.
+        tokens: Token ids; the first is the last token of the history.
+        parents: Index of each token's parent; -1 for the first.
     """
 
     tokens: tuple[int, ...]
@@ -20,7 +20,7 @@ class DraftTree:
 
     @classmethod
     def of(cls, last: int, continuations: Sequence[Sequence[int]], depth: int) -> DraftTree:
-        """Join continuations, each cut to ``depth`` tokens; common beginnings stand once."""
+        """Merge continuations, each cut to ``depth`` tokens, by their common prefixes."""
         tokens, parents = [last], [-1]
         nodes: dict[tuple[int, int], int] = {}
         for continuation in continuations:
@@ -35,14 +35,14 @@ class DraftTree:
 
     @property
     def is_chain(self) -> bool:
-        """Return whether each token follows the one before it."""
+        """Return whether each token is the parent of the next."""
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
     def path(self, choices: Sequence[int], stop: Collection[int] = ()) -> list[int]:
-        """Follow the model's choices from the first node, and return the path.
+        """Return the path of the model's choices from the first node.
 
         Args:
-            choices: The model's choice after each token.
+            choices: The model's choice after each token of the tree.
             stop: Choices that end the path.
         """
         children = {pair: node for node, pair in enumerate(zip(self.parents, self.tokens, strict=True))}

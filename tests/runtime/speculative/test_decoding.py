@@ -186,7 +186,7 @@ def test_impossible_requests_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
         speculate(target, [1, 2], PromptLookup(), count=0)
     assert caught.value.id == "GP261"
-    with pytest.raises(UsageError, match="id 320, and the target's vocabulary ends before 320") as caught:
+    with pytest.raises(UsageError, match="id 320, the target's vocabulary only ids below 320") as caught:
         speculate(target, [1, 2], Recited([[[320]]]), count=4)
     assert caught.value.id == "GP262"
 
