@@ -77,10 +77,10 @@ class AddTreeMask(Pass[Model]):
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """An attention to add the tree to.
+    """An attention block that gets the tree mask.
 
     Attributes:
-        attention: The attention.
+        attention: The attention block.
         scores: Input of its Softmax, ``[batch, heads, length, sequence]``; ``None`` if the operator has a mask operand.
     """
 
@@ -122,7 +122,7 @@ def _sites(model: Model, inventory: Inventory) -> list[_Site]:
     masks = {mask.node.name: mask for mask in model.analysis(find_masks)}
     blocks = [block for block in inventory.attention if growing & {block.key, block.value}]
     if unread := growing - {name for block in blocks for name in (block.key, block.value)}:
-        raise UnsupportedError("GP363", f"no attention is found that reads cache {min(unread)}")
+        raise UnsupportedError("GP363", f"found no attention that reads cache {min(unread)}")
     return [_site(model.graph, block, own.get(block.node), masks.get(block.node)) for block in blocks]
 
 
@@ -142,7 +142,7 @@ def _site(graph: Graph, block: AttentionBlock, attention: Attention | None, mask
 
 
 def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str | None:
-    """Return why the mask or bias depends on slots, where siblings follow one another."""
+    """Return the reason if the mask or a bias counts slots, which siblings do not share."""
     if block.mask is None:
         return "its mask is not recognized"
     if block.is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):

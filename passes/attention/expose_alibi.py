@@ -19,7 +19,7 @@ from graphpass.passes.attention.step_builder import StepBuilder
 
 @dataclass(frozen=True)
 class ExposeAlibi(Pass[OpenVINOModel]):
-    """Write ALiBi in the form that paged attention recognizes beside a mask.
+    """Write ALiBi in the form that paged attention recognizes in a mask.
 
     Paged attention (openvino.genai's default backend) drops the mask. It keeps slopes that are multiplied with
     positions in a branch of a Select, and silently drops slopes in a sum (alibi_slopes_extractor in
@@ -73,7 +73,7 @@ class ExposeAlibi(Pass[OpenVINOModel]):
 
 
 def _obstacle(mask: AttentionMask) -> str | None:
-    """Return why the mask is not the causal condition with padding."""
+    """Return the reason if the mask is not the causal condition with padding."""
     if not mask.is_causal or mask.window is not None or mask.chunk is not None or mask.residue or mask.has_lengths:
         return "its mask excludes keys other than later keys and padding"
     return None if mask.is_padded else "its mask does not exclude padding"

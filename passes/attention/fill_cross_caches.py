@@ -45,7 +45,7 @@ class FillCrossCaches(Pass[OnnxModel]):
         encoder: last_hidden_state -> MatMul -> Reshape -> Transpose -> present.0.encoder.key
 
     Attributes:
-        source: File, beside the encoder, of the decoder for the first step or of a merged decoder.
+        source: File, in the encoder's folder, of the decoder for the first step or of a merged decoder.
 
     Raises:
         PreconditionError: GP345, the source computes no caches from encoder states, or belongs to another encoder.

@@ -31,7 +31,7 @@ class FuseAttention(Pass[OpenVINOModel]):
     - grouped heads expanded by Unsqueeze, Broadcast and Reshape
     - conversions around the Softmax, and the guard ``Select(IsNaN(p), 0, p)`` after it
     - the maximum of each row subtracted before the Softmax
-    - an attention sink: an additional column of scores, one logit a head, that is dropped after the Softmax
+    - an attention sink: an additional column of scores, one logit per head, that is dropped after the Softmax
 
     Attention that ScaledDotProductAttention cannot express (soft caps, probabilities with other users) is unchanged
     and reported. Operands that are widened for the products, as in f16 exports, are read before the conversion.

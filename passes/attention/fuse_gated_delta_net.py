@@ -33,7 +33,7 @@ class FuseGatedDeltaNet(Pass[OpenVINOModel]):
     those of ONNX's Scan, are executed as loops, and a prompt takes many times as long.
 
     Loops and chunks are found as in `fuse-linear-attention`, by operators and by sampled results. The pass rewrites
-    the delta rule with one decay a head or none. Other rules are unchanged; `rechunk-linear-attention` rewrites their
+    the delta rule with one decay per head or none. Other rules are unchanged; `rechunk-linear-attention` rewrites their
     chunks. Chunks whose states decay row by row (Kimi Linear) become a Loop that OpenVINO does not replace, and that
     accepts any number of tokens.
 

@@ -133,7 +133,7 @@ class FuseGroupQueryAttention(Pass[OnnxModel]):
 
 
 class _Fusion:
-    """Writes one operator a layer, and each tensor that layers share once."""
+    """Writes one operator per layer, and each tensor that layers share once."""
 
     def __init__(
         self, model: OnnxModel, rewriter: Rewriter, padding: Padding, context: int | None, rotates: bool
@@ -402,7 +402,7 @@ class _Fusion:
 
 
 def _mask_of_keys(model: OnnxModel, group: GroupedQuery) -> Miss | None:
-    """Return why a bias computed from the masks would close a cycle."""
+    """Return the reason if a bias computed from the masks would create a cycle."""
     if isinstance(group.mask, AttentionMask):
         return None
     graph, sizes, lengths = model.graph, model.analysis(infer_sizes), model.analysis(find_step_lengths)

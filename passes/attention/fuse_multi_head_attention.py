@@ -87,7 +87,7 @@ def _last(value: Value) -> int | None:
 
 
 class _Fusion:
-    """Writes one operator an attention, and each shared mask once."""
+    """Writes one operator per attention, and each shared mask once."""
 
     def __init__(self, model: OnnxModel, rewriter: Rewriter, tokens: Value) -> None:
         self._model, self._rewriter, self._tokens = model, rewriter, tokens

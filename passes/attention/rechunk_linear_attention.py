@@ -36,7 +36,7 @@ class RechunkLinearAttention(Pass[OpenVINOModel]):
     64 and chunks of 256 tokens, a step takes 7 ms instead of 90, a prompt of 250 tokens 54 ms instead of 127 (CPU
     plugin 2026.4.1, 2 cores).
 
-    Chunks are found as in `fuse-linear-attention`, by sampled results. The pass supports one decay a head, or none,
+    Chunks are found as in `fuse-linear-attention`, by sampled results. The pass supports one decay per head, or none,
     and no delta rule; other chunks are unchanged.
 
     Source: "Transformers are SSMs", section 6, https://arxiv.org/abs/2405.21060.

@@ -29,9 +29,9 @@ class ExpandLatents(Pass[Model]):
     """Cache keys and values instead of the latents from which they are computed.
 
     Latent attention (MLA, DeepSeek-V2) computes the keys and values of all positions in each step, from one small
-    vector a position; exports of transformers 5 cache these vectors. The CPU plugin, paged attention and
+    vector per position; exports of transformers 5 cache these vectors. The CPU plugin, paged attention and
     GroupQueryAttention require caches of keys and values. After this pass each step computes keys and values of the new
-    positions only. The caches take more memory; the pass reports the bytes a position before and after.
+    positions only. The caches take more memory; the pass reports the bytes per position before and after.
 
     Shapes:
         latent, and rotated part of keys ``[batch, 1, sequence, size]``; key and value

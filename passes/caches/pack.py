@@ -34,8 +34,8 @@ class Pack(Pass[Model]):
     description of caches: ``past.conv.0`` and ``past.ssm.0`` become ``past.conv+ssm.0``. The state of a layer with one
     state is unchanged.
 
-    The pass is for runtimes with one block of memory a layer, such as vLLM. A step copies packed caches once more, and
-    OpenVINO's plugins do not fuse attention with packed caches.
+    The pass is for runtimes with one block of memory per layer, such as vLLM. A step copies packed caches once more,
+    and OpenVINO's plugins do not fuse attention with packed caches.
 
     Options:
         only: ``kv`` or ``linear`` to pack only caches of this kind.

@@ -102,7 +102,7 @@ class PositionsInUse:
                 self._rewriter.replace(node.outputs[0], write.slice(shape, start, end, 0, label="shape"))
 
     def _replace_picks(self, shape: Node, axis: int, length: Handle) -> bool:
-        """Replace Gathers of dimension ``axis`` by ``length`` if all users are such Gathers; return whether."""
+        """Replace Gathers of dimension ``axis`` by ``length``; return ``False`` if there are other users."""
         uses = self._graph.uses(shape.outputs[0])
         picks = [self._graph.constant(use.node.inputs[1], 1) if use.node.op == "Gather" else None for use in uses]
         if any(index is None or index.size != 1 or index.item() != axis for index in picks):

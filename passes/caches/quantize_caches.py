@@ -40,7 +40,7 @@ _GROUPED = "GroupQueryAttention"
 
 _CURE = "run fuse-group-query-attention before quantize-caches, or omit the pass"
 
-_HINT = "write token ids, separated by spaces or commas, one prompt a line"
+_HINT = "write token ids, separated by spaces or commas, one prompt per line"
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class QuantizeCaches(Pass[OnnxModel]):
     - Two channels of keys that a rotary embedding rotates share a magnitude, the length of the pair, which does not
       depend on the position.
 
-    Caches are unchanged, with a note, if operators other than attention read the past, or if the past holds only a
+    Caches are unchanged, with a note, if operators other than attention read the past, or if the past stores only a
     window. Recurrent states and windows of convolutions are unchanged.
 
     Options:
         bits: Bits of an element; with 4, a byte stores two elements.
-        tokens: File with prompts, token ids separated by spaces or commas, one prompt a line. By default three prompts
-            of 5, 11 and 96 arbitrary ids. Prompts typical of the model's use result in better scales.
+        tokens: File with prompts, token ids separated by spaces or commas, one prompt per line. By default three
+            prompts of 5, 11 and 96 arbitrary ids. Prompts typical of the model's use result in better scales.
 
     Shapes:
         past and present ``[batch, kv_heads, sequence, head_dim]``, in 4 bits ``head_dim / 2``; scales ``[1, kv_heads,

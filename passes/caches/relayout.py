@@ -241,7 +241,7 @@ class _Relayout:
         return moved
 
     def _vector(self, vector: Value, order: Order) -> Handle:
-        """Permute a ``vector`` with one element an axis."""
+        """Permute a ``vector`` with one element per axis."""
         node = self._graph.producer(vector)
         name = f"{vector.name}/axes_{''.join(map(str, order))}"
         known = self._graph.constant(vector)

@@ -19,11 +19,11 @@ Trim = Literal["slice", "begin-one"]
 
 
 def growing_caches(model: Model) -> tuple[Cache, ...]:
-    """Return the KV caches of ``model`` if each holds all positions in order.
+    """Return the KV caches of ``model`` if each stores all positions in order.
 
     Raises:
         PreconditionError: GP319, the model has inputs that move or cut positions.
-        UnsupportedError: GP365, a cache has a fixed capacity or an unknown sequence axis, or holds only a window.
+        UnsupportedError: GP365, a cache has a fixed capacity or an unknown sequence axis, or stores only a window.
     """
     inventory = analyze_caches(model)
     caches = inventory.of_kind("kv")
@@ -60,7 +60,8 @@ def redirect_to_cut(
 ) -> None:
     """Redirect users of a past to ``cut``, and users of its shape.
 
-    A StridedSlice that begins at 1 has one position less: its shape is written with ``length`` along ``axis``.
+    A StridedSlice that begins at 1 has one position less. Its shape is therefore written with ``length`` along
+    ``axis``.
     """
     for use in uses:
         if form == "slice" or use.node.op != "ShapeOf":
@@ -91,7 +92,7 @@ def past_with_uses(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
 
 
 def conversions(graph: Graph, value: Value) -> list[Node]:
-    """Return the Converts of ``value`` to one type if all users except ShapeOf are such.
+    """Return the Converts of ``value``, if all users except ShapeOf convert it to one type.
 
     Plugins match a converted cache only if the Convert directly follows the ReadValue, before a reorder.
     """

@@ -28,11 +28,11 @@ class StandardizeLayout(Pass[Model]):
     removed if attention reads the new order. Attention and other users that read another order get a Transpose.
     Transposes of new positions are cheap, because a step has few new positions.
 
-    A cache is unchanged, with a note, if its axes are not those of the layout, for example without an axis of heads, or
-    with both key and value (run unpack first).
+    A cache is unchanged, with a note, if it does not have the axes of the layout, for example no axis of heads, or if
+    it packs key and value (run unpack first).
 
     Options:
-        to: The layout: one letter an axis, for example BHSD or BSHD. With BHSD+value-transposed, values are BHDS.
+        to: The layout: one letter per axis, for example BHSD or BSHD. With BHSD+value-transposed, values are BHDS.
             Packed caches stay packed; BSHD+packed converts only packed caches.
 
     Shapes:

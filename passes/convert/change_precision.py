@@ -26,7 +26,7 @@ class ChangePrecision(Pass[Model]):
     - values that the source model itself converts to f32
 
     Fused norms and attention accumulate in f32. Biases are clipped to the range of f16, so that queries masked for all
-    keys have finite results. At the borders between types, the pass writes one Cast a tensor. Each weight is read and
+    keys have finite results. At the borders between types, the pass writes one Cast per tensor. Each weight is read and
     rounded once, in blocks, and equal weights are stored once; weights of data files are written to a new data file.
 
     bf16 is the type of most checkpoints: weights that were bf16 before the export are represented exactly. bf16 has the
@@ -79,7 +79,7 @@ class ChangePrecision(Pass[Model]):
     def __post_init__(self) -> None:
         """Check that ``cross`` is supported by ``to``."""
         if self.cross and self.to == "f32":
-            raise ValueError("cross needs to=f16 or to=bf16")
+            raise ValueError("cross requires to=f16 or to=bf16")
 
     def run(self, model: Model) -> Done:
         if isinstance(model, OnnxModel):

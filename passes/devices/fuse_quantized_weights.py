@@ -211,7 +211,7 @@ class _Fusion:
         return self._rewriter.declared(content, shape, f"{weight.data.name}/{label}", "u8")
 
     def _packed_zeros(self, weight: _Quantized) -> Handle | None:
-        """Return packed zero points, with whole bytes a row; ``None`` for the operator's default."""
+        """Return packed zero points, whole bytes per row; ``None`` for the operator's default."""
         if weight.blocks.zeros is None and weight.is_signed:
             return None
         if weight.blocks.zeros is None:

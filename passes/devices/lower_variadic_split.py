@@ -17,9 +17,9 @@ class LowerVariadicSplit(Pass[OpenVINOModel]):
     """Replace a VariadicSplit of multiplied parts by Slices if activations are scaled.
 
     Optimum writes ACTIVATIONS_SCALE_FACTOR to nearly every IR. GPU plugins then move scale factors through the graph,
-    confuse the outputs of a VariadicSplit, and fail to compile gated convolutions (LFM2's). Plugin 2026.4.1 does not
-    transform a model with a cache that is only read, gathered by ``beam_idx`` and appended to. It fails for stateless
-    models, and for models whose caches are all moved or cut.
+    confuse the outputs of a VariadicSplit, and fail to compile gated convolutions (LFM2's). The plugin of 2026.4.1
+    does not transform a model with a cache that is only read, gathered by ``beam_idx`` and appended to. It fails for
+    stateless models, and for models whose caches are all moved or cut.
 
     Shapes:
         any; the sizes of the parts are constant.

@@ -19,7 +19,7 @@ from graphpass.ir.values import fixed_size
 class BatchExperts(Pass[OpenVINOModel]):
     """Batch the products of all experts of a layer.
 
-    Exporters that trace a loop over experts write for each expert the search for its tokens, its products, and the
+    Exporters that trace a loop over experts write, for each expert, the search for its tokens, its products, and the
     addition to the previous results. Others sort the tokens by expert, and slice them for each expert. The pass writes
     one product over all experts, with routing weights for each pair of token and expert; the CPU plugin replaces this
     form by a kernel that computes only the selected experts. Weights are not copied: plugins concatenate them when they

@@ -109,7 +109,7 @@ class ExpertWeights:
         values: list[Value],
         read: Callable[[Product, int], Array],
     ) -> Handle:
-        """Write a weight with ``columns`` elements a row, or a vector for 0."""
+        """Write a weight with ``columns`` elements per row, or a vector for 0."""
         self.read |= {value.node for value in values}
         is_packed, rows = kind == "u4", len(group.experts[0]) * group.experts[0][0].outputs
         shape = [group.count, rows, *([-(-columns // 2) if is_packed else columns] if columns else [])]

@@ -132,7 +132,7 @@ class FuseExperts(Pass[OnnxModel]):
         return Done(counts, tuple(notes))
 
     def _kept(self, graph: Graph, mixture: Mixture | Miss) -> Mixture | Miss:
-        """Return ``mixture``, or why the options exclude it."""
+        """Return ``mixture``, or the reason if the options exclude it."""
         if isinstance(mixture, Miss) or mixture.blocks is None:
             return mixture
         if not self.quantized:

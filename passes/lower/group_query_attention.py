@@ -30,8 +30,8 @@ def lower_group_query_attention(operator: LoweredOperator) -> None:
     models of `fuse-group-query-attention`, the bias masks the padding, and is kept.
 
     Past and present grow. Ports of a cache in a shared buffer of fixed size are declared with a dynamic length. A cache
-    that holds only a window (``sliding_window_cache``) holds all positions after the lowering, and positions before the
-    window are masked.
+    that stores only a window (``sliding_window_cache``) stores all positions after the lowering, and positions before
+    the window are masked.
 
     Shapes:
         query, key, value ``[batch, length, heads * head_dim]``, or all in one; past and present ``[batch, kv_heads,

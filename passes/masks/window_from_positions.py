@@ -45,7 +45,7 @@ class WindowFromPositions(Pass[Model]):
     Raises:
         PreconditionError: GP361 no input position_ids; GP364 no input attention_mask ``[batch, sequence]``.
         UnsupportedError: GP364 a window that is not a comparison of positions in a mask added to scores, or whose cache
-            holds only the window.
+            stores only the window.
     """
 
     name = "window-from-positions"

@@ -44,7 +44,7 @@ class Window:
 
     @property
     def obstacle(self) -> Miss | None:
-        """Return why the mask has other conditions than window, causality and padding."""
+        """Return the reason if the mask has conditions other than window, causality and padding."""
         mask = plain_mask(self.mask)
         return mask if isinstance(mask, Miss) else None
 
@@ -69,7 +69,7 @@ def _window(graph: Graph, attention: Attention, mask: AttentionMask) -> Window:
 
 
 class WindowWriter:
-    """Writes the masks of windows, once for equal sizes and element types."""
+    """Writes one mask for windows of equal size and element type."""
 
     def __init__(
         self,

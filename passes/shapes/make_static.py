@@ -117,7 +117,7 @@ class MakeStatic(Pass[Model]):
         return Done({"caches": len(inventory.caches), "length": self.length, "past": self.past})
 
     def _require_supported(self, model: Model, inventory: Inventory, step_tokens: StepTokens) -> None:
-        """Raise if static shapes cannot hold the caches or the tokens of a step."""
+        """Raise if the caches, or the tokens of a step, cannot have static shapes."""
         for cache in inventory.caches:
             if cache.kind not in {"kv", "linear"} or cache.write is None or cache.axes.batch is None:
                 raise UnsupportedError("GP392", f"cache {cache.name} of kind {cache.kind} cannot have a static shape")
@@ -147,7 +147,7 @@ class MakeStatic(Pass[Model]):
         """Return new dimensions, ``None`` if unchanged; the mask covers ``masked`` slots of the past."""
         columns = masked + self.length if read.name == "attention_mask" else self.length
         shape = read.outputs[0].shape or ()
-        # Some models read several positions a token: [axes, batch, length].
+        # Some models read several positions per token: [axes, batch, length].
         batch = len(shape) - 2 if read.name == "position_ids" else 0
         sizes: list[int | None] = []
         for axis, size in enumerate(shape):

@@ -214,5 +214,5 @@ def test_ir_is_not_demoted():
 
 
 def test_cross_caches_change_with_the_rest_alone():
-    with pytest.raises(UsageError, match="cross needs to=f16 or to=bf16"):
+    with pytest.raises(UsageError, match="cross requires to=f16 or to=bf16"):
         graphpass.parse("change-precision{cross=true}")
