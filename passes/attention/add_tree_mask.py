@@ -142,7 +142,7 @@ def _site(graph: Graph, block: AttentionBlock, attention: Attention | None, mask
 
 
 def _position_obstacle(block: AttentionBlock, mask: AttentionMask | None) -> str | None:
-    """Return the reason if the mask or a bias counts slots, which siblings do not share."""
+    """Return the reason if the mask or a bias counts slots, in which siblings differ."""
     if block.mask is None:
         return "its mask is not recognized"
     if block.is_windowed and (block.window_in == "state" or mask is None or not mask.counts_positions):
