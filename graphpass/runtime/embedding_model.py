@@ -73,7 +73,8 @@ def let_take_ids(model: Model, *sessions: DecodeSession) -> None:
     """Let sessions that require embeddings accept token ids, for trials and comparisons.
 
     Args:
-        model: The source model. Its embedding model computes the embeddings; without one they are seeded by the id.
+        model: The source model. Embeddings are computed by the embedding model in its folder; if there is none, they
+            are random values seeded by the id.
         sessions: Sessions of the model, and of models converted from it.
 
     Raises:

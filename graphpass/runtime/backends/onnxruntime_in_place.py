@@ -48,7 +48,7 @@ def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
 
 
 class OnnxRuntimeInPlaceStore(FixedCapacityStore):
-    """Shared buffers: past and present of each growing cache are one buffer.
+    """Caches in shared buffers: past and present of a growing cache are one buffer.
 
     A step neither allocates nor copies buffers of fixed capacity; they are reallocated if the number of rows changes.
 

@@ -108,7 +108,7 @@ class OpenVINONpuwStore(CacheStore):
             # NPUW would process such a short prompt as a decode step after its current entries.
             self._request.renew()
             self._written = 0
-        # NPUW keeps columns of its mask that a shorter one does not overwrite; its last columns are of new tokens.
+        # A shorter mask leaves other columns of NPUW's mask unchanged, of which the last are read for the new tokens.
         hidden = np.zeros((1, max(self._written - past, 0) if past else 0), np.int64)
         self._written = max(self._written if past else 0, past + step.length)
         self._is_handed_over = past > 0

@@ -133,9 +133,7 @@ def _require(device: str) -> None:
     missing = next((name for name in named if name not in {"CPU", "NPU"} and not is_there(name)), None)
     if missing is not None:
         message = f"OpenVINO finds no device {missing!r} here, only {', '.join(_core().available_devices)}"
-        raise UnsupportedError(
-            "GP321", message, "graphpass devices lists devices; WEBGPU and QNN run ONNX models alone"
-        )
+        raise UnsupportedError("GP321", message, "graphpass devices lists devices; WEBGPU and QNN run ONNX models only")
 
 
 def default_group_size(model: OpenVINOModel, device: str) -> str | None:

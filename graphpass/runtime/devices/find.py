@@ -83,7 +83,7 @@ _WEBGPU = _Probe(
     "onnxruntime-ep-webgpu",
     _PLUGIN.format(module="onnxruntime_ep_webgpu", provider="WebGpuExecutionProvider"),
     "pip install 'graphpass[webgpu]'",
-    "install a Vulkan driver, or chromium, whose SwiftShader is one in software",
+    "install a Vulkan driver, or chromium, which has SwiftShader, a driver in software",
 )
 
 _OPENVINO = """

@@ -36,7 +36,7 @@ def is_software() -> bool:
 
 @functools.cache
 def environment() -> Mapping[str, str] | str:
-    """Return the variables that make the provider find an adapter, or the reason against it."""
+    """Return environment variables for the provider to find an adapter, or the reason of failure."""
     runtime = find_webgpu()
     if runtime.missing is not None:
         return f"{runtime.name}: {runtime.missing}"

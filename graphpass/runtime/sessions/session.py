@@ -24,7 +24,7 @@ from graphpass.runtime.sessions.saved import SavedOrigin, SavedState, model_dige
 from graphpass.runtime.sessions.slots import Slots, Tokens, newest
 from graphpass.runtime.sessions.trees import checked_parents, depths, is_chain, tree_mask
 
-#: Most owed tokens that are fed in one step with new ones; more are fed in a step before, which adds a checkpoint.
+#: Largest number of owed tokens in one step with new tokens. More are fed before, so that a checkpoint can be added.
 _MOST_OWED = 8
 
 
