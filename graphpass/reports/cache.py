@@ -96,7 +96,7 @@ class Reasoning(Report):
             lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
             lines += [f"    {name} does not fuse it: {miss}" for name, miss in reader.misses.items()]
         if not self.readers:
-            lines.append("  no attention that could be recognised")
+            lines.append("  no recognized attention")
         lines += ["", "rules, in the order in which they were tried"]
         for tried in self.attempts:
             lines += [f"  {'yes' if tried.holds else 'no '}  {tried.rule}", f"       {tried.fact}"]

@@ -30,7 +30,7 @@ def test_a_linear_cache_names_the_miss_of_each_rule(capfd):
     )
     assert missed in out
     assert "but no recognized attention reads it by position" in out
-    assert "read by\n  no attention that could be recognised\n" in out
+    assert "read by\n  no recognized attention\n" in out
 
 
 def test_a_cache_inside_an_operator(capfd):

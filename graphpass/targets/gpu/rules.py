@@ -81,7 +81,7 @@ def _form(graph: Graph, write: Node) -> str:
     if concat.op == "Convert":
         concat = _before(graph, concat)
     if concat.op != "Concat":
-        raise MissError(concat, f"{concat.op} stands where the Concat of past and new positions is looked for")
+        raise MissError(concat, f"{concat.op} is found where a Concat of past and new positions is expected")
     past = _before(graph, concat)
     if past.op in SLICES:
         return _trimmed(graph, past)

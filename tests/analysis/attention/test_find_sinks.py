@@ -1,4 +1,4 @@
-"""Which attention sinks are recognised, and why others are not."""
+"""Which attention sinks are recognized, and why others are not."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from graphpass.verify import compare
 
 
 @pytest.fixture(scope="module", params=["bloom", pytest.param("gpt_oss", marks=pytest.mark.slow)])
-def unrecognised(request: pytest.FixtureRequest) -> tuple[Model, Model]:
+def unrecognized(request: pytest.FixtureRequest) -> tuple[Model, Model]:
     """A fixture, and the same with each Softmax in parts, whose attention no analysis recognises."""
     before = load(export(request.param, "onnx"))
     after = before.clone()
@@ -36,8 +36,8 @@ def unrecognised(request: pytest.FixtureRequest) -> tuple[Model, Model]:
     return before, after
 
 
-def test_rows_of_caches_of_unknown_kind_are_selected(unrecognised: tuple[Model, Model]) -> None:
-    before, after = unrecognised
+def test_rows_of_caches_of_unknown_kind_are_selected(unrecognized: tuple[Model, Model]) -> None:
+    before, after = unrecognized
     assert {cache.kind for cache in analyze_caches(after).caches} == {"unknown"}
     session = open_session(after)
     session.prefill([[3, 1, 4], [1, 5, 9], [2, 6, 5]])
