@@ -14,8 +14,8 @@ from graphpass.reports.cache import reason_about
 
 #: How the rule begins that holds, by kind of cache.
 RULES = {
-    "kv": ("kv:", "an operator keeps it"),
-    "linear": ("linear:", "an operator keeps it", "the state of"),
+    "kv": ("kv:", "an operator updates it internally"),
+    "linear": ("linear:", "an operator updates it internally", "the state of"),
     "cross": ("cross:",),
 }
 RULES["other"] = ("no cache:", *RULES["linear"])
