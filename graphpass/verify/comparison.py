@@ -232,6 +232,11 @@ class StructureProof:
         """Return whether all operators are equal for every input without padding."""
         return self.operators == self.unpadded and not self.chunks
 
+    @property
+    def is_complete_with_padding(self) -> bool:
+        """Return whether all operators are equal for every input."""
+        return self.is_complete and self.operators == self.equal
+
     def difference(self, allowed: Collection[str]) -> Region | None:
         """Return the first operator of ``added`` and ``fed`` that may not differ, with the reason.
 

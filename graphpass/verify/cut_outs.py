@@ -55,7 +55,13 @@ _BEYOND = "beyond the lengths of whole models"
 
 
 def compare_cut_outs(
-    reference: Model, candidate: Model, thresholds: Iterable[Threshold], tolerance: Tolerance, comparison: Comparison
+    reference: Model,
+    candidate: Model,
+    thresholds: Iterable[Threshold],
+    tolerance: Tolerance,
+    comparison: Comparison,
+    *,
+    samples: bool = True,
 ) -> Comparison:
     """Compare masks and positional encodings of all attention blocks, and numbers such as scales.
 
@@ -68,6 +74,7 @@ def compare_cut_outs(
         thresholds: Lengths at which either graph changes its computation.
         tolerance: Tolerance of masks' biases, encodings and numbers.
         comparison: The comparison of the whole models.
+        samples: Whether to compute those that expressions do not decide.
 
     Returns:
         ``comparison`` with `Comparison.reach`, or with the first difference.
@@ -93,7 +100,7 @@ def compare_cut_outs(
             return comparison.diverging(_place(verdict.step, pair.called), words)
     # Without caches a mask has ``total * total`` elements instead of ``length * total``.
     longest = None if all(pasts) else _LONGEST_PROMPT
-    open_pairs = [pair for pair in pairs if pair.is_open]
+    open_pairs = [pair for pair in pairs if pair.is_open and samples]
     steps = _steps(thresholds, len(comparison.sequences[0].prompt_ids), longest) if open_pairs else []
     expect(len(steps), "lengths")
     for step in steps:
@@ -109,7 +116,7 @@ def compare_cut_outs(
         sum(pair.count for pair in attended if pair.subject == "masks" and pair.miss is None),
         sum(pair.count for pair in attended if pair.subject == "angles" and pair.miss is None),
         min((rows for pair in pairs if (rows := getattr(pair.verdict, "rows", 0))), default=0),
-        (_proof("masks", pairs), _proof("angles", pairs)),
+        (_proof("masks", pairs, samples=samples), _proof("angles", pairs, samples=samples)),
     )
     return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
 
@@ -165,14 +172,14 @@ def _key(view: _View) -> object:
     return mask.visible, mask.bias, mask.scope, mask.misses, angles.forms, angles.misses
 
 
-def _proof(subject: Subject, pairs: Iterable[_Pair]) -> LengthProof:
-    """Return the counts of pairs by verdict."""
+def _proof(subject: Subject, pairs: Iterable[_Pair], *, samples: bool) -> LengthProof:
+    """Return the counts of pairs by verdict, and lines on those that were sampled."""
     counts: Counter[str] = Counter()
     sampled: list[str] = []
     for pair in (pair for pair in pairs if pair.subject == subject):
         if isinstance(pair.verdict, Equal):
             counts[pair.verdict.inputs] += pair.count
-        else:
+        elif samples:
             unconfirmed = "numbers do not confirm that " if isinstance(pair.verdict, Unlike) else ""
             sampled.append(f"{pair.listed}: {unconfirmed}{pair.verdict.reason}")
     return LengthProof(subject, counts["any"], counts["unpadded"], tuple(sampled))

@@ -199,7 +199,8 @@ def _compare(
         pads, entered = {}, "the scales by which activations of all rows are rounded"
     sides = Sides(pads, entered, padding, alone=alone)
     outputs = pooled or OutputComparer(tolerance)
-    token_ids = tuple(sorted({token for model in both for token in model.analysis(compared_token_ids)}))
+    apart = () if request.is_proven else both
+    token_ids = tuple(sorted({token for model in apart for token in model.analysis(compared_token_ids)}))
 
     def paired(left: DecodeSession, right: DecodeSession, compared: OutputComparer) -> _Lockstep:
         return _Lockstep(left, right, compared, sides, drafts=drafts, token_ids=token_ids)
@@ -220,7 +221,7 @@ def _compare(
         return comparison, max(compared.shares.values(), default=0.0)
 
     try:
-        thresholds = [threshold for model in both for threshold in model.analysis(find_thresholds)] if steps else []
+        thresholds = [threshold for model in apart for threshold in model.analysis(find_thresholds)] if steps else []
         comparison = followed(lockstep)
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:
@@ -229,9 +230,10 @@ def _compare(
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             # The comparison needs no runtime, so the models keep their types; the reference may also be in f32.
-            result = compare_cut_outs(*models, thresholds, tolerance, comparison)
+            samples = request.structure is None or not request.structure.is_complete_with_padding
+            result = compare_cut_outs(*models, thresholds, tolerance, comparison, samples=samples)
             if not result.passed and reference is not models[0]:
-                result = compare_cut_outs(reference, models[1], thresholds, tolerance, comparison)
+                result = compare_cut_outs(reference, models[1], thresholds, tolerance, comparison, samples=samples)
             comparison = result
         if reference is not models[0]:
             comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))

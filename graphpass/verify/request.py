@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from graphpass.runtime.sessions.session import DecodeSession
+    from graphpass.verify.comparison import StructureProof
     from graphpass.verify.difference import Tolerance
 
 
@@ -31,6 +32,9 @@ class ProofRequest:
         device: OpenVINO device of the candidate; see `graphpass.verify.on_device` for stand-ins.
         properties: OpenVINO properties of the candidate, by name.
         opened: Opens a session, as `open_session`.
+        structure: The comparison of both structures, if it precedes the runs. If it is complete, prompts around the
+            lengths and of the token ids that a graph compares with are not run; if it is complete with padding, masks
+            and positional encodings are not computed at sampled lengths.
     """
 
     steps: int = 12
@@ -43,6 +47,7 @@ class ProofRequest:
     device: str = "CPU"
     properties: Mapping[str, object] | None = None
     opened: Callable[..., DecodeSession] = open_session
+    structure: StructureProof | None = None
 
     def __post_init__(self) -> None:
         """Check steps and tolerances.
@@ -51,6 +56,11 @@ class ProofRequest:
             UsageError: GP250, a number is below 0.
         """
         check_numbers(self.steps, self.atol, self.rtol)
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether all operators are equal for every input without padding."""
+        return self.structure is not None and self.structure.is_complete
 
     @property
     def is_strict(self) -> bool:

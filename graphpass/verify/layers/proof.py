@@ -31,6 +31,9 @@ from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import dequantized, with_rounding, without_rounding
 from graphpass.verify.structure.proof import compare_structures
 
+#: Maximum greedy steps of each part if the structures are equal for every input.
+_STEPS_IF_PROVEN = 4
+
 _ROUNDING = "rounding of caches: whole models exceed the budget; layers ran with dequantized caches"
 
 if TYPE_CHECKING:
@@ -52,7 +55,9 @@ def compare_within(
     allow: Collection[str] = (),
     **settings: Any,
 ) -> Comparison:
-    """Run two models in lockstep, whole or layer by layer, and compare their structures.
+    """Compare the structures of two models, and run them in lockstep, whole or layer by layer.
+
+    Structures come first: see `ProofRequest.structure` for the runs that equal structures make unnecessary.
 
     Models that exceed the budget are cut between layers, at values with the same weights upstream in both models. Each
     part is extracted as a model, with its own weights and caches, and compared on random vectors. A part is not run
@@ -80,12 +85,17 @@ def compare_within(
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
         UsageError: GP250, ``budget`` cannot be parsed.
     """
-    comparison = _compared(ProofRequest(**settings), reference, candidate, budget, all_layers=all_layers)
-    if not comparison.passed and comparison.rounding is None:
-        return comparison
+    request = ProofRequest(**settings)
     with stage("comparing structures"):
         keeps = reference if candidate.analysis(find_cache_scales) else reference.analysis(dequantized)
-        structure = compare_structures(keeps, candidate, None if comparison.parts else feed)
+        structure = compare_structures(keeps, candidate)
+    request = replace(request, structure=structure)
+    comparison = _compared(request, reference, candidate, budget, all_layers=all_layers)
+    if not comparison.passed and comparison.rounding is None:
+        return comparison
+    if structure is not None and structure.regions and not comparison.parts:
+        with stage("comparing structures"):
+            structure = compare_structures(keeps, candidate, feed)
     comparison = replace(comparison, structure=structure)
     if structure is not None and structure.is_complete:
         comparison = comparison.passed_as_rounding()
@@ -206,6 +216,8 @@ class _Proof:
             # The width of a part's output is its vocabulary size.
             width = fixed_size(pair[0].exit, -1) or 1
             request = replace(request, prompt_ids=tuple(number % width for number in request.prompt_ids))
+        if request.is_proven:
+            request = replace(request, steps=min(request.steps, _STEPS_IF_PROVEN))
         if self._carries and not any(part.caches for part in pair):
             # Steps are independent without caches.
             examine = request.examine and name.startswith(FEED_FORWARD)

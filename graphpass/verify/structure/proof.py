@@ -198,6 +198,24 @@ class Comparer:
         values = [result.candidate for result in results if result.candidate is not None]
         return len(upstream_operators(self.models[1].graph, values))
 
+    def unequal_or_downstream(self) -> list[ComparedResult]:
+        """Return the results that are not proven equal, and all results downstream of their producers.
+
+        A fused attention returns the caches and what is computed from them.
+        """
+        graph, unequal, downstream = self.models[1].graph, [], set[int]()
+        for result in self.results:
+            node = None if result.candidate is None else result.candidate.node
+            if node not in downstream:
+                if self.is_equal(result):
+                    continue
+                if result.candidate is not None:
+                    producer = graph.producer(result.candidate)
+                    uses = graph.forward(producer.outputs, lambda use: use.node.outputs)
+                    downstream |= {producer.index, *(use.node.index for use in uses)}
+            unequal.append(result)
+        return unequal
+
     def unequal(self) -> list[ComparedResult]:
         """Return the results that are not proven equal."""
         return [result for result in self.results if not self.is_equal(result)]
@@ -304,7 +322,8 @@ def _compared(reference: Model, candidate: Model, outputs: list[str], feed: Feed
     comparer = Comparer(models, weights, outputs, unpadded=False)
     conditions = comparer.assumed, comparer.chunks
     total = comparer.operators(comparer.results)
-    unequal = comparer.unequal()
+    # Only counted: most targets that define padding otherwise do so from the first layer on.
+    unequal = comparer.unequal_or_downstream()
     if not unequal:
         return StructureProof(total, total, total, (), comparer.rows, *conditions)
     # A cache that is missing or in another place is one difference without an operator.

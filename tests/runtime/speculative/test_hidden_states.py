@@ -151,7 +151,9 @@ def test_heads_may_be_models_of_either_dialect() -> None:
 
 
 def test_other_models_are_refused_as_heads() -> None:
-    with pytest.raises(UnsupportedError, match="expected inputs input_ids and states, outputs logits and states, got input_ids") as caught:
+    with pytest.raises(
+        UnsupportedError, match="expected inputs input_ids and states, outputs logits and states, got input_ids"
+    ) as caught:
         ModelHead(model_head(outputs=1))
     assert caught.value.id == "GP378"
 
