@@ -61,7 +61,7 @@ def test_node_generates_the_reference_tokens(name, tmp_path, capfd, monkeypatch)
 
 def test_without_an_adapter_the_cpu_of_node_is_the_trial(capfd, tmp_path, monkeypatch):
     javascript(monkeypatch)
-    monkeypatch.setattr(trial, "_places", lambda *_: (("Node", "cpu"), ("Node", "webgpu")))
+    monkeypatch.setattr(trial, "_programs", lambda *_: (("Node", "cpu"), ("Node", "webgpu")))
     nowhere = dict.fromkeys(("VK_ICD_FILENAMES", "VK_DRIVER_FILES"), "/nonexistent")
     monkeypatch.setattr(trial, "software_vulkan", lambda: nowhere)
     done = in_process(capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "out", "--target", "web")
