@@ -63,7 +63,12 @@ def _extreme_size(elements: Elements, node: Node, axis: int) -> Expr:
 
 
 def _one_hot(element: Element) -> Steps:
-    axis = int(native_attributes(element.node).get("axis", -1)) % len(element.index)
+    """Return ``on`` at the index of the operand, else ``off``.
+
+    Negative indices count from the end in ONNX, and in OpenVINO if ``negative_indices_mode`` is ``normalize``.
+    """
+    attributes = native_attributes(element.node)
+    axis = int(attributes.get("axis", -1)) % len(element.index)
     own = element.index[axis]
     place = yield element.node.source(), (*element.index[:axis], *element.index[axis + 1 :])
     values = element.node.inputs[2:]
@@ -71,7 +76,11 @@ def _one_hot(element: Element) -> Steps:
         off, on = (yield element.node.source(2), (ZERO,)), (yield element.node.source(2), (ONE,))
     else:
         on, off = (yield element.node.source(2), ()), (yield element.node.source(3), ())
-    return ex.choose(ex.equal(place, own), on, off)
+    counts_back = len(values) == 1 or str(attributes.get("negative_indices_mode", "")).lower() == "normalize"
+    is_on = ex.equal(place, own)
+    if counts_back and not is_natural(place):
+        is_on = ex.disjunction(is_on, ex.equal(ex.add(place, element.own_shape[axis]), own))
+    return ex.choose(is_on, on, off)
 
 
 # NonZero

@@ -11,6 +11,7 @@ import onnx.parser
 import openvino
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from openvino import opset13 as ops
 from support.loaded import run_once
 
 from graphpass.dialects.onnx.model import OnnxModel
@@ -105,6 +106,22 @@ def test_the_first_of_equal_elements_is_another_than_any():
     model = selected()
     assert not is_equal(model, read_by_openvino(model))
     assert is_equal(selected(sorts=0), read_by_openvino(selected(sorts=0)))
+
+
+def one_hot_without_negative_indices() -> OpenVINOModel:
+    hidden = ops.parameter([-1, -1, 4], numpy.int64, name="hidden")
+    hidden.output(0).set_names({"hidden"})
+    result = ops.one_hot(hidden, numpy.int64(6), numpy.float32(1), numpy.float32(0), axis=-1)
+    result.output(0).set_names({"logits"})
+    return OpenVINOModel(openvino.Model([result], [hidden], "one_hot"))
+
+
+def test_negative_indices_of_one_hot_count_from_the_end_in_onnx():
+    model = onnx_model("OneHot", WHOLE, numpy.int64(6), numpy.float32([0, 1]))
+    assert is_equal(model, read_by_openvino(model))
+    ignoring = one_hot_without_negative_indices()
+    assert is_equal(ignoring, ignoring.clone())
+    assert not is_equal(model, ignoring)
 
 
 @pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
