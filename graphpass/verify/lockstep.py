@@ -199,17 +199,17 @@ def _compare(
         pads, entered = {}, "the scales by which activations of all rows are rounded"
     sides = Sides(pads, entered, padding, alone=alone)
     outputs = pooled or OutputComparer(tolerance)
-    apart = () if request.is_proven else both
-    token_ids = tuple(sorted({token for model in apart for token in model.analysis(compared_token_ids)}))
+    token_ids = tuple(sorted({token for model in both for token in model.analysis(compared_token_ids)}))
 
     def paired(left: DecodeSession, right: DecodeSession, compared: OutputComparer) -> _Lockstep:
-        return _Lockstep(left, right, compared, sides, drafts=drafts, token_ids=token_ids)
+        treated = () if request.is_proven else token_ids
+        return _Lockstep(left, right, compared, sides, drafts=drafts, token_ids=treated)
 
     lockstep = paired(*sessions, outputs)
 
     def followed(lockstep: _Lockstep) -> Comparison:
         return lockstep.run(
-            steps, request.prompt_ids, kinds if request.edits else [], thresholds, _limit(request, both)
+            steps, request.prompt_ids, kinds if request.edits else [], around, _limit(request, both)
         )
 
     def against_itself(copy: Model) -> Comparison:
@@ -221,7 +221,8 @@ def _compare(
         return comparison, max(compared.shares.values(), default=0.0)
 
     try:
-        thresholds = [threshold for model in apart for threshold in model.analysis(find_thresholds)] if steps else []
+        thresholds = [threshold for model in both for threshold in model.analysis(find_thresholds)] if steps else []
+        around = [] if request.is_proven else thresholds
         comparison = followed(lockstep)
         half = usual.rounded_to or ("f16" if candidate.analysis(is_in_f16) else None)
         if half is not None:

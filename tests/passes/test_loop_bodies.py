@@ -74,6 +74,9 @@ def test_reorder_with_the_length_of_the_past_as_input(form):
     model = form()
     movable = PassManager([ToOpenVINO(), MakeStateful(beam_index=False), InsertReorder(form="gpu")]).run(model).model
     assert {"past_len", "src_idx", "dst_idx"} < {port.name for port in movable.inputs}
+    plain = PassManager([ToOpenVINO(), MakeStateful()]).run(form()).model
+    if not compare(form(), plain, steps=3, edits=True).passed:
+        pytest.skip("on this processor the plugin computes the loop wrongly without the pass, too")
     assert compare(model, movable, steps=3, edits=True).passed
 
 
@@ -84,7 +87,10 @@ def test_variables_in_bodies_are_refused(step):
 
 
 def test_loops_computed_wrongly_by_the_plugin_are_not_written(tmp_path, capfd):
-    """OpenVINO 2026.4.1's CPU plugin spoils a variable that grows in a Loop beyond 16 positions; verifying sees it."""
+    """OpenVINO 2026.4.1's CPU plugin computes a variable that grows in a Loop beyond 16 positions wrongly.
+
+    Without AVX-512 it does so beyond 7 positions.
+    """
     path = saved(forms.appended(), tmp_path)
     finished = in_process(capfd, "convert", path, "--target", "cpu", "--allow-unfused", "-o", tmp_path / "out")
     assert "GP601" in finished.err
