@@ -358,7 +358,7 @@ def indices(values: ArrayLike, limit: int, name: str, error_id: str) -> NDArray[
     wrong = array[(array < 0) | (array >= limit)]
     if wrong.size:
         there = f"expected 0 to {limit - 1}" if limit else "there are none"
-        raise UsageError(error_id, f"{name} has index {int(wrong[0])}, {there}")
+        raise UsageError(error_id, f"index {int(wrong[0])} in {name} is out of range: {there}")
     return array
 
 

@@ -117,7 +117,7 @@ def test_indices_are_in_range_or_an_error(values: list[int], limit: int) -> None
     if all(0 <= value < limit for value in values):
         assert indices(values, limit, "what", "GP244").tolist() == values
     else:
-        with pytest.raises(UsageError, match="what names"):
+        with pytest.raises(UsageError, match="in what is out of range"):
             indices(values, limit, "what", "GP244")
 
 
