@@ -89,4 +89,4 @@ def test_verify_reports_the_example_and_the_proof():
     found = compare(reference, hidden_if(FAULTS["total"]), steps=1)
     assert found.divergence is not None
     assert found.divergence.place is not None
-    assert "sees" in found.divergence.reason
+    assert "attends to" in found.divergence.reason

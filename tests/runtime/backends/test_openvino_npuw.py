@@ -72,8 +72,8 @@ def test_drafts_are_checked(at_once: str) -> None:
 @pytest.mark.parametrize(
     ("act", "id", "words"),
     [
-        (lambda session: session.prefill([[3], [4]]), "GP242", "a batch of 1"),
-        (lambda session: session.select([0, 0]), "GP246", "a batch of 1"),
+        (lambda session: session.prefill([[3], [4]]), "GP242", "a fixed batch of 1"),
+        (lambda session: session.select([0, 0]), "GP246", "a fixed batch of 1"),
         (lambda session: session.step([[5, 6]], parents=[-1, -1]), "GP371", "tree"),
         (lambda session: session.prefill([[3, 4]], [[0, 1]]), "GP376", "padding"),
         (lambda session: session.forward([[3]], position_ids=[[2]]), "GP376", "from 8 on"),

@@ -116,7 +116,7 @@ def test_restored_and_loaded_states_keep_slot_moves(model: OpenVINOModel, tmp_pa
     ("weights", "words"),
     [
         ({"lora": np.ones((4, 64))}, "there are lora_state_A, lora_state_B"),
-        ({"lora_state_A": np.ones((4, 63))}, r"lora_state_A is \[\?, 64\], not \[4, 63\]"),
+        ({"lora_state_A": np.ones((4, 63))}, r"expected adapter lora_state_A \[\?, 64\], got \[4, 63\]"),
     ],
 )
 def test_adapter_weights_of_wrong_shape(model: OpenVINOModel, weights: dict[str, np.ndarray], words: str) -> None:
