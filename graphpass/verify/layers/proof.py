@@ -55,7 +55,7 @@ def compare_within(
     allow: Collection[str] = (),
     **settings: Any,
 ) -> Comparison:
-    """Compare the structures of two models, and run them in lockstep, whole or layer by layer.
+    """Compare two models by structure and in lockstep, whole or layer by layer.
 
     Structures come first: see `ProofRequest.structure` for the runs that equal structures make unnecessary.
 
