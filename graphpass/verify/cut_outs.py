@@ -118,7 +118,7 @@ def compare_cut_outs(
         min((rows for pair in pairs if (rows := getattr(pair.verdict, "rows", 0))), default=0),
         (_proof("masks", pairs, samples=samples), _proof("angles", pairs, samples=samples)),
     )
-    return replace(comparison, reach=reach, skipped=(*comparison.skipped, *skipped))
+    return replace(comparison, reach=reach, skipped=(*comparison.skipped, *(skipped if samples else ())))
 
 
 def _place(step: SampledStep, called: str) -> str:

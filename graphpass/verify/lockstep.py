@@ -208,9 +208,7 @@ def _compare(
     lockstep = paired(*sessions, outputs)
 
     def followed(lockstep: _Lockstep) -> Comparison:
-        return lockstep.run(
-            steps, request.prompt_ids, kinds if request.edits else [], around, _limit(request, both)
-        )
+        return lockstep.run(steps, request.prompt_ids, kinds if request.edits else [], around, _limit(request, both))
 
     def against_itself(copy: Model) -> Comparison:
         return followed(paired(sessions[0], opened(copy), OutputComparer(tolerance)))

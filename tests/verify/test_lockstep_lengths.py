@@ -2,13 +2,15 @@
 
 import dataclasses
 
+from support.loaded import exported
 from support.models import export
 from support.scale import SIZES, scaled
 
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
 from graphpass.io import load
-from graphpass.verify import compare, lockstep
+from graphpass.verify import compare, compare_within, lockstep
+from graphpass.verify.request import ProofRequest
 
 
 def converted(path):
@@ -20,6 +22,24 @@ def with_window(size, folder):
     """A Mistral with a window of ``size`` positions, and random weights that do not depend on it."""
     tiny = dataclasses.replace(SIZES["tiny"], window=size)
     return scaled("mistral", tiny, folder / str(size), layers=4, seed=0)
+
+
+def test_prompts_around_lengths_run_unless_structures_are_equal(tmp_path):
+    model, result = converted(with_window(64, tmp_path))
+    found = compare_within(model, result, steps=2)
+    assert found.structure is not None
+    assert found.structure.is_complete
+    assert not any(run.description.startswith("around") for run in found.sequences)
+    assert found.reach is not None
+    assert found.reach.thresholds == (64,)
+    narrower = compare_within(model, converted(with_window(48, tmp_path))[1], steps=2)
+    assert narrower.sequences[-1].description == "around 48, prompt of 47 tokens"
+
+
+def test_software_adapters_run_short_prompts(monkeypatch):
+    monkeypatch.setattr(lockstep, "is_software", lambda: True)
+    limit = lockstep._limit(ProofRequest(device="WEBGPU"), [exported("llama/onnx")])
+    assert (limit.tokens, limit.reason) == (31, "SwiftShader computes prompts of more than 31 wrongly")
 
 
 def test_a_narrower_window_is_found(tmp_path):

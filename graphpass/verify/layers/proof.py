@@ -7,6 +7,7 @@ import gc
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
+from itertools import islice
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +186,9 @@ class _Proof:
     def _compare(self, name: str, pair: tuple[Part, Part]) -> bool:
         """Run one part of both models; return whether they agree, rounding aside."""
         with stage(name):
-            return all(self._run(words, pair, models) for words, models in _pieces(name, pair))
+            # Slices of a product differ in weights alone, and equal structures include these.
+            pieces = islice(_pieces(name, pair), 1 if self.request.is_proven else None)
+            return all(self._run(words, pair, models) for words, models in pieces)
 
     def _run(self, name: str, pair: tuple[Part, Part], models: tuple[Model, Model]) -> bool:
         opened = partial(_open_lean, replays=not self._carries)
