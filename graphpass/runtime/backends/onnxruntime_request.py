@@ -16,6 +16,7 @@ import onnxruntime
 
 from graphpass.dialects.onnx.tensors import graphs
 from graphpass.errors import UnsupportedError
+from graphpass.ir.quantizers import rounds_activations
 from graphpass.runtime.backends.failures import compiling, running
 
 if TYPE_CHECKING:
@@ -38,11 +39,14 @@ _FATAL_ONLY = 4  # errors are raised, so they need no log
 _SHARED_CORES = {"session.force_spinning_stop": "1"}
 
 #: Compute products with compressed weights in f32. By default ONNX Runtime (1.31) fuses DequantizeLinear and MatMul to
-#: MatMulNBits, and rounds its activations to 8 bits, which changes logits by 0.1. Also compute products of u8 and s8
-#: exactly: by default, processors with AVX2 and without VNNI add pairs of them in 16 bits, which saturate
-#: (``kOrtSessionOptionsAvx2PrecisionMode``) and change logits by 0.2.
-_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1", "session.x64quantprecision": "1"}
+#: MatMulNBits, and rounds its activations to 8 bits, which changes logits by 0.1.
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
 _ACCURACY, _IN_F32 = "accuracy_level", 1
+
+#: Compute products of u8 and s8 exactly. By default, processors with AVX2 and without VNNI add pairs of them in 16
+#: bits, which saturate (``kOrtSessionOptionsAvx2PrecisionMode``) and change logits by 0.2. With this setting, ONNX
+#: Runtime (1.32) refuses DequantizeLinear of s8 in blocks: it adds a zero point of another rank.
+_UNSATURATED = {"session.x64quantprecision": "1"}
 
 #: The same for experts in QMoE, whose 8-bit kernel ignores accuracy_level (1.32, ``moe_quantization_cpu.cc``). It reads
 #: this environment variable when a model is opened.
@@ -96,6 +100,10 @@ def _in_utf8(path: Path) -> str:
     return str(path)
 
 
+def _has_blocks(model: OnnxModel) -> bool:
+    return any(node.attributes.get("block_size") for node in model.graph.of_op("DequantizeLinear"))
+
+
 class OnnxRuntimeRequest:
     """A model opened in ONNX Runtime."""
 
@@ -116,6 +124,8 @@ class OnnxRuntimeRequest:
         options.log_severity_level = _FATAL_ONLY
         options.use_deterministic_compute = True
         entries = {**_SHARED_CORES, **(_EXACT if exact else {}), **({} if _packs.get() else _IN_PLACE)}
+        if exact and rounds_activations(model.graph) and not _has_blocks(model):
+            entries |= _UNSATURATED
         for key, value in entries.items():
             options.add_session_config_entry(key, value)
         if profile is not None:
