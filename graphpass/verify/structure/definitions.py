@@ -497,7 +497,11 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
 
 @functools.lru_cache(maxsize=1 << 12)
 def _uses(argument: Expr) -> tuple[tuple[Expr, int, int, str], ...]:
-    """Return the indices in an argument of a read: index, coefficient, degree and operator of each atom with it."""
+    """Return the indices in an argument of a read.
+
+    Returns:
+        Index, coefficient, degree and operator of each atom that contains it.
+    """
     return tuple(
         (index, factor, len(monomial), atom.op)
         for monomial, factor in ex.polynomial(argument).items()
