@@ -236,8 +236,9 @@ def _is_zeros(graph: Graph, value: Value) -> str | None:
     def factors(node: Node) -> tuple[Value | None, ...]:
         return node.inputs if node.op == "Multiply" else node.inputs[:1] if copies_elements(node) else ()
 
-    nodes = graph.backward([value], factors)
-    return None if any(is_zero(graph, node.outputs[0]) for node in nodes) else f"{value.name} is not 0"
+    # `is_zero` looks through copies itself, so that each of them would repeat the walk to their source.
+    sources = (node for node in graph.backward([value], factors) if not copies_elements(node))
+    return None if any(is_zero(graph, node.outputs[0]) for node in sources) else f"{value.name} is not 0"
 
 
 #: A Select that replaces the NaN of fully masked rows by 0.
