@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -69,6 +70,7 @@ def after_nudges(
         # f16 rounds factors nearer to 1 to 1.
         nudge = max(nudge, _ULP)
     named = comparison
+    of_candidate = functools.cache(lambda: pooled(None))
     # The candidate rounds the result of each node, so its error may exceed one rounding of the embeddings.
     for off_by in range(nudge, nudge + _ROUNDINGS):
         runs = map(against_itself, nudged_copies(reference, off_by))
@@ -82,24 +84,17 @@ def after_nudges(
             )
             reason = f"{comparison.divergence.reason}; {words}"
             named = replace(comparison, divergence=replace(comparison.divergence, reason=reason))
-        compared, shares = _pooled_shares(reference, off_by, pooled)
+        compared, share = of_candidate()
+        shares = share, _own_share(reference, off_by, pooled)
         if compared.passed and shares[0] <= OF_ITS_OWN * shares[1]:
             rounding = f"single logits: {_in_words(shares, off_by)}"
             return replace(compared, divergence=named.divergence, rounding=rounding)
     return named
 
 
-def _pooled_shares(
-    reference: Model, off_by: int, pooled: Callable[[Model | None], tuple[Comparison, float]]
-) -> tuple[Comparison, tuple[float, float]]:
-    """Compare the logits of all steps at once.
-
-    Returns:
-        The comparison, and two relative differences: of the candidate, and of the nudged reference.
-    """
-    own = max((pooled(copy)[1] for copy in nudged_copies(reference, off_by)), default=0.0)
-    compared, share = pooled(None)
-    return compared, (share, own)
+def _own_share(reference: Model, off_by: int, pooled: Callable[[Model | None], tuple[Comparison, float]]) -> float:
+    """Return the largest relative difference of the reference from its nudged copies."""
+    return max((pooled(copy)[1] for copy in nudged_copies(reference, off_by)), default=0.0)
 
 
 def _in_words(shares: tuple[float, float], off_by: int) -> str:
@@ -133,9 +128,12 @@ def after_reordered_sums(
     """
     if comparison.divergence is None:
         return comparison
+    compared, share = pooled(None)
+    if not compared.passed:
+        return comparison
     for off_by in nudges:
-        compared, shares = _pooled_shares(reference, off_by, pooled)
-        if compared.passed and shares[0] <= max(least, OF_ITS_OWN * shares[1]):
+        shares = share, _own_share(reference, off_by, pooled)
+        if share <= max(least, OF_ITS_OWN * shares[1]):
             words = f"single logits: activations are rounded to integers, and {_in_words(shares, off_by)}"
             return replace(compared, skipped=(*compared.skipped, words))
     return comparison

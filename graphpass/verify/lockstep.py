@@ -229,7 +229,7 @@ def _compare(
             comparison = after_reordered_sums(comparison, reference, pooled_with)
         if steps and comparison.passed and pooled is None:
             # The comparison needs no runtime, so the models keep their types; the reference may also be in f32.
-            samples = request.structure is None or not request.structure.is_complete_with_padding
+            samples = not request.is_proven_with_padding
             result = compare_cut_outs(*models, thresholds, tolerance, comparison, samples=samples)
             if not result.passed and reference is not models[0]:
                 result = compare_cut_outs(reference, models[1], thresholds, tolerance, comparison, samples=samples)

@@ -63,6 +63,11 @@ class ProofRequest:
         return self.structure is not None and self.structure.is_complete
 
     @property
+    def is_proven_with_padding(self) -> bool:
+        """Return whether all operators are equal for every input."""
+        return self.structure is not None and self.structure.is_complete_with_padding
+
+    @property
     def is_strict(self) -> bool:
         """Return whether weights are compared, too: with steps, and without given tolerances."""
         return self.steps > 0 and self.atol is None and self.rtol is None

@@ -376,7 +376,7 @@ def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node
 
 
 def _computed_by(model: Model, uses: list[_EmbeddingUse]) -> list[Value]:
-    """Return values computed from positions alone, whose batch size is no longer 1."""
+    """Return values computed from positions alone, whose batch size differs from 1."""
     graph, activations = model.graph, model.analysis(find_activations)
 
     def outputs(use: Use) -> tuple[Value, ...]:

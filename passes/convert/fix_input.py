@@ -31,7 +31,7 @@ class FixInput(Pass[Model]):
         value: Value of each element.
 
     Raises:
-        PreconditionError: GP349, there is no such input, or its shape is not static.
+        PreconditionError: GP349, the model has no input of this name, or its shape is not static.
     """
 
     name = "fix-input"

@@ -68,7 +68,7 @@ def find_thresholds(model: Model) -> tuple[Threshold, ...]:
 
 
 def _measures(graph: Graph, sizes: Sizes) -> set[Value]:
-    """Return the values that depend on lengths, positions and the mask, and nothing else."""
+    """Return the values that depend on lengths, positions and the mask alone."""
     tokens = token_input(graph)
     counted: set[Value] = set()
     for node in graph.nodes:

@@ -29,7 +29,7 @@ class FixedCapacityStore(CacheStore):
         buffers: Buffer of each cache in its shape, by the name of its past input.
     """
 
-    #: A step overwrites trimmed entries, so there is no waste.
+    #: A step overwrites trimmed entries, so none are wasted.
     steps_per_copy = 0.0
 
     sees_entries = True

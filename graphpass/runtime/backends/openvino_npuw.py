@@ -123,7 +123,7 @@ class OpenVINONpuwStore(CacheStore):
         return self._request.settings
 
     def forget(self) -> None:
-        """Do nothing: the next prompt overwrites the entries."""
+        """Return without a change: the next prompt overwrites the entries."""
 
     def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:  # noqa: ARG002
         # NPUW 2026.4.1 copies the last n entries of a prompt to its decode model, where n is the next position. After a
@@ -132,7 +132,7 @@ class OpenVINONpuwStore(CacheStore):
         return is_cut or bool((slots.entries != np.arange(slots.length)).any())
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """Do nothing: entries that would move are recomputed."""
+        """Return without a change: entries that would move are recomputed."""
 
     def read(self, cache: Cache) -> Array:
         raise _sealed(cache)
