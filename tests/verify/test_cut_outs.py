@@ -49,7 +49,7 @@ def test_windows_beyond_the_lengths_of_whole_models(target, layers, tmp_path):
     ("kind", "words"),
     [
         ("angles changed from 3000 on", "multiplies query or keys at positions from"),
-        pytest.param("first position hidden from 20000 on", "sees", marks=pytest.mark.slow),
+        pytest.param("first position hidden from 20000 on", "attends", marks=pytest.mark.slow),
         ("epsilon attribute", "its epsilon is 1e-06, the candidate's 1e-05"),
         pytest.param("eps", "its epsilon is 1e-06, the candidate's 1e-05", marks=pytest.mark.slow),
     ],
