@@ -446,13 +446,27 @@ EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8}
 
 def substitute(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
     """Return ``expr`` with the keys of ``replaced`` replaced by their values."""
-    known = dict(replaced)
-    for part in walk(expr):
-        if part not in known:
-            operands = part.operands
-            same = all(known[operand] is operand for operand in operands)
-            known[part] = part if same else rebuild(part, known)
+    known = _Replaced(replaced)
+    leaves = {key.leaves for key in replaced}
+    parts = [expr]
+    seen = {expr, *replaced}
+    # Parts without the leaves of any key are unchanged.
+    for part in parts:
+        for operand in part.operands:
+            if operand not in seen and any(operand.leaves & wanted == wanted for wanted in leaves):
+                seen.add(operand)
+                parts.append(operand)
+    for part in sorted(parts, key=lambda part: part.order):
+        if part not in known and any(known[operand] is not operand for operand in part.operands):
+            known[part] = rebuild(part, known)
     return known[expr]
+
+
+class _Replaced(dict[Expr, Expr]):
+    """Expressions by those that they replace; others replace themselves."""
+
+    def __missing__(self, key: Expr) -> Expr:
+        return key
 
 
 def rebuild(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:

@@ -28,9 +28,11 @@ class Expr:
         operands: The direct subexpressions.
         order: Sort key of operands: the height, then a digest of the structure. It is the same in every process,
             independent of the order of creation.
+        leaves: A Bloom filter of the indices and of the expressions without operands in this one: an expression that
+            has a bit that this one lacks is not a part of it.
     """
 
-    __slots__ = ("__weakref__", "args", "op", "operands", "order", "sort")
+    __slots__ = ("__weakref__", "args", "leaves", "op", "operands", "order", "sort")
 
     def __init__(self, op: str, args: tuple[Any, ...], sort: Sort) -> None:
         """Create an expression; `make` calls this only if no equal expression exists."""
@@ -42,6 +44,9 @@ class Expr:
         height = 1 + max((operand.order >> _DIGEST_BITS for operand in self.operands), default=0)
         digest = hashlib.blake2b(f"{op} {sort} {args}".encode(), digest_size=_DIGEST_BITS // 8).digest()
         self.order = height << _DIGEST_BITS | int.from_bytes(digest, "big")
+        self.leaves = 1 << (digest[0]) if op == "index" or not self.operands else 0
+        for operand in self.operands:
+            self.leaves |= operand.leaves
 
     @property
     def as_number(self) -> int | float | bool | None:
@@ -173,14 +178,13 @@ def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Yield each subexpression of ``roots`` once, operands first."""
     seen: set[Expr] = set()
-    pending = [*reversed(roots)]
+    # A tuple marks an expression whose operands lie above it.
+    pending: list[Expr | tuple[Expr]] = [*reversed(roots)]
     while pending:
-        expr = pending[-1]
-        missing = [] if expr in seen else [operand for operand in expr.operands if operand not in seen]
-        if missing:
-            pending += missing
-            continue
-        pending.pop()
-        if expr not in seen:
+        expr = pending.pop()
+        if isinstance(expr, tuple):
+            yield expr[0]
+        elif expr not in seen:
             seen.add(expr)
-            yield expr
+            pending.append((expr,))
+            pending += expr.operands

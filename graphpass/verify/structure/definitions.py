@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -494,6 +495,22 @@ def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None
     return min(whole, key=lambda pair: (pair[0].as_number or 0, pair[0].order), default=None)
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _uses(argument: Expr) -> tuple[tuple[Expr, int, int, str], ...]:
+    """Return the indices in an argument of a read.
+
+    Returns:
+        Index, coefficient, degree and operator of each atom that contains it.
+    """
+    return tuple(
+        (index, factor, len(monomial), atom.op)
+        for monomial, factor in ex.polynomial(argument).items()
+        for atom in monomial
+        for index in walk_outside({"index"}, atom)
+        if index.op == "index"
+    )
+
+
 def variables(bodies: Sequence[Expr]) -> list[Expr]:
     """Return the indices in ``bodies``, in an order by the reads that use them."""
     places: dict[Expr, set[object]] = {}
@@ -505,12 +522,9 @@ def variables(bodies: Sequence[Expr]) -> list[Expr]:
         if part.op != "read":
             continue
         for place, argument in enumerate(part.args[1:]):
-            for monomial, factor in ex.polynomial(argument).items():
-                for atom in monomial:
-                    for index in walk_outside({"index"}, atom):
-                        if index.op == "index" and index not in bound:
-                            use = part.args[0], place, factor, len(monomial), atom.op
-                            places.setdefault(index, set()).add(use)
+            for index, factor, degree, op in _uses(argument):
+                if index not in bound:
+                    places.setdefault(index, set()).add((part.args[0], place, factor, degree, op))
     # Sorted by text, because hashes of strings differ between processes.
     order = {index: (sorted(map(repr, uses)), index.args[1].order) for index, uses in places.items()}
     return sorted(places, key=lambda index: order[index])
