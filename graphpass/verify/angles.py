@@ -84,8 +84,7 @@ def _compared(reference: Angles, candidate: Angles, tolerance: Tolerance) -> Ver
 
 
 def _counts(form: Expr) -> bool:
-    parts = set(ex.walk(unpadded(form)))
-    return not parts.isdisjoint({QUERY, PAST})
+    return ex.contains([unpadded(form)], QUERY, PAST)
 
 
 def _positive(exprs: Iterable[Expr]) -> frozenset[Expr]:

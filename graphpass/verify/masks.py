@@ -99,7 +99,7 @@ def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope)
     key, answer = scope.key, unlike_visible(*visible, scope.key)
     if answer != "never":
         return "the solver does not decide" if isinstance(answer, str) else answer
-    if key not in set(ex.walk(ex.subtract(*bias))):
+    if not ex.contains([ex.subtract(*bias)], key):
         return None
     lines = [_line(number, scope) for number in bias]
     is_one = lines[0] is not None and lines[1] is not None and _are_alike(lines[0], lines[1])

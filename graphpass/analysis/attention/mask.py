@@ -429,7 +429,7 @@ def _described(elements: Elements, node: Node, scope: Scope, visible: Expr, bias
             is_causal = True
         elif bound is not None and (of_row := _is_of_row(bound, scope)) is not None:
             has_lengths |= of_row
-            is_causal |= scope.query in set(ex.walk(bound))
+            is_causal |= ex.contains([bound], scope.query)
         elif (window := _window(part, scope)) is not None:
             windows.append(window)
         elif _is_padding(part, scope):
@@ -484,7 +484,7 @@ def _last_key(part: Expr, scope: Scope) -> Expr | None:
     if part.op != "not_positive":
         return None
     bound = ex.subtract(scope.key, part.args[0])
-    return None if scope.key in set(ex.walk(bound)) else bound
+    return None if ex.contains([bound], scope.key) else bound
 
 
 def _is_of_row(bound: Expr, scope: Scope) -> bool | None:
@@ -493,7 +493,7 @@ def _is_of_row(bound: Expr, scope: Scope) -> bool | None:
     ``False`` if it is computed from an input of positions, ``None`` if from neither.
     """
     atoms = [atom for atom in ex.walk(bound) if atom.op in {"read", "running_sum"}]
-    if not atoms or scope.head in set(ex.walk(bound)):
+    if not atoms or ex.contains([bound], scope.head):
         return None
     return not any(atom.op == "read" and scope.query in atom.args for atom in atoms)
 

@@ -75,7 +75,7 @@ class Angles:
         sizes += [
             source.elements.shape[0]
             for source, *index in reads
-            if isinstance(source, Table) and QUERY in set(ex.walk(index[0]))
+            if isinstance(source, Table) and ex.contains([index[0]], QUERY)
         ]
         return min((size for size in sizes if isinstance(size, int)), default=None)
 

@@ -100,14 +100,13 @@ def find_rotation(model: Model, value: Value, size: int) -> Rotation | None:
 def at_position(expr: Expr) -> Expr:
     """Return an angle without padding, with `POSITION` in place of past and query index."""
     plain = unpadded(expr)
-    parts = set(ex.walk(plain))
-    return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if PAST in parts else POSITION})
+    return ex.substitute(plain, {QUERY: ex.subtract(POSITION, PAST) if ex.contains([plain], PAST) else POSITION})
 
 
 def restarts(*exprs: Expr) -> bool:
     """Return whether angles count from the first token of each step, regardless of the past."""
-    parts = {part for expr in exprs for part in ex.walk(unpadded(expr))}
-    return QUERY in parts and PAST not in parts
+    plain = [unpadded(expr) for expr in exprs]
+    return ex.contains(plain, QUERY) and not ex.contains(plain, PAST)
 
 
 def query_place(sizes: Index) -> Index:
@@ -218,7 +217,7 @@ def _rotation(elements: Elements, source: Value, result: Value, size: int, *, ha
             positions = elements.graph.parameters.get(POSITIONS)
             # Positions with several axes (images, video) are equal along all of them for text only.
             is_plain = positions is None or positions.rank == 2
-            if head in set(ex.walk(*factors)) - {ZERO} or not inputs <= {POSITIONS} or not is_plain:
+            if (head is not ZERO and ex.contains(factors, head)) or not inputs <= {POSITIONS} or not is_plain:
                 return None
             if has_past and restarts(*factors):
                 return None

@@ -124,7 +124,7 @@ def _is_of_entry(part: Expr, key: Expr) -> bool:
         return False
     body, bound, upper = part.args
     shown = {read: _entry(read) for read in ex.walk(body) if read.op == "read" and read.args[-1] is bound}
-    counts_shown = bound not in ex.walk(ex.substitute(body, shown))
+    counts_shown = not ex.contains([ex.substitute(body, shown)], bound)
     return counts_shown and (upper is key or is_natural(ex.subtract(upper, PAST)))
 
 

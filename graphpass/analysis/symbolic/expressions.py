@@ -21,6 +21,7 @@ from graphpass.analysis.symbolic.nodes import (
     Expr,
     Polynomial,
     Sort,
+    contains,
     from_polynomial,
     index,
     length,
@@ -30,6 +31,7 @@ from graphpass.analysis.symbolic.nodes import (
     product,
     read,
     total,
+    uses,
     walk,
 )
 from graphpass.analysis.symbolic.rounding import rounded_to
@@ -46,6 +48,7 @@ __all__ = [
     "at_most",
     "choose",
     "conjunction",
+    "contains",
     "disjunction",
     "divide",
     "equal",
@@ -69,6 +72,7 @@ __all__ = [
     "running_sum",
     "substitute",
     "subtract",
+    "uses",
     "walk",
 ]
 

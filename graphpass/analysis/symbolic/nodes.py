@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
@@ -30,9 +30,10 @@ class Expr:
             independent of the order of creation.
         leaves: A Bloom filter of the indices and of the expressions without operands in this one: an expression that
             has a bit that this one lacks is not a part of it.
+        ops: The operators in this expression, as bits of `_OPS`.
     """
 
-    __slots__ = ("__weakref__", "args", "leaves", "op", "operands", "order", "sort")
+    __slots__ = ("__weakref__", "args", "leaves", "op", "operands", "ops", "order", "sort")
 
     def __init__(self, op: str, args: tuple[Any, ...], sort: Sort) -> None:
         """Create an expression; `make` calls this only if no equal expression exists."""
@@ -44,9 +45,11 @@ class Expr:
         height = 1 + max((operand.order >> _DIGEST_BITS for operand in self.operands), default=0)
         digest = hashlib.blake2b(f"{op} {sort} {args}".encode(), digest_size=_DIGEST_BITS // 8).digest()
         self.order = height << _DIGEST_BITS | int.from_bytes(digest, "big")
-        self.leaves = 1 << (digest[0]) if op == "index" or not self.operands else 0
+        self.leaves = 1 << digest[0] if op == "index" or not self.operands else 0
+        self.ops = 1 << _OPS.setdefault(op, len(_OPS))
         for operand in self.operands:
             self.leaves |= operand.leaves
+            self.ops |= operand.ops
 
     @property
     def as_number(self) -> int | float | bool | None:
@@ -59,6 +62,9 @@ class Expr:
 
 
 _DIGEST_BITS = 64
+
+#: Places of operators in `Expr.ops`.
+_OPS: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +181,8 @@ def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
         pending += operands
 
 
-def walk(*roots: Expr) -> Iterator[Expr]:
-    """Yield each subexpression of ``roots`` once, operands first."""
+def walk(*roots: Expr, known: Container[Expr] = ()) -> Iterator[Expr]:
+    """Yield each subexpression of ``roots`` once, operands first; none that only those in ``known`` contain."""
     seen: set[Expr] = set()
     # A tuple marks an expression whose operands lie above it.
     pending: list[Expr | tuple[Expr]] = [*reversed(roots)]
@@ -184,7 +190,27 @@ def walk(*roots: Expr) -> Iterator[Expr]:
         expr = pending.pop()
         if isinstance(expr, tuple):
             yield expr[0]
-        elif expr not in seen:
+        elif expr not in seen and expr not in known:
             seen.add(expr)
             pending.append((expr,))
             pending += expr.operands
+
+
+def contains(roots: Iterable[Expr], *parts: Expr) -> bool:
+    """Return whether any of ``parts`` is a subexpression of any of ``roots``."""
+    leaves = {part.leaves for part in parts}
+    pending, seen = [*roots], set[Expr]()
+    while pending:
+        expr = pending.pop()
+        if expr in parts:
+            return True
+        if expr not in seen and any(expr.leaves & wanted == wanted for wanted in leaves):
+            seen.add(expr)
+            pending += expr.operands
+    return False
+
+
+def uses(roots: Iterable[Expr], *ops: str) -> bool:
+    """Return whether any of ``roots`` contains an operator of ``ops``."""
+    bits = sum(1 << _OPS[op] for op in ops if op in _OPS)
+    return any(root.ops & bits for root in roots)

@@ -120,13 +120,13 @@ def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr,
     condition = ex.TRUE
     for place, target in zip(places, wanted, strict=True):
         place = ex.substitute(place, solution) if solution else place
-        own = [index for index in spread if index not in solution and index in set(ex.walk(place))]
+        own = [index for index in spread if index not in solution and ex.contains([place], index)]
         if not own:
             condition = ex.conjunction(condition, ex.equal(place, target))
             continue
         step = ex.polynomial(place).get((own[0],), 0)
         rest = ex.subtract(place, ex.multiply(number(step), own[0]))
-        if len(own) > 1 or step < 1 or own[0] in set(ex.walk(rest)):
+        if len(own) > 1 or step < 1 or ex.contains([rest], own[0]):
             raise UnknownError("it writes to indices that are computed")
         shifted = ex.subtract(target, rest)
         solution[own[0]] = ex.floor_divide(shifted, number(step))

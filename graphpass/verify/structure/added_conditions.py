@@ -35,17 +35,18 @@ def added_conditions(sides: tuple[DefinedTensors, ...], operators: Iterable[Node
         operators: The candidate's operators that are not proven equal.
     """
     reference, candidate = sides
-    known = {_without_axes(expr) for node in reference.graph.nodes for expr in _comparisons(reference, node)}
-    regions: dict[str, Region] = {}
+    compared: dict[Expr, tuple[Expr, Node]] = {}
     for node in sorted(operators, key=lambda node: node.index):
         for condition in _comparisons(candidate, node):
-            plain = _without_axes(condition)
-            if plain in known:
-                continue
-            known.add(plain)
-            if (subject := _decisive(candidate, condition)) is not None:
-                reason = f"compares {subject}, which the reference does not; accept the node with --allow"
-                regions.setdefault(node.name, Region(node.name, node.op, reason))
+            compared.setdefault(_without_axes(condition), (condition, node))
+    if not compared:
+        return ()
+    known = {_without_axes(condition) for node in reference.graph.nodes for condition in _comparisons(reference, node)}
+    regions: dict[str, Region] = {}
+    for plain, (condition, node) in compared.items():
+        if plain not in known and (subject := _decisive(candidate, condition)) is not None:
+            reason = f"compares {subject}, which the reference does not; accept the node with --allow"
+            regions.setdefault(node.name, Region(node.name, node.op, reason))
     return tuple(regions.values())
 
 

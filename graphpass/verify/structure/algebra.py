@@ -99,14 +99,13 @@ class Algebra:
         """
         if root in self._known:
             return self._known[root]
-        for part in ex.walk(root):
-            if part not in self._known:
-                self._left -= 1
-                if self._left < 0:
-                    raise TooLargeError
-                result = self._rewritten(part)
-                self._known[part] = result
-                self._known.setdefault(result, result)
+        for part in ex.walk(root, known=self._known):
+            self._left -= 1
+            if self._left < 0:
+                raise TooLargeError
+            result = self._rewritten(part)
+            self._known[part] = result
+            self._known.setdefault(result, result)
         return self._known[root]
 
     def _rewritten(self, part: Expr) -> Expr:
@@ -313,7 +312,7 @@ class Algebra:
             apart: Whether to move a condition.
         """
         expr = self.normal(expr)
-        if expr.sort != "real":
+        if expr.sort != "real" or not ex.uses([expr], "choose"):
             return expr
         tested = [part.args[0] for part in ex.walk(expr) if part.op == "choose" and on_indices(part.args[0])]
         kept = {oriented(condition) for condition in dict.fromkeys(tested) if apart(condition)}
@@ -328,7 +327,7 @@ class Algebra:
         if not conditions:
             return expr
         first, *rest = conditions
-        if not {first, ex.negate(first)} & set(ex.walk(expr)):
+        if not ex.contains([expr], first, ex.negate(first)):
             return self._cases(expr, rest)
         sides = []
         for holds in (True, False):
@@ -339,7 +338,7 @@ class Algebra:
                 if value is not None:
                     decided |= {other: number(value), ex.negate(other): number(not value)}
             side = self.normal(ex.substitute(expr, decided))
-            if limit is None and any(part.op in {"floor_quotient", "modulo"} for part in ex.walk(side)):
+            if limit is None and ex.uses([side], "floor_quotient", "modulo"):
                 limit = parted(first, holds)
             sides.append(self._cases(self._within(side, limit) if limit is not None else side, rest))
         return ex.choose(first, *sides)
@@ -348,7 +347,7 @@ class Algebra:
         """Simplify quotients, remainders and tables in a case by the bounds of its index."""
         if all(shifted.op == "number" for shifted in limit.values()):
             return self.normal(ex.substitute(side, limit))
-        if not any(part.op in {"floor_quotient", "modulo"} or reads_table(part) for part in ex.walk(side)):
+        if not ex.uses([side], "floor_quotient", "modulo") and not any(map(reads_table, ex.walk(side))):
             return side
         ((index, shifted),) = limit.items()
         inner = next(part for part in ex.walk(shifted) if part.op == "index")

@@ -127,7 +127,7 @@ def _solved(condition: Expr, op: str, index: Expr) -> tuple[int, Expr] | None:
     terms = ex.polynomial(condition.args[0]) if condition.op == op else {}
     factor = terms.pop((index,), 0)
     rest = from_polynomial(terms)
-    return (factor, rest) if factor in (1, -1) and index not in set(ex.walk(rest)) else None
+    return (factor, rest) if factor in (1, -1) and not ex.contains([rest], index) else None
 
 
 def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:
@@ -175,4 +175,4 @@ def count_cases(conditions: Sequence[Expr], most: int) -> int:
 
 def on_indices(condition: Expr) -> bool:
     """Return whether a condition depends only on indices and lengths."""
-    return all(part.op not in {"read", "opaque", "apply", "running_sum"} for part in ex.walk(condition))
+    return not ex.uses([condition], "read", "opaque", "apply", "running_sum")

@@ -92,15 +92,15 @@ def _ranked(body: Expr, bound: Expr) -> Expr:
     """
     while True:
         factors = body.args if body.op == "times" else (body,)
-        own = [factor for factor in factors if bound in set(ex.walk(factor))]
+        own = [factor for factor in factors if ex.contains([factor], bound)]
         others = [factor for factor in factors if factor not in own]
         if len(own) != 1 or not all(map(_is_positive, others)):
             return body
         (body,) = own
         if body.op == "apply" and body.args[0] == "exp":
             body = body.args[1]
-        elif body.op == "real_sum" and any(bound not in set(ex.walk(term)) for term in body.args):
-            body = ex.add(*(term for term in body.args if bound in set(ex.walk(term))))
+        elif body.op == "real_sum" and any(not ex.contains([term], bound) for term in body.args):
+            body = ex.add(*(term for term in body.args if ex.contains([term], bound)))
         elif not others:
             return body
 
@@ -126,13 +126,16 @@ def _is_met_once(condition: Expr, index: Expr) -> bool:
     terms = ex.polynomial(condition.args[0])
     ranked = [monomial for monomial in terms if len(monomial) == 1 and is_rank(monomial[0], index)]
     rest = [atom for monomial in terms if monomial not in ranked for atom in monomial]
-    return len(ranked) == 1 and index not in set(ex.walk(*rest))
+    return len(ranked) == 1 and not ex.contains(rest, index)
 
 
 def is_rank(place: Expr, index: Expr) -> bool:
     """Return whether ``place`` is the position of the ``index``-th largest element."""
-    is_top = place.op == "read" and isinstance(place.args[0], Definition) and place.args[0].kind == "top"
-    return is_top and place.args[-1] is index and index not in set(ex.walk(*place.args[1:-1]))
+    return _is_top(place) and place.args[-1] is index and not ex.contains(place.args[1:-1], index)
+
+
+def _is_top(place: Expr) -> bool:
+    return place.op == "read" and isinstance(place.args[0], Definition) and place.args[0].kind == "top"
 
 
 def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequence[Expr], dict[Expr, Expr]]:
@@ -142,13 +145,15 @@ def _without_ranks(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Sequ
         The bodies with an index in place of this position, and the position by new index.
     """
     arguments = dict[Expr, Expr]()
+    if not any(map(_is_top, ex.walk(*bodies))):
+        return bodies, arguments
     for rank in variables(bodies):
         ranked = _ranked_place(bodies, rank) if rank not in bounds else None
         if ranked is None:
             continue
         place, chosen = ranked[0], ex.index(f"chosen {len(arguments)}", ranked[1])
         swapped = [ex.substitute(body, {place: chosen}) for body in bodies]
-        if rank not in set(ex.walk(*swapped)):
+        if not ex.contains(swapped, rank):
             bodies, arguments[chosen] = swapped, place
     return bodies, arguments
 
@@ -256,7 +261,7 @@ class Definitions:
             if index is not ZERO
         }
         body = ex.substitute(self.algebra.normal(body), bounds)
-        if bound in set(ex.walk(body)):
+        if ex.contains([body], bound):
             return self.sum(body, bound)
         places = {
             index: bounds[selection.place(axis, bound)] for axis, index in enumerate(selection.own) if index is not ZERO
@@ -271,10 +276,9 @@ class Definitions:
             other = self._sum_of_largest(body, bounds[0]) if count is None else count
             if other is not None:
                 return other
-        within = set(bounds)
 
         def is_apart(condition: Expr) -> bool:
-            return not within & set(ex.walk(condition))
+            return not ex.contains([condition], *bounds)
 
         return self._branches(self.algebra.cases(body, is_apart), bounds, is_apart)
 
@@ -287,7 +291,7 @@ class Definitions:
         chosen = ex.index("chosen", size)
         rest = self.algebra.normal(ex.substitute(body, {place: chosen}))
         is_count = body.op == "choose" and body.args[1:] == (ONE, ZERO)
-        if is_count or rank in set(ex.walk(rest)):
+        if is_count or ex.contains([rest], rank):
             return None
         if rank.args[1] is size:
             # The positions of all ranks are a permutation.
@@ -328,21 +332,20 @@ class Definitions:
         if parted is not None:
             return parted
         factors = body.args if body.op == "times" else (body,)
-        inside = [factor for factor in factors if set(bounds) & set(ex.walk(factor))]
+        inside = [factor for factor in factors if ex.contains([factor], *bounds)]
         outside = [factor for factor in factors if factor not in inside]
-        used = {part for factor in inside for part in ex.walk(factor)}
-        outside += [bound.args[1] for bound in bounds if bound not in used]
+        kept = [bound for bound in bounds if ex.contains(inside, bound)]
+        outside += [bound.args[1] for bound in bounds if bound not in kept]
         if not inside:
             return self.algebra.times(*outside)
-        kept = [bound for bound in bounds if bound in used]
         summed = self.abstract("sum", (), (self.algebra.times(*inside),), kept)
         return self.algebra.times(*outside, summed)
 
     def _parted(self, body: Expr, bounds: Sequence[Expr]) -> Expr | None:
         """Split a sum by a condition on one bound index; ``None`` without such a condition."""
-        for part in ex.walk(body):
+        for part in ex.walk(body) if ex.uses([body], "choose") else ():
             condition = oriented(part.args[0]) if part.op == "choose" and on_indices(part.args[0]) else None
-            own = [index for index in bounds if condition is not None and index in set(ex.walk(condition))]
+            own = [index for index in bounds if condition is not None and ex.contains([condition], index)]
             if condition is None or len(own) != 1:
                 continue
             others, place = [index for index in bounds if index is not own[0]], place_of(condition, own[0])
@@ -393,7 +396,7 @@ class Definitions:
         """Return the softmax of ``score`` at the key ``along``, over the keys under ``visible``."""
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
         # Softmax does not depend on a term that is equal for all keys.
-        score = ex.add(ZERO, *(term for term in terms if along in set(ex.walk(term))))
+        score = ex.add(ZERO, *(term for term in terms if ex.contains([term], along)))
         score = self.algebra.cases(score)
         if visible is TRUE and along.args[1].as_number is not None:
             # Written as exp(score) / sum, ratios of results reduce to ratios of exponentials.
@@ -472,7 +475,7 @@ class Definitions:
                 place = bounds.index(index)
                 bounds[place : place + 1] = parts
             pending += parts
-        return bodies, [index for index in bounds if index in set(ex.walk(*bodies))], arguments
+        return bodies, [index for index in bounds if ex.contains(bodies, index)], arguments
 
 
 def _digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Expr], dict[Expr, Expr]]:
@@ -485,6 +488,8 @@ def _digits_of(index: Expr, divisor: Expr, count: Expr) -> tuple[tuple[Expr, Exp
 
 def _divisor(variable: Expr, bodies: Sequence[Expr]) -> tuple[Expr, Expr] | None:
     """Return the smallest size that divides an index in ``bodies``, and the number of quotients."""
+    if not ex.uses(bodies, "floor_quotient", "modulo"):
+        return None
     size = variable.args[1]
     divisors = {
         part.args[1]

@@ -134,7 +134,7 @@ def _scatter_elements(element: Element) -> Steps:
     here, is_distinct = ex.equal(place, element.index[axis]), definitions.are_distinct(place, bound)
     if adds or (data is ZERO and is_distinct):
         return ex.add(data, definitions.sum_selected(ex.choose(here, written, ZERO), bound))
-    if bound in ex.walk(written):
+    if ex.contains([written], bound):
         if not is_distinct:
             raise UnknownError("different updates may write the same element")
         written = definitions.sum_selected(ex.choose(here, written, ZERO), bound)
