@@ -178,6 +178,8 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 _ON_ARRAYS: dict[str, Callable[..., Any]] = _OPERATORS | {
+    # Integral reals are constants of type int; beyond int64, NumPy would make arrays of objects of them.
+    "number": lambda value: value if abs(value) < 2**63 else float(value),
     "at_most": lambda left, right: left <= right,
     "not_positive": lambda value: value <= 0,
     "equal": lambda left, right: left == right,
