@@ -132,6 +132,10 @@ class Spelling:
     attributes: Mapping[str, Any]
 
 
+#: Most elements of a constant that a graph keeps once it is read.
+_MOST_KEPT = 4096
+
+
 class Graph:
     """A read-only graph: nodes in topological order, and the uses of their outputs."""
 
@@ -150,6 +154,7 @@ class Graph:
         """
         self.nodes = nodes
         self._read_constant = read_constant
+        self._constants: dict[int, numpy.ndarray | None] = {}
         self._spell = spell
         #: Results of `graphpass.analysis.symbolic.folding`, by value.
         self.folds: dict[Value, Any] = {}
@@ -263,8 +268,16 @@ class Graph:
         if node.op != "Constant":
             return None
         sizes = [size for size in value.shape if isinstance(size, int)]
-        is_small = len(sizes) == len(value.shape) and math.prod(sizes) <= limit
-        return self._read_constant(node) if is_small else None
+        if len(sizes) < len(value.shape) or math.prod(sizes) > limit:
+            return None
+        if node.index in self._constants:
+            return self._constants[node.index]
+        constant = self._read_constant(node)
+        if math.prod(sizes) <= _MOST_KEPT:
+            if constant is not None:
+                constant.flags.writeable = False
+            self._constants[node.index] = constant
+        return constant
 
     def spelling(self, node: Node) -> Spelling:
         """Return the arguments of `Rewriter.make` that create ``node``."""

@@ -137,6 +137,13 @@ class TestConstants:
         assert graph.constant(the(graph, "Constant").outputs[0]) is None
         assert graph.constant(the(graph, "Constant").outputs[0], limit=5000).sum() == 5000
 
+    def test_small_constants_are_read_once(self):
+        graph = onnx_graph(
+            [helper.make_node("Add", ["x", "w"], ["y"])], {"x": [5]}, ["y"], w=numpy.ones(5, numpy.float32)
+        )
+        (constant,) = graph.of_op("Constant")
+        assert graph.constant(constant.outputs[0]) is graph.constant(constant.outputs[0])
+
     def test_other_values_are_not_constant(self):
         graph = onnx_graph([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"])
         assert graph.constant(the(graph, "Relu").outputs[0]) is None

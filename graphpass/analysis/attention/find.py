@@ -23,6 +23,7 @@ from graphpass.analysis.attention.softmax import (
     broadcast_to_itself,
     dropped_column,
     is_attention,
+    is_one_per_head,
     score_products,
     sink_of,
     subtracts_row_maximum,
@@ -143,6 +144,8 @@ def match(graph: Graph, softmax: Node, *, loosely: bool = False) -> Attention:
     scores = _scores(graph, softmax)
     if scores.cap is not None and not loosely:
         raise MissError(scores.cap, "its scores are soft-capped")
+    if scores.sink is not None and not is_one_per_head(scores.sink):
+        raise MissError(softmax, f"its attention sink is not one value per head: {scores.sink.name}")
     if scores.quantizer is not None:
         raise MissError(scores.quantizer, "its scores are quantized")
     product, weighing = scores.product, weights.product

@@ -88,7 +88,8 @@ COLUMN_DROPS = SLICES | SPLITS
 def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
     """Return scores, sink and the column of the sink, joined by ``concat``.
 
-    The sink is ``[1, heads, 1, 1]``; leading dimensions may be absent, and ``heads`` may be 1.
+    A sink with one value per head is ``[1, heads, 1, 1]``; leading dimensions may be absent, and ``heads`` may be 1.
+    Other sinks, such as one value per query, are returned as they are joined.
 
     Raises:
         MissError: ``concat`` joins other tensors, or joins them along another axis.
@@ -108,15 +109,14 @@ def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
     def copies(node: Node) -> bool:
         # A third input of a Broadcast maps axes; without it, shapes align at their last axes.
         is_copy = is_value_preserving(node) or (node.op == "Broadcast" and len(node.inputs) == 2)
-        return is_copy and not _is_one_a_head(node.outputs[0])
+        return is_copy and not is_one_per_head(node.outputs[0])
 
     sink = graph.look_through(beside, copies)
-    if not _is_one_a_head(sink):
-        raise MissError(concat, f"its attention sink is not one value per head: {beside.name}")
-    return operands[0 if scores[0] else 1], sink, column
+    return operands[0 if scores[0] else 1], sink if is_one_per_head(sink) else beside, column
 
 
-def _is_one_a_head(value: Value) -> bool:
+def is_one_per_head(value: Value) -> bool:
+    """Return whether a sink has one value per head."""
     if value.shape is None or len(value.shape) > 4:
         return False
     batch, heads, row, column = [1] * (4 - len(value.shape)) + list(value.shape)

@@ -246,19 +246,20 @@ def _instead(inventory: Inventory) -> str:
 def _attention(model: Model) -> Iterator[Finding]:
     """Yield findings on attention whose mask is wrong with padding, or with the plugin's positions."""
     graph = model.graph
-    meanings = {mask.node.index: mask for mask in model.analysis(find_masks)}
     for node in graph.of_op("ScaledDotProductAttention"):
-        mask, meaning = node.input(3), meanings.get(node.index)
+        mask = node.input(3)
         window = constant_window(graph, mask)
         if window is not None:
             reason = "its constant window is over slots of the cache, which hold other positions here"
             yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
-        if meaning is not None and meaning.chunk is not None:
-            reason = f"its mask shows chunks of {meaning.chunk} slots of the cache, which hold other positions here"
-            yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_REQUEST)
-        if meaning is not None and order_of_numbers(meaning, meaning.bias) == "index":
-            reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
-            yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_REQUEST)
         if mask is not None and mask.element_type == "boolean":
             reason = "its mask is boolean, so completely masked rows of padding are NaN, which spreads to other rows"
             yield Finding("attention", node.name, "wrong", node=node.name, reason=reason, source=_COMPILED)
+    for meaning in model.analysis(find_masks):
+        name = meaning.node.name
+        if meaning.chunk is not None:
+            reason = f"its mask shows chunks of {meaning.chunk} slots of the cache, which hold other positions here"
+            yield Finding("attention", name, "wrong", node=name, reason=reason, source=_REQUEST)
+        if order_of_numbers(meaning, meaning.bias) == "index":
+            reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
+            yield Finding("attention", name, "wrong", node=name, reason=reason, source=_REQUEST)

@@ -39,11 +39,14 @@ class PlainAttention:
     def result(self, weights: openvino.Node) -> openvino.Node:
         return ops.matmul(weights, self.value, False, False)
 
-    def found(self) -> tuple[Attention, ...]:
+    def built(self) -> OpenVINOModel:
         last = self.result(self.after(self.weights(self.scores(self.product()))))
         inputs = [self.query, self.key, self.value, self.mask]
         model = openvino.Model([ops.result(node) for node in [last, *self.results]], inputs)
-        return find_attention(OpenVINOModel(model))
+        return OpenVINOModel(model)
+
+    def found(self) -> tuple[Attention, ...]:
+        return find_attention(self.built())
 
 
 def number(value: float) -> openvino.Node:

@@ -11,6 +11,8 @@ from analysis.attention.plain_attention import F32, PlainAttention, number
 from openvino import opset13 as ops
 from support.attention_graphs import integers
 
+from graphpass.analysis.attention.find import Scores, find_attention, read_scores
+
 
 class Sink(PlainAttention):
     """Its parts may be replaced too."""
@@ -174,3 +176,11 @@ def test_a_sink_is_not_seen_by_a_maximum_taken_before_it():
     assert attention.miss is not None
     assert attention.miss.node.op == "Subtract"
     assert attention.miss.reason == "its row maximum is subtracted from its scores, but not from its attention sink"
+
+
+def test_masks_beside_a_sink_of_each_row_are_read():
+    model = SinkOfEachRow().built()
+    (attention,) = find_attention(model)
+    scores = read_scores(model.graph, attention.node)
+    assert isinstance(scores, Scores)
+    assert scores.sink is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 from openvino import opset13 as ops
-from support.loaded import openvino_model
+from support.loaded import onnx_model, openvino_model
 from support.pipelines import run_passes
 from targets import state_mutants
 
@@ -177,3 +177,22 @@ def test_positions_not_replaced_by_the_plugin_are_refused():
     rewriter.finish()
     model.mark_edited()
     assert [(one.name, one.verdict) for one in failing(model)] == [("position_ids", "refused")]
+
+
+def test_a_bias_by_slots_of_decomposed_attention_is_wrong():
+    original = onnx_model("gemma2")
+    model = graphpass.PassManager(graphpass.get_target("npu").pipeline(original)).run(original).model
+    assert not failing(model)
+    rewriter = model.rewriter()
+    softmax = next(iter(model.graph.of_op("Softmax")))
+    write = rewriter.under("by slots")
+    keys = write.op("Squeeze", write.size(softmax.source(), 3, "keys"), 0)
+    bias = write.convert(write.op("Range", 0, keys, 1), "f32", "bias")
+    rewriter.redirect(
+        softmax, 0, write.op("Add", softmax.source(), write.op("Multiply", bias, write.number(0.25, "f32")))
+    )
+    rewriter.finish()
+    model.mark_edited()
+    (finding,) = failing(model)
+    assert (finding.name, finding.verdict) == (softmax.name, "wrong")
+    assert "kept for slots of the cache" in finding.reason

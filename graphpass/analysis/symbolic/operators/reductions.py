@@ -13,6 +13,10 @@ from graphpass.analysis.symbolic.places import broadcast_index
 #: Largest size of an axis whose reduction is expanded into terms.
 _MOST_TERMS = 64
 
+#: Largest size of an axis that a matrix product sums along. Products of positions and frequencies have 1 term; those of
+#: activations and weights have one per channel, which even in small models are too many to expand layer by layer.
+_MOST_PRODUCTS = 8
+
 
 def _cum_sum(element: Element) -> Steps:
     node = element.node
@@ -107,7 +111,7 @@ def _matmul(element: Element) -> Steps:
     attributes = element.node.attributes
     swaps = bool(attributes["transpose_a"]), bool(attributes["transpose_b"])
     count = summed_size(element, swaps).as_number
-    if not isinstance(count, int) or count > _MOST_TERMS:
+    if not isinstance(count, int) or count > _MOST_PRODUCTS:
         raise UnknownError("it sums along an axis of unknown or large size")
     total: Expr = ZERO
     for place in map(number, range(count)):
