@@ -32,6 +32,8 @@ _TOWARDS_ANGLES = (
 #: Operators between positions and the factors by which they scale activations.
 _TOWARDS_FACTORS = POSITIONWISE | MOVES
 
+#: Operators between the largest position and the angles of the table that it selects.
+_TOWARDS_SELECTION = (POSITIONWISE | MOVES | COMPARISONS.keys() | {"Concat", "MatMul"}) - {"Cos", "Sin"}
 
 #: Gathers a row of a table element by element, as GPT-J does.
 _BY_ELEMENT = op.GatherElements(var("table"), op.Tile(var("row"), ...) | op.Broadcast(var("row"), ...))
@@ -48,8 +50,8 @@ class ExposePositionIds(Pass[Model]):
     """Read positions from an input instead of computing them from past or mask.
 
     Two uses require the input ``position_ids``: paged attention (openvino.genai's default backend), whose caches have
-    no length to read, and edits of a cache, which change positions. Rotary and learned embeddings, and factors that
-    depend on positions, read the input; masks still compare slots.
+    no length to read, and edits of a cache, which change positions. Rotary and learned embeddings, factors that depend
+    on positions, and the largest position where it selects frequencies, read the input; masks still compare slots.
 
     An unused input of that name, as in optimum-intel's exports of qwen3_5_text, is treated as missing.
 
@@ -85,6 +87,11 @@ class ExposePositionIds(Pass[Model]):
         Range -> Unsqueeze(0) -> Add(., 1) -> Divide -> Floor -> Log -> Multiply(query, .)
     After:
         position_ids (Parameter) -> Add(., 1) -> Divide -> Floor -> Log -> Multiply(query, .)
+
+    Before:
+        Range -> Unsqueeze(0) -> ReduceMax -> Greater(., length) -> Select(., frequencies, frequencies) -> Cos
+    After:
+        position_ids (Parameter) -> ReduceMax -> Greater(., length) -> Select(., frequencies, frequencies) -> Cos
 
     Before:
         Range -> Unsqueeze -> Tile(., [1, 1, n]) -> GatherElements(table [1, positions, n])
@@ -262,7 +269,7 @@ def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
                 pending.append((use.node.outputs[0], laid_out))
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
-            elif _leads_to_embedding(graph, use) or _leads_to_factor(graph, use):
+            elif _leads_to_embedding(graph, use) or _leads_to_factor(graph, use) or _selects_angles(graph, use):
                 uses.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
     return uses
 
@@ -342,6 +349,18 @@ def _leads_to_factor(graph: Graph, use: Use) -> bool:
     uses = [use, *graph.forward(outputs(use), outputs)]
     is_compared = any(reached.node.op in COMPARISONS for reached in uses)
     return not is_compared and any(_scales_activations(graph, reached) for reached in uses)
+
+
+def _selects_angles(graph: Graph, use: Use) -> bool:
+    """Return whether the use is a maximum over all positions that only selects between tables of angles."""
+    if use.node.op != "ReduceMax" or use.port != 0 or use.node.outputs[0].rank != 0:
+        return False
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        return use.node.outputs if use.node.op in _TOWARDS_SELECTION else ()
+
+    ends = {reached.node.op for reached in graph.forward(use.node.outputs, outputs)} - _TOWARDS_SELECTION
+    return len(ends) > 0 and ends <= {"Cos", "Sin"}
 
 
 def _scales_activations(graph: Graph, use: Use) -> bool:

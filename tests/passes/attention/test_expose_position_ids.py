@@ -224,7 +224,12 @@ class Counting:
             column = self.real(ops.unsqueeze(self.places, integers(0, 2)))
         else:
             column = ops.unsqueeze(self.real(row), integers(2))
-        angles = ops.multiply(column, ops.constant(numpy.float32(0.3)))
+        frequency = ops.constant(numpy.float32(0.3))
+        if self.embedding == "selected by the largest":
+            largest = ops.reduce_max(row, integers(0, 1), False)
+            is_long = ops.greater(largest, ops.constant(5))
+            frequency = ops.select(is_long, ops.constant(numpy.float32(0.1)), frequency)
+        angles = ops.multiply(column, frequency)
         return ops.add(words, ops.cos(ops.absolute(angles) if self.embedding == "unknown" else angles))
 
     def real(self, row: openvino.Node) -> openvino.Node:
@@ -250,6 +255,7 @@ class Counting:
         ("repeated cosines", "past"),
         ("numbers of a table", "past"),
         ("factor", "past"),
+        ("selected by the largest", "past"),
         ("flattened indices", "past"),
         ("indices of one number", "past"),
         ("rotary", "mask"),
@@ -277,6 +283,12 @@ def test_positions_of_each_embedding_are_exposed(embedding, counted):
     first = infer(after.ov_model, given)["logits"][:, :, 0]
     given["position_ids"][:, 1:] = 9
     numpy.testing.assert_array_equal(infer(after.ov_model, given)["logits"][:, :, 0], first)
+
+
+def test_the_largest_position_is_that_of_the_input():
+    after, _ = exposed(Counting("selected by the largest").build())
+    (largest,) = after.graph.of_op("ReduceMax")
+    assert after.graph.producer(largest.source()).name == "position_ids"
 
 
 def test_an_inner_tensor_loses_the_name_of_the_input(tmp_path):
