@@ -390,7 +390,7 @@ def _single_rows(graph: Graph, uses: list[_EmbeddingUse]) -> Iterator[tuple[Node
             continue
         seen.add(node.index)
         sizes = [int(size) for size in target]
-        if source[0] == sizes[0] == 1 and -1 in sizes:
+        if source[0] == sizes[0] == 1 and not {-1, 0}.isdisjoint(sizes):
             yield node, [0, 0, *sizes[2:]] if sizes[1] == -1 else [0, *sizes[1:]]
 
 

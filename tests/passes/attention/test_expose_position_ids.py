@@ -224,6 +224,8 @@ class Counting:
             column = self.real(ops.unsqueeze(self.places, integers(0, 2)))
         else:
             column = ops.unsqueeze(self.real(row), integers(2))
+        if self.embedding == "one row of kept length":
+            column = ops.reshape(column, integers(1, 0, 1), True)
         frequency = ops.constant(numpy.float32(0.3))
         if self.embedding == "selected by the largest":
             largest = ops.reduce_max(row, integers(0, 1), False)
@@ -256,6 +258,7 @@ class Counting:
         ("numbers of a table", "past"),
         ("factor", "past"),
         ("selected by the largest", "past"),
+        ("one row of kept length", "past"),
         ("flattened indices", "past"),
         ("indices of one number", "past"),
         ("rotary", "mask"),
