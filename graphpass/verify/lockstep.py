@@ -260,7 +260,8 @@ def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:
 #: Line on references in 16 bits that run in f32.
 WIDENED = "rounding of the reference to 16 bits: it runs in f32, with unchanged weights"
 
-_MISREAD = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
+_SLOTS = "right padding: both models use slots as positions, so all prompts of a batch must have one length"
+_PADDED = "left padding: both models have other results for rows alone, so all prompts of a batch must have one length"
 
 
 _Reference: TypeAlias = "DecodeSession | InParts | RowByRow"
@@ -385,13 +386,12 @@ class _Lockstep:
         if trajectory.is_other_side:
             return self._reference, self._row_by_row, None
         is_padded = not prompt.mask.all()
-        if self._alone and self._pads_right and is_padded:
-            return self._row_by_row, self._reference, _MISREAD
-        first = self._row_by_row if self._alone and is_padded else self._reference
+        if self._alone and is_padded:
+            return self._row_by_row, self._reference, _SLOTS if self._pads_right else _PADDED
         if not trajectory.is_long or prompt.ids.shape[1] <= MOST_AT_ONCE or not self._reference.has_caches:
-            return first, None, None
+            return self._reference, None, None
         words = f"the reference contradicts itself, and was fed {MOST_AT_ONCE} tokens at a time"
-        return first, InParts(self._reference), f"{prompt.description} at once: {words}"
+        return self._reference, InParts(self._reference), f"{prompt.description} at once: {words}"
 
     def _reads(self, prompt: Prompt, steps: int) -> bool:
         """Return whether the reference has equal logits for a padded batch and its rows alone.

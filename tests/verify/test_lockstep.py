@@ -6,12 +6,15 @@ import json
 import pickle
 from typing import Any
 
+import numpy
 import pytest
 from support import logits_forms
 from support.loaded import onnx_model, openvino_model, reshaped
-from support.models import export, reference
+from support.models import export, exporters, reference
 from verify import faulty_models
 
+import graphpass
+from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.errors import UnsupportedError, UsageError
 from graphpass.io import load
 from graphpass.verify import Comparison, compare
@@ -50,6 +53,25 @@ def test_exports_of_one_model(first: tuple[str, str], second: tuple[str, str], s
     assert found.max_abs_difference < 1e-4
     assert [len(run.prompt_ids) for run in found.sequences[:4]] == [1, 1, 3, 5]
     assert all(run.reference_ids == run.candidate_ids for run in found.sequences)
+
+
+def test_a_copy_of_padding_that_enters_linear_caches_is_the_same() -> None:
+    """A bias after the mask writes padding into the convolution's cache, before and after the pass."""
+    model = load(exporters("transformers-onnx", "qwen3_5_text")).clone()
+    cache = next(cache for cache in analyze_caches(model).of_kind("linear") if len(cache.shape or ()) == 3)
+    graph, rewriter = model.graph, model.rewriter()
+    written = graph.backward(
+        graph.writes[str(cache.write)].inputs, lambda node: node.inputs if node.op != "MatMul" else ()
+    )
+    (product,) = [node.outputs[0] for node in written if node.op == "MatMul"]
+    write = rewriter.under("biased")
+    bias = write.constant(numpy.full(product.shape[-1], 0.3, numpy.float32), "bias")
+    rewriter.redirect_uses(product, write.op("Add", product, bias))
+    rewriter.finish()
+    model.mark_edited()
+    found = compare(model, graphpass.PassManager(graphpass.parse("expose-position-ids")).run(model).model)
+    assert found.passed, found.summary()
+    assert any("both models have other results for rows alone" in line for line in found.skipped)
 
 
 def test_a_given_prompt_generates_the_tokens_of_pytorch() -> None:
