@@ -352,7 +352,7 @@ def _leads_to_factor(graph: Graph, use: Use) -> bool:
 
 
 def _selects_angles(graph: Graph, use: Use) -> bool:
-    """Return whether the use is a maximum over all positions that only selects between tables of angles."""
+    """Return whether the use is a maximum of all positions that only selects frequencies."""
     if use.node.op != "ReduceMax" or use.port != 0 or use.node.outputs[0].rank != 0:
         return False
 

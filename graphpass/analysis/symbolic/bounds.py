@@ -51,9 +51,10 @@ def is_natural(expr: Expr) -> bool:
 
 
 def extreme_place(expr: Expr, index: Expr, *, is_largest: bool) -> Expr | None:
-    """Return the value of ``index`` at which an integer is largest or smallest; ``None`` if not proven.
+    """Return the value of ``index`` at which an integer is largest or smallest.
 
-    It is the last or the first one, as for an index with a coefficient that is proven not to change its sign.
+    It is the last or the first one if the coefficient of the index is proven not to change its sign; otherwise the
+    result is ``None``.
     """
     slope, rest = _split(polynomial(expr), index)
     last = _plus(index.args[1], number(-1))

@@ -80,7 +80,10 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
 
 
 def _extremum(function: Callable[[Expr, Expr], Expr], *, is_largest: bool) -> Rule:
-    """Return the rule of ReduceMax or ReduceMin, also of integers that grow or fall along axes of any size."""
+    """Return the rule of ReduceMax or ReduceMin.
+
+    Axes may have any size if integers grow or fall along them.
+    """
     small = _reduced(function)
 
     def rule(element: Element) -> Steps:
