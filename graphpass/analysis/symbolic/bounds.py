@@ -11,7 +11,6 @@ from graphpass.analysis.symbolic.nodes import (
     Expr,
     Monomial,
     Polynomial,
-    contains,
     from_polynomial,
     length,
     number,
@@ -48,21 +47,6 @@ def is_natural(expr: Expr) -> bool:
             expr = _plus(rest, _times(slope, _plus(sizes[variable], number(-1))))
         else:
             return False
-
-
-def extreme_place(expr: Expr, index: Expr, *, is_largest: bool) -> Expr | None:
-    """Return the value of ``index`` at which an integer is largest or smallest.
-
-    It is the last or the first one if the coefficient of the index is proven not to change its sign; otherwise the
-    result is ``None``.
-    """
-    slope, rest = _split(polynomial(expr), index)
-    last = _plus(index.args[1], number(-1))
-    if slope is None or contains([slope, rest], index) or not is_natural(last):
-        return None
-    if is_natural(slope):
-        return last if is_largest else ZERO
-    return (ZERO if is_largest else last) if is_natural(_times(slope, number(-1))) else None
 
 
 def _size(atom: Expr) -> Expr | None:

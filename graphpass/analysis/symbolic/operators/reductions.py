@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Mapping
 from functools import reduce
 
 from graphpass.analysis.symbolic import expressions as ex
-from graphpass.analysis.symbolic.bounds import extreme_place
 from graphpass.analysis.symbolic.elements import Element, Index, Request, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import broadcast_index
@@ -79,31 +78,6 @@ def _reduced(function: Callable[[Expr, Expr], Expr], sums: bool = False) -> Rule
     return rule
 
 
-def _extremum(function: Callable[[Expr, Expr], Expr], *, is_largest: bool) -> Rule:
-    """Return the rule of ReduceMax or ReduceMin.
-
-    Axes may have any size if integers grow or fall along them.
-    """
-    small = _reduced(function)
-
-    def rule(element: Element) -> Steps:
-        source, sizes = element.node.source(), element.shape(0)
-        axes = yield from reduced_axes(element)
-        along = [axis for axis in axes if sizes[axis] is not ONE]
-        if len(along) < 2 and all(isinstance(sizes[axis].as_number, int) for axis in along):
-            return (yield from small(element))
-        bounds = {axis: ex.index(f"reduced {axis}", sizes[axis]) for axis in along}
-        body = yield source, unreduced(element, dict.fromkeys(axes, ZERO) | bounds)
-        for bound in bounds.values():
-            place = extreme_place(body, bound, is_largest=is_largest) if body.sort == "int" else None
-            if place is None:
-                raise UnknownError("it reduces numbers that are not proven to grow or fall along its axes")
-            body = ex.substitute(body, {bound: place})
-        return body
-
-    return rule
-
-
 def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Steps:
     """Return one term of the sum in an element of a matrix product.
 
@@ -150,8 +124,8 @@ RULES: dict[str, Rule] = {
     "MatMul": _matmul,
     "ReduceLogicalAnd": _reduced(ex.conjunction),
     "ReduceLogicalOr": _reduced(ex.disjunction),
-    "ReduceMax": _extremum(ex.maximum, is_largest=True),
-    "ReduceMin": _extremum(ex.minimum, is_largest=False),
+    "ReduceMax": _reduced(ex.maximum),
+    "ReduceMin": _reduced(ex.minimum),
     "ReduceProd": _reduced(ex.multiply),
     "ReduceSum": _reduced(ex.add, sums=True),
 }
