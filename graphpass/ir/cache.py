@@ -126,9 +126,12 @@ class Cache:
 
     @property
     def index(self) -> int | None:
-        """Return the last integer in the name: the layer or an index within one kind."""
-        numbers = re.findall(r"\d+", self.name)
-        return int(numbers[-1]) if numbers else None
+        """Return the first integer in the name: the layer or an index within one kind.
+
+        Transformers' exporters number the states of a layer after it: ``past_key_values.layers.2.conv_states.0``.
+        """
+        number = re.search(r"\d+", self.name)
+        return None if number is None else int(number[0])
 
     @property
     def filled_by(self) -> str:

@@ -29,7 +29,8 @@ def test_bytes_of_a_cache_are_counted(shape, axes, element_type, per_token, fixe
 
 
 @pytest.mark.parametrize(
-    ("name", "index"), [("past_key_values.12.key", 12), ("past.conv.1present.conv.1", 1), ("state", None)]
+    ("name", "index"),
+    [("past_key_values.12.key", 12), ("past.conv.1present.conv.1", 1), ("layers.2.conv_states.0", 2), ("state", None)],
 )
 def test_index_is_read_from_the_name(name, index):
     assert cache((None, 2, None, 16), KV, name=name).index == index

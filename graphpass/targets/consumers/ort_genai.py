@@ -63,8 +63,8 @@ def view(model: Model, inventory: Inventory) -> View:
 
 
 def template_of(name: str) -> str:
-    """Return ``name`` with its last number, the layer's, replaced by ``%d``."""
-    return re.sub(r"\d+(?=\D*$)", "%d", name)
+    """Return ``name`` with its first number, the layer's, replaced by ``%d``."""
+    return re.sub(r"\d+", "%d", name, count=1)
 
 
 def _layout(inventory: Inventory) -> list[str]:
