@@ -268,12 +268,13 @@ class Graph:
         if node.op != "Constant":
             return None
         sizes = [size for size in value.shape if isinstance(size, int)]
-        if len(sizes) < len(value.shape) or math.prod(sizes) > limit:
+        count = math.prod(sizes)
+        if len(sizes) < len(value.shape) or count > limit:
             return None
         if node.index in self._constants:
             return self._constants[node.index]
         constant = self._read_constant(node)
-        if math.prod(sizes) <= _MOST_KEPT:
+        if count <= _MOST_KEPT:
             if constant is not None:
                 constant.flags.writeable = False
             self._constants[node.index] = constant

@@ -64,7 +64,7 @@ def unlike_visible(left: Expr, right: Expr, key: Expr) -> Example | Literal["nev
         The example; ``"never"`` if the conditions are equal, ``"unknown"`` if this is not decided.
     """
     differs = ex.negate(ex.equal(left, right))
-    if any(part.op in {"opaque", "times", "raise"} for part in ex.walk(differs)):
+    if ex.uses([differs], "opaque", "times", "raise"):
         return "unknown"
     seen = ex.substitute(left, {key: ex.index("other key", key.args[1])})
     return example_of(ex.conjunction(differs, seen))

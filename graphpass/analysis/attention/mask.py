@@ -95,7 +95,7 @@ class AttentionMask:
     @property
     def counts_positions(self) -> bool:
         """Return whether running sums of ``attention_mask`` give the positions of keys."""
-        return any(part.op == "running_sum" for part in ex.walk(self.visible))
+        return ex.uses([self.visible], "running_sum")
 
     @property
     def window_of_tokens(self) -> int | None:

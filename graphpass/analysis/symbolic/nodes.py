@@ -63,7 +63,7 @@ class Expr:
 
 _DIGEST_BITS = 64
 
-#: Places of operators in `Expr.ops`.
+#: Bit of each operator in `Expr.ops`.
 _OPS: dict[str, int] = {}
 
 
@@ -182,7 +182,10 @@ def walk_outside(ops: Collection[str], *roots: Expr) -> Iterator[Expr]:
 
 
 def walk(*roots: Expr, known: Container[Expr] = ()) -> Iterator[Expr]:
-    """Yield each subexpression of ``roots`` once, operands first; none that only those in ``known`` contain."""
+    """Yield each subexpression of ``roots`` once, operands first.
+
+    Expressions in ``known`` are neither yielded nor descended into.
+    """
     seen: set[Expr] = set()
     # A tuple marks an expression whose operands lie above it.
     pending: list[Expr | tuple[Expr]] = [*reversed(roots)]

@@ -75,7 +75,7 @@ def parted(condition: Expr, holds: bool) -> dict[Expr, Expr] | None:
     terms = ex.polynomial(condition.args[0]) if condition.op == "not_positive" else {}
     indices = [monomial[0] for monomial in terms if len(monomial) == 1 and monomial[0].op == "index"]
     rest = from_polynomial({monomial: factor for monomial, factor in terms.items() if monomial != tuple(indices)})
-    if len(indices) != 1 or terms[indices[0],] not in (1, -1) or any(part.op == "index" for part in ex.walk(rest)):
+    if len(indices) != 1 or terms[indices[0],] not in (1, -1) or ex.uses([rest], "index"):
         return None
     (index,) = indices
     # ``x + c <= 0``: up to ``-c``, and from ``1 - c`` on; ``c - x <= 0``: from ``c`` on, and before it.

@@ -169,7 +169,7 @@ def _without_offsets(bodies: Sequence[Expr], bounds: Sequence[Expr]) -> tuple[Se
         for index in part.operands:
             if index.op == "index" and index not in bounds:
                 rest = ex.subtract(part, index) if part.op == "sum" else ZERO
-                is_offset = not any(other.op == "index" for other in ex.walk(rest))
+                is_offset = not ex.uses([rest], "index")
                 offsets.setdefault(index, set()).add(rest if is_offset else ZERO)
     arguments = dict[Expr, Expr]()
     for index, amounts in offsets.items():

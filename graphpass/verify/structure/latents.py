@@ -141,7 +141,7 @@ def _is_kept(expr: Expr) -> bool:
         seen.add(part)
         if part.op == "index":
             # A sum over all positions depends on their number.
-            if str(part.args[0]).startswith("r") and any(size.op == "length" for size in ex.walk(part.args[1])):
+            if str(part.args[0]).startswith("r") and ex.uses([part.args[1]], "length"):
                 return False
             continue
         if part.op in {"length", "opaque"} or (part.op == "read" and isinstance(part.args[0], str)):

@@ -255,7 +255,7 @@ def split_mask(body: Expr) -> tuple[Expr, Expr]:
                 visible = ex.conjunction(visible, ex.negate(condition) if low[0] else condition)
                 kept.append(otherwise if low[0] else then)
                 continue
-        if any(part.op == "choose" for part in ex.walk(term)):
+        if ex.uses([term], "choose"):
             visible = ex.conjunction(visible, ex.negate(hides(term)))
             term = shown(term)
         kept.append(term)

@@ -243,7 +243,7 @@ class Comparer:
             # A definition splits indices by the sizes that divide them, which may make both sides equal.
             definitions = self.sides[0].definitions
             left, right = (definitions.abstract("result", (), (side,), ()) for side in (left, right))
-        return left is right and not any(part.op == "opaque" for part in ex.walk(left))
+        return left is right and not ex.uses([left], "opaque")
 
 
 #: Limit of rewritten expressions: per node, and in addition. Known exports require 1 to 6 per node.

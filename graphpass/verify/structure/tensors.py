@@ -206,7 +206,7 @@ class DefinedTensors(Elements):
             return None
         finally:
             self._depth -= 1
-        if any(part.op == "opaque" for part in ex.walk(*bodies)):
+        if ex.uses(bodies, "opaque"):
             return None
         return self.definitions.length((kind, *axis, shapes, bodies))
 
