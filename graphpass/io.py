@@ -209,10 +209,12 @@ class Written:
     Attributes:
         shared: Files of the input that the result has hard links to.
         appended: Bytes of new constants that were appended.
+        copies: Files of the result that equal a file of the input, by their path in the folder of the model.
     """
 
     shared: tuple[Path, ...] = ()
     appended: int = 0
+    copies: tuple[tuple[str, WeightFile], ...] = ()
 
 
 def write_model(model: Model, path: Path, limit: int | None = None, weights: Weights = "auto") -> Written:
@@ -381,7 +383,9 @@ def _stage_onnx(model: Model, folder: Path, file_name: str, limit: int | None, *
     stage_onnx(model.proto, model.path, folder, file_name, link=share, limit=limit)
     check_unchanged(model.weight_files)
     if not share:
-        return Written()
+        read = {file.path: file for file in model.weight_files}
+        locations = {location: read.get(file.resolve()) for location, file in files.items()}
+        return Written(copies=tuple((name, file) for name, file in locations.items() if file is not None))
     # Weights that a pass created do not belong to the input, and may be on another file system.
     shared = {location: file for location, file in files.items() if ScratchFile.find(location) is None}
     for location, file in shared.items():
@@ -399,7 +403,9 @@ def _stage_openvino(model: Model, folder: Path, file_name: str, *, share: bool) 
     model.stabilise_names()
     file = stage_openvino(model.ov_model, model.path, model.weight_files, folder, file_name, share=share)
     if not share:
-        return Written(appended=file.appended)
+        copied = file.copied
+        copies = () if copied is None else ((Path(file_name).with_suffix(".bin").name, copied),)
+        return Written(appended=file.appended, copies=copies)
     if file.appended:
         # This write changed the shared file.
         model.weight_files = tuple(WeightFile.of(source.path) for source in model.weight_files)

@@ -86,7 +86,8 @@ def test_every_field_of_onnx_is_kept(tmp_path):
 @pytest.mark.parametrize("file", quick_files(IRS), ids=str)
 def test_unedited_ir_is_the_same_bytes(tmp_path, file):
     source = fixtures() / file
-    write_model(load(source).clone(), tmp_path / source.name)
+    written = write_model(load(source).clone(), tmp_path / source.name)
+    assert [(name, file.path) for name, file in written.copies] == [(f"{source.stem}.bin", source.with_suffix(".bin"))]
     assert set(contents(tmp_path)) == {source.name, source.with_suffix(".bin").name}
     assert (tmp_path / source.name).with_suffix(".bin").read_bytes() == source.with_suffix(".bin").read_bytes()
     if file.parts[0] in REREAD:
@@ -200,8 +201,11 @@ def test_data_in_subfolders_and_shards(tmp_path):
     sharded = load(tmp_path / "in")
     assert sharded.digest() == load(export("llama", "onnx-genai")).digest()
     for out in ("new", "old"):
-        write_model(sharded, tmp_path / out / "model.onnx")
+        copies = write_model(sharded, tmp_path / out / "model.onnx").copies
         assert contents(tmp_path / out) == contents(tmp_path / "in")
+        assert {name: file.path for name, file in copies} == {
+            f"weights/{number}.bin": tmp_path / "in" / f"weights/{number}.bin" for number in range(3)
+        }
 
 
 def values(model: OnnxModel) -> dict[str, bytes]:

@@ -19,8 +19,9 @@ from graphpass.engine.registry import distributions
 from graphpass.errors import ReadError
 from graphpass.ir.model import Model
 from graphpass.reports.diff.weights import digest_of_weights
-from graphpass.storage.digests import digest_of_file, digests_of_files
+from graphpass.storage.digests import digest_of_file, digests_of, digests_of_files
 from graphpass.storage.documents import read_json, regular
+from graphpass.storage.weight_file import FileRange, WeightFile
 
 #: Version of the manifest's format, incremented if older manifests can no longer be compared.
 FORM = 3
@@ -92,6 +93,7 @@ def write_manifest(
     records: Mapping[str, Iterable[PassRecord]],
     graphs: Sequence[str],
     certificate: Mapping[str, Any] | None = None,
+    copies: Mapping[str, WeightFile] | None = None,
 ) -> None:
     """Write the manifest of a staged result, without times.
 
@@ -102,6 +104,8 @@ def write_manifest(
         graphs: Names of the result's graph files, which are recorded with digests. Weight files are recorded with their
             size, because another result may share and extend them.
         certificate: The return value of `graphpass.artifacts.certificate.certify`; digests of all files are added.
+        copies: Files of the result, by path in its folder, that equal another file, which is read in their place: its
+            digest may be cached.
 
     Raises:
         OSError: The file system reports an error; ``staging`` converts it to a `WriteError`.
@@ -116,9 +120,16 @@ def write_manifest(
         sizes = {name: file["bytes"] for name, file in output.items()}
         # Another model that shares a hard link may append its weights.
         shared = [name for name in output if name not in graphs and (path.parent / name).stat().st_nlink > 1]
-        noted["certificate"] = {**certificate, "files": digests_of_files(path.parent, sizes), "shared": shared}
+        noted["certificate"] = {**certificate, "files": _digests(path.parent, sizes, copies or {}), "shared": shared}
         noted["certificate"]["seal"] = seal(noted)
     path.write_text(json.dumps(noted, indent=2) + "\n", encoding="utf-8")
+
+
+def _digests(folder: Path, sizes: Mapping[str, int], copies: Mapping[str, WeightFile]) -> dict[str, str]:
+    ranges = {name: FileRange(file, 0, file.size) for name, file in copies.items() if file.size == sizes.get(name)}
+    digests = digests_of(ranges.values())
+    read = {name: digests[byte_range] for name, byte_range in ranges.items()}
+    return digests_of_files(folder, {name: size for name, size in sizes.items() if name not in read}) | read
 
 
 def seal(noted: Mapping[str, Any]) -> str:

@@ -169,16 +169,23 @@ class Result:
                 for name, model in models.items()
             )
         )
+        copies = {
+            str(Path(name).parent / file): original
+            for name, each in zip(models, self.written, strict=False)
+            for file, original in each.copies
+        }
         if self._parts is not None:
             with stage("copying the other models"):
                 shared = stage_parts(self._parts, staged, share=self._job.weights == "share")
             self.written = (*self.written, Written(shared))
+            copies |= {} if shared else self._parts.weights
         if source is not None and not self._is_file:
             copy_companions(source, staged, next(iter(models.values())).dialect)
         for name, text in (texts or {}).items():
             (staged / name).write_text(text, encoding="utf-8")
         path = staged / next(iter(models)) if self._is_file else staged
-        write_manifest(manifest_of(path, is_file=self._is_file), self._described, records, list(models), certificate)
+        manifest = manifest_of(path, is_file=self._is_file)
+        write_manifest(manifest, self._described, records, list(models), certificate, copies)
 
 
 def refuse_input(model: Model, target: Path) -> None:

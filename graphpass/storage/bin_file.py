@@ -78,6 +78,15 @@ class BinFile:
         """Return the weight files that ranges are copied from."""
         return tuple(dict.fromkeys(extent.file for extent in self._extents))
 
+    @property
+    def copied(self) -> WeightFile | None:
+        """Return the weight file that `write` copies whole, if it appends nothing."""
+        return self._extents[0].file if self._is_copy and not self._chunks and not self._share else None
+
+    @property
+    def _is_copy(self) -> bool:
+        return len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start
+
     def offset_of(self, byte_range: FileRange) -> int:
         """Return the offset that a range of a weight file will have."""
         for extent in self._extents:
@@ -146,7 +155,7 @@ class BinFile:
                 link_weights(self._extents[0].file, path)
                 self._append_chunks(path)
             return
-        if len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start:
+        if self._is_copy:
             copy_file(self._extents[0].file.path, path)
         else:
             with path.open("xb", buffering=0) as stream:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from hashlib import sha256
 
 import openvino_genai
 import pytest
@@ -10,8 +11,10 @@ from support.commands import in_process
 from support.folders import folder_contents
 from support.models import export, reference
 
+from graphpass.artifacts.manifest import write_manifest
 from graphpass.engine.manager import PassManager
 from graphpass.io import find_model
+from graphpass.storage.weight_file import WeightFile
 
 pytestmark = pytest.mark.usefixtures("cache_folder")
 
@@ -206,3 +209,16 @@ def prompt():
 
     ids = numpy.array([reference("llama")["prompt_ids"]])
     return openvino.Tensor(ids), openvino.Tensor(numpy.ones_like(ids))
+
+
+def test_a_damaged_copy_does_not_match_its_certificate(tmp_path):
+    """The digest of a copy is that of the source, which was proven."""
+    source, folder = tmp_path / "weights", tmp_path / "out"
+    folder.mkdir()
+    source.write_bytes(bytes(1000))
+    (folder / "model.onnx").write_bytes(b"graph")
+    (folder / "model.onnx.data").write_bytes(bytes(999) + b"\1")
+    copies = {"model.onnx.data": WeightFile.of(source)}
+    write_manifest(folder / "graphpass.json", {}, {}, ["model.onnx"], {"verdict": "same"}, copies)
+    files = json.loads((folder / "graphpass.json").read_text())["certificate"]["files"]
+    assert files == {"model.onnx": sha256(b"graph").hexdigest(), "model.onnx.data": sha256(bytes(1000)).hexdigest()}
