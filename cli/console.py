@@ -71,7 +71,7 @@ class Console(Watch):
             click.echo(printable(text), err=True)
 
     def detail(self, text: str) -> None:
-        """Print a line that an option requests, even if quiet."""
+        """Print a line that an option requests, also with ``--quiet``."""
         click.echo(printable(text), err=True)
 
     def choose(self, folder: Path) -> Path | None:

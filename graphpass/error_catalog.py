@@ -11,8 +11,8 @@ _ENTRIES = """
 GP101 MODEL does not exist, or you have no permission to read it. Check the spelling and the working directory. MODEL is
   an export on disk; export model ids of the Hugging Face hub first, for example by optimum-cli.
 GP102 The file is neither an .onnx nor an .xml file. For an OpenVINO IR name the .xml file, for an ONNX model with
-  external data the .onnx file; graphpass finds the weights from there.
-GP103 The folder holds no .onnx and no .xml file besides tokenizer models. Exporters often write into a subfolder
+  external data the .onnx file; graphpass finds the weights beside it.
+GP103 The folder has neither an .onnx nor an .xml file besides tokenizer models. Exporters often write into a subfolder
   (onnx/): name that one.
 GP104 The file is not a complete ONNX model: for example an interrupted download, a Git LFS pointer, or a file of
   another kind. Export or copy it again.
@@ -93,7 +93,7 @@ GP231 The configuration of a matrix is invalid; the message has its file and lin
   graphpass/reports/schemas/config.json lists the allowed keys; editors complete them from it.
 GP232 There is no graphpass.toml, and no pyproject.toml with [tool.graphpass], in this folder or one above it. Write
   one, or name one.
-GP233 Two cells of a matrix have one name or one output, so one would overwrite the other. Give the models names, and
+GP233 Two cells of a matrix have the same name or output, so one would overwrite the other. Give the models names, and
   include {model} and {target} in output.
 GP234 No cell of the matrix has a name that --select matches. Cells are called MODEL:TARGET; --dry-run lists
   them.
@@ -123,11 +123,11 @@ GP249 The text is not a reorder of ONNX Runtime's OpenVINO execution provider: s
   each separated by commas: 1,2,3;4,5,6.
 GP238 The output folder has a result with other graphs, for example of another target. A runtime could not open a folder
   with both. Write into another folder, or remove the earlier result with --replace; files that graphpass did not write
-  stay.
+  are kept.
 GP239 The input of ci merge-reports is not a JSON report that --report-json of this version wrote.
 GP250 The comparison is invalid: it has no prompt, a token id outside the vocabulary, a negative number of steps, a
   tolerance that is not 0 or more, or a budget that is neither a time nor a size.
-GP251 A session was given adapter weights (LoRA) for a variable that holds none, or in another shape. The session lists
+GP251 A session was given adapter weights (LoRA) for a variable that has none, or in another shape. The session lists
   the variables as adapters.
 GP252 A saved state has the caches of one model, computed in one precision; a session of another model or with other
   settings cannot restore it. Open the model of the state, with the same settings.
@@ -202,9 +202,9 @@ GP341 An operator cannot be lowered to plain ones: it has an option that plain o
 GP342 NPUW identifies caches by optimum's names, which state whether a cache stores keys, values, a convolution's window
   or a recurrent state. If the graph does not show the role, declare it with --cache NAME=KIND,role=ROLE; unpack splits
   a cache that stores several.
-GP343 A variable that is not a cache has the name that a cache would get. Rename it, or take it out of the model.
+GP343 A variable that is not a cache has the name that a cache would get. Rename it, or remove it from the model.
 GP344 A graph that was edited through `model.graphsurgeon()` cannot be written: its nodes form a cycle, or a sparse
-  constant was changed in place. The model is as it was before the edit.
+  constant was changed in place. The model is unchanged.
 GP345 A decoder reads caches of cross attention that another model fills, and that model is not named, does not return
   them, or needs inputs that neither the decoder nor the encoder has. Name the decoder for the first step of the same
   export.
@@ -240,7 +240,7 @@ GP369 The model has an input that edits caches or masks draft trees, and NPUW fa
   before that pass; a session on NPU rewinds without such inputs.
 GP370 A session cannot edit this model's caches in this way: linear caches combine all tokens and have no slots to
   reorder, a cache of unknown kind has unknown contents, and one of fixed capacity does not grow.
-GP371 A session was given a draft tree, and the model cannot hold one: it has no input tree_mask, which the pass
+GP371 A session was given a draft tree, and the model does not support one: it has no input tree_mask, which the pass
   add-tree-mask adds, or it has linear caches, whose one state cannot follow several branches.
 GP375 The model returns logits of the last position only, and verifying draft tokens needs those of all positions.
   Export it with the logits of all positions.
@@ -315,10 +315,10 @@ GP502 A written file does not read back correctly, so it was discarded. Nothing 
   operators of ONNX Runtime that it cannot read: then the hint names the pass that lowers them. Otherwise it is a bug of
   graphpass or of the library that wrote it.
 GP503 An ONNX file is limited to 2 GB, and this model's graph is larger even without its weights.
-GP504 Another process wrote the same files at the same time. Its result stays, and this one was discarded. Write to
+GP504 Another process wrote the same files at the same time. Its result is kept, and this one was discarded. Write to
   another folder, or run it again.
-GP505 A result cannot be written to its address; the message has the storage's error. The earlier result stays, or is
-  incomplete and will be made again: files are a result only with their manifest.
+GP505 A result cannot be written to its address; the message has the storage's error. The earlier result is kept, or is
+  incomplete and will be written again: files are a result only with their manifest.
 GP601 The result of a pipeline does not compute the same as its input, so it was not written. --verify-each names the
   pass at fault.
 GP602 The result is larger, or took longer, than the budgets of its cell, so it was not written. Raise the budget in the

@@ -1,6 +1,6 @@
 """Escape text of models and paths before it is printed.
 
-Names in a model may hold any character: ``ESC ]0;…`` sets a terminal's title, a carriage return hides what stands
+Names in a model may hold any character: ``ESC ]0;…`` sets a terminal's title, a carriage return hides the text
 before it, and a line that begins with ``::error`` is a command to GitHub Actions.
 """
 
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Escape commands to CI systems in JSON of ASCII, which stays the same JSON."""
+    """Escape commands to CI systems in ASCII JSON; the parsed value is unchanged."""
     return re.sub(r"(?<=#)#(?=\[|vso\[)", r"\\u0023", text)
 
 

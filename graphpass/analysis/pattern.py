@@ -252,7 +252,7 @@ class _Operator(Pattern):
 
     def _unlike(self, node: Node, value: Value) -> str | None:
         if node.op not in self.kinds:
-            return f"{node.op} found where {' or '.join(self.kinds)} is expected"
+            return f"expected {' or '.join(self.kinds)}, got {node.op}"
         if self.port is not None and value.port != self.port:
             return f"output {value.port} of {node.op} is read, expected output {self.port}"
         count = sum(value is not None for value in node.inputs)

@@ -1,7 +1,7 @@
 """Certificates: the proof of a result with digests of its files.
 
-A certificate is not a signature: whoever can write the result can write another certificate. It detects damage, edits,
-and mixed files of different results.
+A certificate detects damage, edits, and files mixed from several results. It is not a signature: write access to the
+result suffices to replace it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITH_PROOF = f"{_HINT}, without --no-verify"
 
 _CHUNK = 2**20
 
-_NO_SIGNATURE = "not a signature: whoever can write the result can write another certificate"
+_NO_SIGNATURE = "not a signature: write access to the result suffices to replace it"
 
 
 def certify(comparison: Comparison, inputs: Mapping[str, Model]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def check_certificate(result: Path, reference: Model | None = None) -> dict[str,
     Raises:
         UsageError: GP269, there is no certificate, as after ``--no-verify``.
         ReadError: GP101, there is no such result; GP118, it cannot be read, or is not as the schema of manifests says.
-        VerificationError: GP604, a file is missing, new, or holds something else; the manifest was edited; or the
+        VerificationError: GP604, a file is missing, added or changed; the manifest was edited; or the
             result was proven against another model than ``reference``.
     """
     if not result.exists():
@@ -184,7 +184,7 @@ def summarize_certificate(certificate: Mapping[str, Any]) -> str:
     rows = max((run["rows"] for run in sequences), default=0)
     beams = any(run["selects_rows"] for run in sequences)
     lines = [
-        f"certificate holds: {len(certificate['files'])} files are those that were proven ({_NO_SIGNATURE})",
+        f"certificate holds: {len(certificate['files'])} files are unchanged since the proof ({_NO_SIGNATURE})",
         f"  whole models: {len(sequences)} sequences of up to {most} tokens, up to {rows} rows, rows "
         f"{'selected' if beams else 'not selected'}; largest difference {certificate['largest_difference']:.0e}",
     ]

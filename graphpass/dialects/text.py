@@ -33,6 +33,13 @@ def parse(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
 
     Raises:
         UsageError: GP270, the text is not a graph, or the dialect lacks an operator.
+
+    Examples:
+        >>> from graphpass.testing import parse
+        >>> model = parse('''%x = Parameter : f32[n, 4]
+        ... Result(%x) {name=y}''', "openvino")
+        >>> model.inputs[0].shape
+        (None, 4)
     """
     statements = parse_text(text)
     model = _empty(dialect, opset)

@@ -1,4 +1,4 @@
-"""Digests of the code that determines results, which also changes between releases."""
+"""Digests of code: results depend on it, and it also changes between releases."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def confirmation_of(findings: tuple[Finding, ...], observed: Observation) -> Con
         predicted = {name for finding in findings for name in (finding.name, finding.node) if not finding.holds}
         contradictions += [f"{name} ran on another device" for name in sorted(observed.elsewhere - predicted)]
         if observed.wrong is not None and not wrong:
-            contradictions.append(f"right numbers were predicted, but {observed.wrong}")
+            contradictions.append(f"correct results were predicted, but {observed.wrong}")
         if observed.ran and observed.wrong is None:
             contradictions += [f"{finding.name}: predicted wrong, observed correct results" for finding in wrong]
     tried = observed.tried if observed.refused is None else f"the runtime refused it: {observed.refused}"

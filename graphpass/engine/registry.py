@@ -84,7 +84,7 @@ class _Kind(Generic[Class]):
                 return self.load(entry)
         names = sorted({entry.name for entry in entries})
         near = difflib.get_close_matches(name.lower(), names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"graphpass {self.plural} lists what there is"
+        hint = f"did you mean {near[0]}?" if near else f"graphpass {self.plural} lists the installed ones"
         raise UsageError(self.unknown, f"unknown {self.word} {name!r}", hint)
 
     def load(self, entry: _Entry[Class]) -> Class:

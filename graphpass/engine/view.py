@@ -85,14 +85,14 @@ def without_caches(consumer: str, inventory: Inventory) -> View | None:
 
 
 def not_onnx(consumer: str, model: Model, inventory: Inventory) -> View | None:
-    """Return an ONNX program's view of another model; ``None`` for ONNX with caches."""
+    """Return an ONNX-only program's view of IR; ``None`` for ONNX models with caches."""
     if model.dialect != "onnx":
         return View(consumer, "not applicable", ("reads ONNX models",))
     return without_caches(consumer, inventory)
 
 
 def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds: str, cross: str) -> View | None:
-    """Return a stateful-IR program's view of another model; ``None`` for stateful IR.
+    """Return the view of a program that reads stateful IR only; ``None`` for such IR.
 
     Args:
         consumer: Name of the program.

@@ -329,7 +329,7 @@ def layout_of(cache: Cache) -> KVLayout:
                 "GP381",
                 f"cannot infer the layout of cache {cache.name}: neither the graph nor its size determines the role of "
                 f"axis {index}",
-                "run unpack if it holds key and value",
+                "run unpack if it stores key and value",
             )
     if order.count("content") != 1:
         raise UnsupportedError("GP381", f"cannot infer the layout of cache {cache.name}: {_known(cache)}")

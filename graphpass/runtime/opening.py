@@ -55,6 +55,13 @@ def open_session(
             model is for one version of OpenVINO's GPU plugin only; GP394 the model is the prefill model of a pair.
         UsageError: GP240 the backend does not support this dialect or device, or properties; GP252 the state is from
             another model or from other settings.
+
+    Examples:
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.testing import tiny_model
+        >>> session = open_session(tiny_model("llama"))
+        >>> session.prefill([1, 5, 9]).shape
+        (1, 3, 64)
     """
     session = _opened(model, device, backend, exact, properties or {})
     if state is not None:

@@ -26,7 +26,7 @@ def _no_gather(node: Node) -> str:
 def _no_concat(node: Node) -> str:
     if node.op == "Concat":
         return f"Concat joins {len(node.inputs)} tensors, not the past and the new positions"
-    return f"{node.op} is found where a Concat of past and new positions is expected"
+    return f"expected a Concat of past and new positions, got {node.op}"
 
 
 _READ = look_through(op.ReadValue(..., name="read", miss=_no_variable), frozenset({"Convert"}))

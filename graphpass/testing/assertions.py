@@ -26,6 +26,13 @@ def assert_text(model: Model, expected: str) -> None:
     Raises:
         AssertionError: The graph differs; the message is a diff.
         UsageError: GP270, the text is not a graph.
+
+    Examples:
+        >>> from graphpass.testing import assert_text, parse
+        >>> text = '''%x = Parameter : f32[n]
+        ... %y = Relu(%x)
+        ... Result(%y) {name=y}'''
+        >>> assert_text(parse(text), text)
     """
     actual, reference = (
         canonical(statements, types=True) for statements in (statements_of(model.graph), parse_text(expected))
@@ -56,6 +63,10 @@ def assert_fused(model: Model, **counts: int) -> None:
 
     Raises:
         AssertionError: A number differs.
+
+    Examples:
+        >>> from graphpass.testing import assert_fused, run, tiny_model
+        >>> assert_fused(run(tiny_model("llama", "openvino"), "fuse-attention"), ScaledDotProductAttention=2, Softmax=0)
     """
     kinds = Counter(model.graph.spelling(node).kind.rpartition(".")[2] for node in model.graph.nodes)
     differing = {op: kinds[op] for op, count in counts.items() if kinds[op] != count}
@@ -77,6 +88,11 @@ def assert_same(reference: Model, candidate: Model, *, steps: int = 4, proven: b
     Raises:
         AssertionError: The outputs differ, or equality is not proven; the message is the report.
         UnsupportedError: A model cannot be run.
+
+    Examples:
+        >>> from graphpass.testing import assert_same, run, tiny_model
+        >>> model = tiny_model("llama", "openvino")
+        >>> assert_same(model, run(model, "fuse-attention"), steps=1, proven=True)
     """
     from graphpass.verify import compare_within
 

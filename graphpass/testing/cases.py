@@ -65,6 +65,18 @@ class Case:
         directives: Values of the directives: ``{"RUN": "fuse-swish"}``.
         before: The text of the graph before the pipeline.
         after: The text expected after the pipeline; ``None`` if the graph does not change or an error is expected.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from graphpass.testing import Case
+        >>> text = '''%x = Parameter : f32[n]
+        ... %y = Relu(%x)
+        ... Result(%y) {name=y}'''
+        >>> directives = {"RUN": "simplify-shapes", "SIZES": "n=4"}
+        >>> case = Case(Path("relu.graph"), "a Relu", "openvino", directives, text, None)
+        >>> case.check()
+        >>> print(case)
+        relu: a Relu [openvino]
     """
 
     file: Path
@@ -122,7 +134,22 @@ class Case:
 
 
 def read_cases(*paths: Path) -> list[Case]:
-    """Return the cases in files, and in all ``.graph`` files of folders."""
+    """Return the cases in files, and in all ``.graph`` files of folders.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from graphpass.testing import read_cases
+        >>> text = '''// RUN: simplify-shapes
+        ... // ----- a Relu
+        ... %x = Parameter : f32[n]
+        ... %y = Relu(%x)
+        ... Result(%y) {name=y}
+        ... // UNCHANGED
+        ... '''
+        >>> size = Path("relu.graph").write_text(text)
+        >>> [str(case) for case in read_cases(Path("relu.graph"))]
+        ['relu: a Relu [onnx]', 'relu: a Relu [openvino]']
+    """
     files = [file for path in paths for file in (sorted(path.rglob("*.graph")) if path.is_dir() else [path])]
     return [case for file in files for case in _cases(file)]
 

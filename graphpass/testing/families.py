@@ -35,6 +35,12 @@ class Family:
         sinks: Whether the softmax has a learned sink for each head.
         experts: Number of experts, two of which process each token; 0 for a dense feed-forward block.
         convolution: Whether every other layer has a gated short convolution in place of attention.
+
+    Examples:
+        >>> from graphpass.testing import Family, tiny_model
+        >>> model = tiny_model(Family(heads=2, kv_heads=1), layers=1)
+        >>> model.graph.reads["past.0.key"].outputs[0].shape[1]
+        1
     """
 
     norm: Literal["rms", "layer"] = "rms"

@@ -38,6 +38,11 @@ def tiny_model(
 
     Raises:
         UsageError: GP274, the family does not exist.
+
+    Examples:
+        >>> from graphpass.testing import tiny_model
+        >>> [port.name for port in tiny_model("llama", layers=1).outputs]
+        ['logits', 'present.0.key', 'present.0.value']
     """
     if isinstance(family, str):
         if family not in FAMILIES:
@@ -56,6 +61,11 @@ def run(model: Model, passes: str | Sequence[Pass[Any]]) -> Model:
 
     Raises:
         GraphpassError: As `graphpass.PassManager.run`.
+
+    Examples:
+        >>> from graphpass.testing import run, tiny_model
+        >>> run(tiny_model("llama"), "to-openvino").dialect
+        'openvino'
     """
     sequence = parse_pipeline(passes) if isinstance(passes, str) else passes
     return PassManager(sequence).run(model).model

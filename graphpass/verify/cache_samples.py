@@ -108,8 +108,8 @@ def loss_in_words(sample: CacheSample, after: tuple[Array, ...], bits: int) -> s
     largest, spread = float(np.abs(before - now).max()), float(before.std())
     same = int((before.argmax(-1) == now.argmax(-1)).sum())
     return (
-        f"{bits} bits move logits by {largest:.3g} at most, whose standard deviation is {spread:.3g}; the likeliest "
-        f"token stays at {same} of {len(before)} positions"
+        f"{bits} bits change logits by at most {largest:.3g}, with a standard deviation of {spread:.3g}; the most "
+        f"likely token is unchanged at {same} of {len(before)} positions"
     )
 
 

@@ -57,7 +57,7 @@ def other_columns(model: Model) -> list[str]:
     if not model.analysis(find_weighing).of_others:
         return []
     words = "several tokens after a padded past are multiplied by the first columns of attention_mask"
-    return [f"{words}; fed one by one here"]
+    return [f"{words}; this comparison feeds them one by one"]
 
 
 def _logits(session: DecodeSession, way: DecodeSession | InParts | RowByRow, ids: NDArray[np.int64]) -> Array:

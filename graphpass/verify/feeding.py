@@ -48,7 +48,7 @@ _SCALES = (1.0, 8.0)
 
 
 class NotFedError(Exception):
-    """Unequal operators cannot be run separately; the message has the reason."""
+    """Raised if unequal operators cannot be run separately, with the reason."""
 
 
 def feed(comparer: Comparer, results: Sequence[ComparedResult], unequal: Unequal) -> Fed:

@@ -98,7 +98,7 @@ def _compared(visible: tuple[Expr, Expr], bias: tuple[Expr, Expr], scope: Scope)
     """
     key, answer = scope.key, unlike_visible(*visible, scope.key)
     if answer != "never":
-        return "the solver does not decide" if isinstance(answer, str) else answer
+        return "the solver does not decide their equality" if isinstance(answer, str) else answer
     if not ex.contains([ex.subtract(*bias)], key):
         return None
     lines = [_line(number, scope) for number in bias]

@@ -141,7 +141,7 @@ def _stand_in_for(device: str) -> Path | None:
         return None
     environment = stand_in()
     if environment is None:
-        reason = f"there is no {device} here, and {ENVIRONMENT} names no environment that stands in for one"
+        reason = f"this machine has no {device}, and {ENVIRONMENT} names no environment that replaces one"
         raise UnsupportedError("GP321", reason)
     return environment
 

@@ -72,7 +72,7 @@ class JoinProjections(Pass[OnnxModel]):
                 rewriter.set_input(node, port, None)
         rewriter.finish()
         counts = {"products joined": products, "splits dropped": whole}
-        notes = tuple(f"products of {len(misses)} attention stay apart: {misses[0]}" for misses in apart.values())
+        notes = tuple(f"products of {len(misses)} attention are not joined: {misses[0]}" for misses in apart.values())
         return Done({name: count for name, count in counts.items() if count}, notes)
 
 

@@ -89,7 +89,7 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         for cache in caches:
             _keep(rewriter, cache, graph.reads[cache.read], start, kept, self.slots)
         rewriter.finish()
-        return Done({"caches with a history": len(caches), "steps that can be taken back": self.slots})
+        return Done({"caches with a history": len(caches), "steps that can be undone": self.slots})
 
 
 def _check(cache: Cache, read: Node) -> None:

@@ -130,7 +130,7 @@ def _check_growth(model: OpenVINOModel, caches: tuple[Cache, ...]) -> None:
             size = f"{past} positions" if isinstance(past, int) else "the positions of its input"
             raise UnsupportedError(
                 "GP326",
-                f"cache {cache.name} always holds {size}: written in place, or a window",
+                f"cache {cache.name} always has {size}: written in place, or a window",
                 "export the model with a cache that grows",
             )
 

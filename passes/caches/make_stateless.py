@@ -29,8 +29,8 @@ class MakeStateless(Pass[OpenVINOModel]):
         past_key_values.0.key (Parameter) -> Concat(., new) -> present.0.key (Result)
 
     Raises:
-        PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP315 a variable is not carried from step to step: it is computed once and only read.
+        PreconditionError: GP302, the model is not stateful.
+        UnsupportedError: GP315, a variable is not carried from step to step: it is computed once and only read.
     """
 
     name = "make-stateless"

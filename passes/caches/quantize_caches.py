@@ -146,7 +146,7 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
         elif len(caches) != 2:
             reason = "it does not read a key cache and a value cache"
         elif block.window_in == "state":
-            reason = "its past holds only a window"
+            reason = "its past stores only a window"
         else:
             use = next((found for cache in caches if (found := _other_use(model.graph, node, cache))), None)
             if use is None:

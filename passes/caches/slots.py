@@ -37,7 +37,7 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
         elif cache.capacity is not None:
             reason = "its capacity is fixed: its length is set by a mask or an input, not by a cut"
         elif cache.name in inventory.windowed:
-            reason = "it holds only a window, and dropped positions cannot be restored"
+            reason = "it stores only a window, and dropped positions cannot be restored"
         if reason is not None:
             raise UnsupportedError("GP365", f"positions of cache {cache.name} cannot be moved or cut: {reason}")
     return caches

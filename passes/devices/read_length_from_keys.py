@@ -63,7 +63,7 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
                     rewriter.redirect(use.node, use.port, length)
                     moved += 1
         rewriter.finish()
-        return Done({"lengths asked of keys": moved})
+        return Done({"lengths read from keys": moved})
 
 
 def _is_equal(graph: Graph, sizes: Sizes, use: Use, key: Value) -> bool:

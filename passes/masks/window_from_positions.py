@@ -96,7 +96,7 @@ def _windows(model: Model, *, of_operators: bool) -> Iterator[Window | Unsupport
         window = windows.get(block.node)
         obstacle = None if window is None else window.obstacle
         if block.window_in == "state":
-            reason = "the cache holds only the window"
+            reason = "the cache stores only the window"
         elif window is not None and window.mask.counts_positions:
             continue
         elif window is None or obstacle is not None:

@@ -152,8 +152,8 @@ def test_views_of_runtimes_are_printed_with_warnings(capfd):
     out = in_process(capfd, "inspect", export("lfm2", "ov-stateful")).out
     assert "views of other programs\n  agrees          openvino.genai, optimum-intel\n  misreads        NPUW\n" in out
     assert out.endswith(
-        "warnings (1)\n  NPUW will compute wrong numbers with cache_params.past.conv.0cache_params.present.conv.0 and "
-        "cache_params.past.conv.1cache_params.present.conv.1 because attention_mask is not applied to the "
+        "warnings (1)\n  NPUW will compute incorrect results with cache_params.past.conv.0cache_params.present.conv.0 "
+        "and cache_params.past.conv.1cache_params.present.conv.1 because attention_mask is not applied to the "
         "state's inputs, so the state absorbs the padding before a prompt\n"
     )
 

@@ -140,7 +140,7 @@ def test_unknown_names_get_a_suggestion():
         graphpass.get_target("tpu")
     with pytest.raises(UsageError) as caught:
         graphpass.get_pass("zzz")
-    assert caught.value.hint == "graphpass passes lists what there is"
+    assert caught.value.hint == "graphpass passes lists the installed ones"
 
 
 def test_register_makes_a_pass_known():

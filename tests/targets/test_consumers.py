@@ -70,7 +70,7 @@ class TestGenai:
         found = view(reshaped(openvino_model("llama"), 1), "openvino.genai")
         assert found.verdict == "misreads"
         first = "past_key_values.0.keypresent.0.key"
-        cause = "its initializer has shape [1, 2, 0, 16]: no dynamic dimensions, where it looks for one"
+        cause = "its initializer has shape [1, 2, 0, 16]: no dynamic dimensions, expected one"
         assert found.reasons == (f"will overlook {first} and 3 more because {cause}",)
         assert {one.sees for one in found.caches} == {"nothing"}
 
@@ -79,14 +79,14 @@ class TestGenai:
         model = reinitialised(openvino_model("llama"), name, (2, 128, 16))
         assert sights(model, "openvino.genai")[name] == "linear"
         cause = "its initializer has shape [?, 2, 128, 16]: one dynamic dimension and none of size 0"
-        assert view(model, "openvino.genai").reasons == (f"will take {name} for a linear cache because {cause}",)
+        assert view(model, "openvino.genai").reasons == (f"will treat {name} as a linear cache because {cause}",)
 
     def test_an_empty_initializer_makes_a_linear_state_kv(self):
         name = "cache_params.past.ssm.1cache_params.present.ssm.1"
         model = reinitialised(openvino_model("qwen3_next"), name, (4, 0, 16))
         found = view(model, "openvino.genai")
         assert found.verdict == "misreads"
-        assert found.reasons[0].startswith(f"will take {name} for a KV cache because its initializer has shape")
+        assert found.reasons[0].startswith(f"will treat {name} as a KV cache because its initializer has shape")
 
     def test_no_initializer_hides_caches(self):
         model = TinyDecoder(layers=1).build()

@@ -43,7 +43,7 @@ def test_check_reports_the_node_breaking_the_contract(capfd):
     assert done.code == 1
     assert done.out.endswith("\n\nthe contract does not hold\n")
     assert "\n  model       refused  " in done.out
-    assert "MatMul: MatMul found where Multiply is expected\n      rule: sample/runtime.cpp\n" in done.out
+    assert "MatMul: expected Multiply, got MatMul\n      rule: sample/runtime.cpp\n" in done.out
     assert "\nconfirmed: the runtime refused it: output is not scaled" in done.out
 
 

@@ -35,7 +35,7 @@ class BareOperand:
     forms: tuple[Value, ...] = ()
 
     def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> BareOperand:
-        """Return the operand with ``source``, which ``value`` is computed from, as its value."""
+        """Return the operand with ``value`` replaced by ``source``, from which it is computed."""
         scales = (*self.scales, scale) if scale is not None else self.scales
         return BareOperand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 

@@ -118,7 +118,7 @@ def plain_mask(mask: AttentionMask) -> AttentionMask | Miss:
     if further:
         return Miss(mask.node, f"its mask reads input {further[0]}")
     if mask.chunk is not None:
-        return Miss(mask.node, f"its mask shows chunks of {mask.chunk} positions")
+        return Miss(mask.node, f"its mask limits attention to chunks of {mask.chunk} positions")
     if mask.residue:
         return Miss(mask.node, f"its mask hides other positions, unless {expression_text(mask.residue[0])}")
     return mask if mask.is_causal else Miss(mask.node, "its mask is not causal")

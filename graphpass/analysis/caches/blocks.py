@@ -58,7 +58,7 @@ def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[Attent
 
 
 def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> tuple[Cache, ...]:
-    """Add evidence to caches that store positions before the windows of all their readers."""
+    """Add evidence to caches that store more positions than the windows of their readers."""
     windows: dict[str, set[int | None]] = {}
     for block in blocks:
         for name in {block.key, block.value} - {None}:

@@ -30,11 +30,11 @@ _CROSS_ROLES: dict[CacheRole, CacheRole] = {"key": "cross_key", "value": "cross_
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A cache, the depth of its use, and the attention that reads it.
+    """A classified cache, its depth in the graph, and the attention that reads it.
 
     Attributes:
         cache: The cache; of kind ``unknown`` if its evidence is not conclusive.
-        depth: Depth of its use in the graph.
+        depth: Depth in the graph of the node that uses it, by which caches are sorted.
         readers: Indices of the attention nodes that read it.
         spans_layers: Whether it stores the caches of several layers.
     """

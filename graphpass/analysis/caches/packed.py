@@ -186,7 +186,7 @@ class StateParts:
 
 
 def find_state_parts(graph: Graph, past: Value) -> StateParts | None:
-    """Return the split of ``past`` or a layout of it in two; ``None`` unless unique."""
+    """Return the only split of ``past``, or of a layout of it, into two parts."""
     parts: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]

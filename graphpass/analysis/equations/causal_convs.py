@@ -50,7 +50,10 @@ class CausalConv:
 
 
 def find_causal_convs(model: Model) -> dict[str, CausalConv | Miss]:
-    """Return grouped convolutions of concatenated columns, or misses, by name, for `Model.analysis`."""
+    """Return the causal convolution, or the miss, of each candidate by name, for `Model.analysis`.
+
+    Candidates are grouped convolutions over a Concat of columns.
+    """
     graph = model.graph
     convs: dict[str, CausalConv | Miss] = {}
     for conv in graph.of_op("Conv"):

@@ -50,7 +50,7 @@ class Function:
     Attributes:
         end: The result.
         nodes: The elementwise operators, in execution order.
-        leaves: For each product, the values with its result.
+        leaves: For each product, the values that contain its result.
     """
 
     end: Value

@@ -79,7 +79,7 @@ class Mixture:
 
 
 def why_exact_stays(graph: Graph, mixture: Mixture) -> Miss | None:
-    """Return the reason that QMoE would round activations where the model does not; otherwise ``None``.
+    """Return a reason if QMoE would round activations that the model does not round.
 
     ONNX Runtime 1.32's kernel rounds activations for weights in 8 bits at every ``accuracy_level``
     (``onnxruntime/contrib_ops/cpu/moe/moe_quantization_cpu.cc``), which changes results by 1 %.

@@ -48,7 +48,7 @@ class Threshold:
 
 
 def find_thresholds(model: Model) -> tuple[Threshold, ...]:
-    """Return the thresholds of ``model``, at most one for each length, in ascending order.
+    """Return the thresholds of ``model``, ascending, one for each distinct length.
 
     A threshold is one of:
 

@@ -467,7 +467,7 @@ def substitute(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
 
 
 class _Replaced(dict[Expr, Expr]):
-    """Expressions by those that they replace; others replace themselves."""
+    """A map of expressions to their replacements, by default to themselves."""
 
     def __missing__(self, key: Expr) -> Expr:
         return key

@@ -47,7 +47,7 @@ def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
 
 
 def is_zero(graph: Graph, value: Value) -> bool:
-    """Return whether all elements of ``value`` are 0; an empty tensor is."""
+    """Return whether all elements of ``value`` are 0, also for an empty tensor."""
     node = graph.producer(graph.look_through(value, copies_elements))
     while node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
         value = node.source()

@@ -28,8 +28,8 @@ class Expr:
         operands: The direct subexpressions.
         order: Sort key of operands: the height, then a digest of the structure. It is the same in every process,
             independent of the order of creation.
-        leaves: A Bloom filter of the indices and of the expressions without operands in this one: an expression that
-            has a bit that this one lacks is not a part of it.
+        leaves: A Bloom filter of the indices and leaf expressions that it contains. An expression with a bit that is
+            not set here is not a subexpression.
         ops: The operators in this expression, as bits of `_OPS`.
     """
 

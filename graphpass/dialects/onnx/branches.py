@@ -16,7 +16,7 @@ def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int
     The input is removed. Ifs in bodies are kept.
 
     Returns:
-        The number of replaced Ifs, and the number of removed outputs, which depended on no input.
+        The number of replaced Ifs, and the number of removed outputs. Outputs that depend on no input are removed.
     """
     rewriter = model.rewriter()
     graph, count = rewriter.surgery.graph, 0

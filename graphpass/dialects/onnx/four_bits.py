@@ -74,7 +74,7 @@ def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]
 
 
 def unpacked(stored: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
-    """Return the numbers of `packed` bytes, and what filled up the last pair."""
+    """Return the integers in `packed` bytes, including the padding of the last pair."""
     if bits == 8:
         return stored
     return numpy.stack([stored & 15, stored >> 4], axis=-1).reshape(*stored.shape[:-1], -1)

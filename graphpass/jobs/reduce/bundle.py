@@ -30,13 +30,13 @@ def write_bundle(case: Failing, output: Path) -> None:
     """Write a case, versions, command and log to a zip file.
 
     Raises:
-        UsageError: GP275, it does not fail.
+        UsageError: GP275, the case does not fail.
         WriteError: GP501, the file system's error; an older file is untouched.
     """
     oracle = Oracle()
     if (failure := oracle.failure(case)) is None:
         reason = f"{format_passes(case.passes)} does not fail with {case.keeps}: {oracle.seen}"
-        raise UsageError("GP275", reason, "a bundle is for a failure that occurs with these versions")
+        raise UsageError("GP275", reason, "a bundle requires a failure that occurs with the installed versions")
     system = {"python": platform.python_version(), "platform": platform.platform()}
     command = f"graphpass bundle --replay {shlex.quote(output.name)}"
     contents = {

@@ -50,7 +50,7 @@ class Oracle:
         self.seen = ""
 
     def failure(self, case: Failing) -> str | None:
-        """Return a description of the failure; ``None`` if the pipeline succeeds or fails otherwise.
+        """Return a description of the failure; ``None`` for success or a different failure.
 
         Raises:
             UsageError: GP270, the statements are not a graph.

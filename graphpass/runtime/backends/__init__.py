@@ -1,1 +1,1 @@
-"""Open models in each runtime and carry their caches."""
+"""Runtimes: open a model, run steps, and store its caches between them."""

@@ -45,7 +45,7 @@ class CacheBuffer:
         return self._room(shape)
 
     def written(self) -> None:
-        """Make the buffer from the last `room` the contents."""
+        """Set `content` to the buffer that the last `room` returned."""
         self.content = self._last
         self._memory, self._spare = self._spare, self._memory
 

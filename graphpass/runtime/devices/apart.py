@@ -1,4 +1,4 @@
-"""Run a program in a separate process, which a driver may crash."""
+"""Run a program in a separate process, because a driver may crash it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List the adapters of each runtime, in separate processes that a driver may crash."""
+"""List the adapters of each runtime, in separate processes because a driver may crash."""
 
 from __future__ import annotations
 

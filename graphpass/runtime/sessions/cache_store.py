@@ -46,7 +46,7 @@ class CacheStore(ABC):
         mixes_rows: Whether the runtime applies ``beam_idx`` incorrectly.
         keeps_batch: Whether ``beam_idx`` cannot change the number of rows.
         last_only: Whether the runtime returns logits of the last token only.
-        moves_slots: Whether slots may be reordered such that recomputation gives other contents.
+        moves_slots: Whether slots may be reordered even if a recomputation gives other contents.
         takes_any_positions: Whether positions may differ from the numbers of their slots.
         sees_entries: Whether the runtime treats entry i as position i, regardless of the model.
         compacts_only: Whether entries can be moved only by gathering whole caches.

@@ -168,6 +168,14 @@ class Snapshot:
         checkpoints: Checkpoints of the session.
         outputs: Outputs of the last forward pass by name.
         copies: Copied entries of growing caches by cache name.
+
+    Examples:
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.testing import tiny_model
+        >>> session = open_session(tiny_model("llama"))
+        >>> logits = session.prefill([1, 5, 9])
+        >>> session.snapshot().length
+        3
     """
 
     length: int

@@ -36,6 +36,15 @@ class SessionStats:
         snapshots: Number of stored checkpoints of linear caches.
         snapshot_bytes: Bytes of these checkpoints, and of copies in snapshots that are still referenced.
         replayed_tokens: Number of recomputed tokens per row.
+
+    Examples:
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.testing import tiny_model
+        >>> session = open_session(tiny_model("llama"))
+        >>> logits = session.prefill([1, 5, 9])
+        >>> session.trim(1)
+        >>> session.stats.replayed_tokens
+        0
     """
 
     bytes_copied: int = 0
@@ -156,7 +165,7 @@ class EditableSession:
             UnsupportedError: GP370, the model has caches that cannot be edited; GP322 as `forward`.
         """
         if not 0 <= length <= self.length:
-            raise UsageError("GP245", f"cannot rewind to {length}: the session holds {self.length} positions")
+            raise UsageError("GP245", f"cannot rewind to {length}: the session has {self.length} positions")
         slots = self._slots
         if slots is None or length == self.length:
             return

@@ -219,7 +219,7 @@ def _maker_for(
             "GP320",
             f"cannot determine what to feed to input {port.name} {shape_text(port.shape)} of type {port.element_type}",
             "sessions feed tokens, embeddings, masks, positions, beam and reorder indices, and caches; "
-            f"if a constant is always right, replace the input by it first: graphpass run MODEL -p "
+            f"if the input is a setting, replace it by a constant first: graphpass run MODEL -p "
             f"'fix-input{{input={port.name},value=0}}' -o OUT",
         )
     return makers[port.name]

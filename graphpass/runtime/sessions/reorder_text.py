@@ -23,6 +23,11 @@ def parse_reorder(text: str) -> tuple[list[int], list[int]]:
 
     Raises:
         UsageError: GP249, the text has another form.
+
+    Examples:
+        >>> from graphpass.runtime import parse_reorder
+        >>> parse_reorder("1,2,3;4,5,6")
+        ([1, 2, 3], [4, 5, 6])
     """
     reason = None
     parts = [part.split(",") for part in text.split(";")]

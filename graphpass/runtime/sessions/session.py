@@ -45,8 +45,20 @@ class DecodeSession(EditableSession):
         takes_tree: Whether the model has input ``tree_mask``, which hides new tokens from each other.
         takes_embeddings: Whether tokens are fed as embeddings; ids require `embed_with`.
         axes: Leading axes of positions: ``(3,)`` for time, height and width; ``()`` for one position per token.
-        moves_slots: Whether slots may be reordered such that recomputation gives other contents.
+        moves_slots: Whether slots may be reordered even if a recomputation gives other contents.
         takes_any_positions: Whether positions may differ from the numbers of their slots.
+
+    Examples:
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.testing import tiny_model
+        >>> session = open_session(tiny_model("llama"))
+        >>> logits = session.prefill([1, 5, 9])
+        >>> kept = session.snapshot()
+        >>> session.step([7]).shape
+        (1, 1, 64)
+        >>> session.restore(kept)
+        >>> session.length
+        3
     """
 
     def __init__(self, store: CacheStore) -> None:
@@ -329,7 +341,7 @@ class DecodeSession(EditableSession):
             lengths += self.store.runs(end, 1, self.batch) * size if alone else [size]
             for place in range(end + 1, end + size + 1) if alone else ():
                 if not weighing.single.are_right(mask[:, :place], 1):
-                    message = "cannot exclude these tokens: the model weighs them by other columns of attention_mask"
+                    message = "cannot exclude these tokens: the model reads other columns of attention_mask for them"
                     hint = "feed padding with tokens after it, as one prompt, or run the pass extend-mask-to-past"
                     raise UnsupportedError("GP379", message, hint)
             end += size

@@ -46,6 +46,11 @@ class Speculation:
         drafted: Number of draft tokens, in all branches of trees.
         accepted: Number of draft tokens that equal the target's choice.
         target_steps: Steps of the target after the prefill; without drafts, one less than the number of tokens.
+
+    Examples:
+        >>> from graphpass.runtime.speculative import Speculation
+        >>> Speculation(tokens=(3, 5, 8), drafted=4, accepted=1, target_steps=2).acceptance
+        0.25
     """
 
     tokens: tuple[int, ...]
@@ -80,6 +85,14 @@ def speculate(
         UsageError: GP261, ``count`` is not positive; GP262, the drafter returned an id outside the target's vocabulary.
         UnsupportedError: GP375, the target returns logits of the last position only; GP377, the drafter requires hidden
             states, which the target does not return.
+
+    Examples:
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.runtime.speculative import PromptLookup, speculate
+        >>> from graphpass.testing import tiny_model
+        >>> speculation = speculate(open_session(tiny_model("llama")), [1, 5, 9], PromptLookup(), count=4)
+        >>> len(speculation.tokens)
+        4
     """
     if count < 1:
         raise UsageError("GP261", f"{count} tokens cannot be generated")

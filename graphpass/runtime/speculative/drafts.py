@@ -81,6 +81,11 @@ class PromptLookup:
 
     Raises:
         UsageError: GP263, a number is not positive.
+
+    Examples:
+        >>> from graphpass.runtime.speculative import PromptLookup
+        >>> PromptLookup(length=2).propose([1, 5, 9, 14, 1, 5])
+        [(9, 14)]
     """
 
     length: int = 4

@@ -13,6 +13,11 @@ class DraftTree:
     Attributes:
         tokens: Token ids; the first is the last token of the history.
         parents: Index of each token's parent; -1 for the first.
+
+    Examples:
+        >>> from graphpass.runtime.speculative import DraftTree
+        >>> DraftTree.of(7, [[1, 2], [1, 3]], depth=2)
+        DraftTree(tokens=(7, 1, 2, 3), parents=(-1, 0, 1, 1))
     """
 
     tokens: tuple[int, ...]

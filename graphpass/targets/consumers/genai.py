@@ -84,7 +84,7 @@ def _misread(inventory: Inventory, initializers: dict[str, Shape], sees: dict[st
         seen = sees.get(cache.name, "nothing")
         if is_mistaken(cache, seen):
             causes.setdefault((seen, _cause(initializers.get(cache.name), seen)), []).append(cache.name)
-    verbs = {"kv": "take {} for a KV cache", "linear": "take {} for a linear cache", "nothing": "overlook {}"}
+    verbs = {"kv": "treat {} as a KV cache", "linear": "treat {} as a linear cache", "nothing": "overlook {}"}
     return [f"will {verbs[seen].format(listed(names))} because {cause}" for (seen, cause), names in causes.items()]
 
 
@@ -99,7 +99,7 @@ def _cause(shape: Shape, seen: Sees) -> str:
     elif len(shape) not in {3, 4}:
         why = f"rank {len(shape)}"
     elif free != 1:
-        why = f"{free or 'no'} dynamic dimension{'' if free == 1 else 's'}, where it looks for one"
+        why = f"{free or 'no'} dynamic dimension{'' if free == 1 else 's'}, expected one"
     else:
         why = f"{zeros} dimensions of size 0"
     return f"its initializer has shape {shape_text(shape)}: {why}"

@@ -1,7 +1,7 @@
 """onnxruntime-genai's view, which finds caches by templates of names with the layer's number.
 
-``genai_config.json``, outside the model, may replace the templates. Other names are therefore not misread: the view
-lists the required settings.
+``genai_config.json``, outside the model, may set other templates. For other names the view therefore lists the required
+settings, and reports no error.
 
 Sources, of onnxruntime-genai at a0c04eb1:
 

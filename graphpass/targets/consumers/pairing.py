@@ -40,7 +40,7 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
         if cache is not None:
             pairing.sees[cache.name] = kinds[past]
         if cache is None or (cache.kind == "other" and is_mistaken(cache, kinds[past])):
-            pairing.problems.append(f"will take {past} for a cache, which it is not")
+            pairing.problems.append(f"will mistake {past} for a cache")
         elif cache.write != present:
             crossed.append((past, present))
     if crossed:
@@ -56,5 +56,5 @@ def paired_by_order(inventory: Inventory, pasts: list[str], presents: list[str],
             wrong.setdefault(seen, []).append(cache.name)
     titles = {"kv": "KV", "linear": "linear", "cross": "cross"}
     for kind, names in wrong.items():
-        pairing.problems.append(f"will take {listed(names)} for a {titles[kind]} cache because of its name")
+        pairing.problems.append(f"will treat {listed(names)} as a {titles[kind]} cache because of its name")
     return pairing

@@ -81,7 +81,7 @@ def _form(graph: Graph, write: Node) -> str:
     if concat.op == "Convert":
         concat = _before(graph, concat)
     if concat.op != "Concat":
-        raise MissError(concat, f"{concat.op} is found where a Concat of past and new positions is expected")
+        raise MissError(concat, f"expected a Concat of past and new positions, got {concat.op}")
     past = _before(graph, concat)
     if past.op in SLICES:
         return _trimmed(graph, past)

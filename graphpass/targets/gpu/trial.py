@@ -40,7 +40,7 @@ def observe(model: Model) -> Observation | str:
     if done.refusal is not None:
         return done.refusal
     if "reads" not in done.answer:
-        return f"there is no GPU here, and {ENVIRONMENT} names no environment that stands in for one"
+        return f"this machine has no GPU, and {ENVIRONMENT} names no environment that replaces one"
     reads = set(done.answer["reads"])
     fused = frozenset(node.attributes["variable"] for node in model.graph.of_op("ReadValue") if node.name in reads)
     return Observation(done.tried, fused, "cache")

@@ -13,7 +13,7 @@ KNOWN_INPUTS = frozenset(
 EDITING_INPUTS = frozenset({SOURCE_SLOTS, NEW_SLOTS, PAST_LENGTH, "tree_mask", "steps_back"})
 
 #: Hint for models with editing inputs: NPUW overwrites slots from the first fed position on, so sessions can rewind.
-GO_BACK = "to go back, rewind a session: graphpass.runtime.open_session(model, device='NPU')"
+GO_BACK = "to undo steps, rewind a session: graphpass.runtime.open_session(model, device='NPU')"
 
 #: Hint for models with ``linear`` caches, which cannot be rewound.
-START_AGAIN = "to go back, start again, as sessions on NPU do: NPUW keeps no earlier states"
+START_AGAIN = "to undo steps, reset and feed the tokens again, as sessions on NPU do: NPUW stores no earlier states"

@@ -98,7 +98,7 @@ def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
         yield Finding.of_model(model, "refused", reason, _REQUEST)
     node = data_dependent(model.graph)
     if node is not None:
-        reason = f"how large {node.op} makes its result depends on what was computed, so no static shape can be given"
+        reason = f"the size of the result of {node.op} depends on computed values, so its shape cannot be static"
         yield Finding.of_model(model, "refused", reason, _RESHAPE, node)
     for miss in islice(not_widened(model.graph), 1):
         yield Finding.of_model(model, "refused", miss.reason, _WEIGHTS, miss.node)
@@ -145,11 +145,11 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     for port, names in ports:
         shape = port.shape or ()
         if names.intersection(TOKEN_INPUTS) and len(shape) > 1 and isinstance(shape[1], int):
-            reason = f"it is fixed to {shape[1]} positions at a time, and prompts get a size of their own"
+            reason = f"its length is fixed to {shape[1]} positions, and NPUW requires another length for prompts"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
         fed = "i32" if "beam_idx" in names else "i64"
         if not names & KNOWN_INPUTS:
-            reason = "every input of another name is taken for a cache and shaped as one"
+            reason = "NPUW treats inputs of other names as caches, and reshapes them likewise"
             if names & EDITING_INPUTS:
                 reason += f": use the model without it; {_instead(inventory)}"
             yield Finding("input", port.name, "refused", reason=reason, source=_RESHAPE)
@@ -250,7 +250,7 @@ def _attention(model: Model) -> Iterator[Finding]:
         mask = node.input(3)
         window = constant_window(graph, mask)
         if window is not None:
-            reason = "its constant window is over slots of the cache, which hold other positions here"
+            reason = "its constant window is over slots of the cache, which have other positions in NPUW"
             yield Finding("attention", node.name, "wrong", node=window.name, reason=reason, source=_MASKS)
         if mask is not None and mask.element_type == "boolean":
             reason = "its mask is boolean, so completely masked rows of padding are NaN, which spreads to other rows"
@@ -258,8 +258,8 @@ def _attention(model: Model) -> Iterator[Finding]:
     for meaning in model.analysis(find_masks):
         name = meaning.node.name
         if meaning.chunk is not None:
-            reason = f"its mask shows chunks of {meaning.chunk} slots of the cache, which hold other positions here"
+            reason = f"its mask limits attention to chunks of {meaning.chunk} slots, which have other positions in NPUW"
             yield Finding("attention", name, "wrong", node=name, reason=reason, source=_REQUEST)
         if order_of_numbers(meaning, meaning.bias) == "index":
-            reason = "what it adds to the scores is kept for slots of the cache, which hold other positions here"
+            reason = "its bias depends on slots of the cache, which have other positions in NPUW"
             yield Finding("attention", name, "wrong", node=name, reason=reason, source=_REQUEST)

@@ -11,7 +11,7 @@ from graphpass.targets.npu.rules import predict
 
 _CONSUMER = "NPUW"
 
-_FAILS = {"refused": "will fail on", "wrong": "will compute wrong numbers with"}
+_FAILS = {"refused": "will fail on", "wrong": "will compute incorrect results with"}
 
 
 def view(model: Model, inventory: Inventory) -> View:

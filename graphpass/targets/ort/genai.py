@@ -137,7 +137,7 @@ class ORTGenAI(ORT):
             reason, source = why_no_generic_decoder(model), CONFIG_SOURCE
         refused = () if reason is None else (Finding.of_model(model, "refused", reason, source),)
         hybrid = inventory.kind == "hybrid" and not refused
-        limit = "prompts of a batch have to be of one length: padding enters recurrent states and windows"
+        limit = "prompts of a batch must have equal length: padding enters recurrent states and windows"
         limited = (Finding.of_model(model, "taken", limit),) if hybrid else ()
         return (*refused, *limited, *super().predict(model, inventory))
 

@@ -164,7 +164,7 @@ def why_no_generic_decoder(model: Model) -> str | None:
     names = [{template_of(name(cache)) for cache in group} for group in groups for name in _NAMES]
     windows, recurrent = ({cache.layer for cache in states[role]} for role in ("conv", "recurrent"))
     if others:
-        return f"cache {others[0]} is none that grows as [batch, heads, positions, head_dim]"
+        return f"cache {others[0]} does not grow as [batch, heads, positions, head_dim]"
     if recurrent and windows != recurrent:
         return (
             f"{len(windows)} layers have windows and {len(recurrent)} have recurrent states; expected both, or windows"
@@ -176,11 +176,11 @@ def why_no_generic_decoder(model: Model) -> str | None:
     if len({cache.element_type for cache in (*keys, *values)}) > 1:
         return "its caches are of different types"
     if any(len(templates) > 1 for templates in names):
-        return "no one template with the layer's number gives the names of its caches"
+        return "the names of its caches do not follow one template with the layer's number"
     if windows and not recurrent and set(kinds := _kinds_of_layers(model)) != set(range(len(keys) + len(windows))):
         return f"its caches are numbered {', '.join(map(str, kinds))}; expected caches of one kind in each layer"
     if unfed:
-        return f"nothing feeds its input {unfed[0]}"
+        return f"its input {unfed[0]} is not fed"
     tokens = token_input(model.graph)
     size = None if tokens is None else fixed_size(tokens, 1)
     if tokens is not None and size is not None:

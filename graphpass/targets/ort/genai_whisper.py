@@ -146,7 +146,7 @@ def why_no_whisper(decoder: Model) -> str | None:
     unfed = [port.name for port in decoder.inputs if port.name not in {*fed, TOKEN_INPUTS[0]}]
     counts = {role: len(group) for role, group in caches.items()}
     if unfed:
-        return f"nothing feeds input {unfed[0]} of its decoder; {_ONLY}"
+        return f"input {unfed[0]} of its decoder is not fed; {_ONLY}"
     if others:
         return f"cache {others[0]} is not [batch, heads, positions, head_dim]"
     if len(set(counts.values())) > 1 or not members:

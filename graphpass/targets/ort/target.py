@@ -96,7 +96,7 @@ class ORT(Target):
 
     @property
     def feeds_positions(self) -> bool:
-        """Return whether the runtime feeds ``position_ids``, without counting padding."""
+        """Return whether the runtime feeds ``position_ids`` that do not count padding."""
         return False
 
     @property

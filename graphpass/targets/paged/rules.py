@@ -41,7 +41,7 @@ _GATE, _GATE_RANK = 5, 3
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     """Predict the treatment of ``model``, an OpenVINO IR, by SDPAToPagedAttention."""
     if not inventory.stateful:
-        return (Finding.of_model(model, "refused", "it holds no variables: run make-stateful", _TRANSFORMATION),)
+        return (Finding.of_model(model, "refused", "it has no variables: run make-stateful", _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")
     if not any(True for _ in model.graph.of_op("ScaledDotProductAttention")):
         lacks = Finding.of_model(model, "refused", "it holds no ScaledDotProductAttention", _TRANSFORMATION)
@@ -100,11 +100,11 @@ def _unknown_recurrence(graph: Graph, cache: Cache, loop: Use | None) -> Miss | 
     signature = len(loop.node.inputs), loop.port
     if signature not in RECURRENCES:
         inputs = " and ".join(f"{name} (input {port} of {count})" for (count, port), name in RECURRENCES.items())
-        reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {inputs} are found"
+        reason = f"it is input {loop.port} of {len(loop.node.inputs)}, and only loops of {inputs} are matched"
         return Miss(loop.node, reason)
     gate = loop.node.input(_GATE)
     if RECURRENCES[signature] == "a gated delta net" and gate is not None and gate.rank != _GATE_RANK:
-        return Miss(loop.node, "rows of the state have different decays; only one decay for each head is found")
+        return Miss(loop.node, "rows of the state have different decays; only one decay for each head is matched")
     return None
 
 
@@ -140,17 +140,17 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
         mask, meaning = node.input(3), meanings.get(node.index)
         window = constant_window(graph, mask)
         if meaning is not None and meaning.bias is not ZERO and not (meaning.slopes and is_exposed(graph, mask)):
-            reason = "what it adds to the scores is lost with the mask: only ALiBi in another form is found"
+            reason = "its bias is lost with the mask: only ALiBi in another form is matched"
             yield Finding("attention", node.name, "wrong", layer, node.name, reason, _MATCHER)
         elif window is not None:
-            reason = "its constant window is lost with the mask: only windows computed from positions are found"
+            reason = "its constant window is lost with the mask: only windows computed from positions are matched"
             yield Finding("attention", node.name, "wrong", layer, window.name, reason, _MATCHER)
         elif meaning is not None and meaning.chunk is not None:
-            reason = f"its mask shows chunks of {meaning.chunk} positions, which are lost with the mask"
+            reason = f"its mask limits attention to chunks of {meaning.chunk} positions, which is lost with the mask"
             yield Finding("attention", node.name, "wrong", layer, node.name, reason, _MATCHER)
     moved = moved_positions(graph)
     if moved is not None:
-        reason = "positions are a Range from 0 plus the past's length; only a Range from there on is found and replaced"
+        reason = "positions are a Range from 0 plus the past's length; only a Range from it is matched and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
 
 

@@ -78,7 +78,7 @@ def _computed_by(use: Use) -> tuple[Value, ...]:
 
 
 def why_on_cpu(graph: Graph, node: Node) -> str | None:
-    """Return why HTP does not run one of the `computed_nodes`; ``None`` if it does."""
+    """Return the reason if HTP does not run ``node``, one of the `computed_nodes`."""
     if node.op in {"Gather", "GatherND"} and _takes_matrices(graph, node):
         return "it gathers matrices of a product, as for experts, which crashes or gives wrong outputs"
     if node.op in _UNTYPED:
@@ -116,7 +116,7 @@ def why_wrong(node: Node) -> str | None:
     if source is None or not shape:
         return None
     if node.op == "Mod" and source.element_type in _WHOLE:
-        return "the remainder of a multiple is the divisor there, not 0"
+        return "the remainder of a multiple is the divisor on HTP, not 0"
     is_inner = node.attributes.get("axis") != len(shape) - 1
     if node.op == "CumSum" and source.element_type == "i32" and is_inner and shape[-1] >= _WIDE:
         return f"sums of i32 along another axis than the last are wrong for rows of {_WIDE} elements or more"

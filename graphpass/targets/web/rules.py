@@ -36,7 +36,7 @@ class Named:
     """The caches that transformers.js feeds to a model.
 
     Attributes:
-        caches: The caches; ``None`` if no type of transformers.js has those of the model.
+        caches: The caches; ``None`` if no model type of transformers.js has the caches of the model.
         stand_in: Entries for ``config.json`` with another type that has these caches; ``None`` if the input's
             configuration has them.
         kind: Type in the input's configuration.
@@ -108,7 +108,7 @@ def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
         if port.name in fed or port.name in _FIXED:
             continue
         if port.name not in _FED:
-            return f"nothing feeds its input {port.name}", f"run fix-input{{input={port.name}}} if it is a setting"
+            return f"its input {port.name} is not fed", f"run fix-input{{input={port.name}}} if it is a setting"
         if port.element_type != "i64" or (port.shape is not None and len(port.shape) != _rank(port.name)):
             shape = "a scalar" if _rank(port.name) == 0 else "of rank 2"
             return f"its input {port.name} is not i64 {shape}, as transformers.js feeds it", "export the model again"

@@ -1,4 +1,4 @@
-"""Pairs of caches of both models, read as common leaves of expressions."""
+"""Pairs of corresponding caches of both models, which expressions read as one leaf."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def find_move(model: Model, cache: Cache, selectors: frozenset[str]) -> Move | N
 
 
 def selects_rows(model: Model, cache: Cache, selectors: frozenset[str]) -> bool:
-    """Return whether an input selects rows of a cache before any other operator reads it."""
+    """Return whether a direct user of a cache selects its rows by an input."""
     read = model.graph.reads.get(cache.read)
     uses = [] if read is None else model.graph.uses(read.outputs[0])
     return any(use.node.op not in CASTS and _passes(model.graph, use, cache, selectors) for use in uses)

@@ -25,8 +25,8 @@ class SortedExperts:
 
     Attributes:
         rows: The value with all rows, by index of the node that slices it or multiplies a slice.
-        sizes: Number of an expert's rows, by dimension: free (``None``), but for the last expert all rows less the
-            others.
+        sizes: Number of rows of each expert, by dimension: for the last expert, all rows minus those of the others;
+            for others ``None``, because it is free.
     """
 
     def __init__(self, model: Model, sizes: Shapes) -> None:

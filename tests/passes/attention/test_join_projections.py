@@ -54,4 +54,4 @@ def test_unjoined_projections_have_a_reason(name):
     done = result.records[-1].result
     assert not done.changed
     (note,) = done.notes
-    assert f"2 attention stay apart: {APART[name]} is between a product and attention" in note
+    assert f"2 attention are not joined: {APART[name]} is between a product and attention" in note

@@ -403,6 +403,6 @@ def test_heads_of_the_tiny_decoder():
 @pytest.mark.parametrize("how", ["ScatterElements", "ScatterND"])
 def test_a_cache_of_fixed_capacity_is_refused(how):
     """It started empty, and the first write failed at run time."""
-    with pytest.raises(UnsupportedError, match="always holds 9 positions") as caught:
+    with pytest.raises(UnsupportedError, match="always has 9 positions") as caught:
         PassManager([ToOpenVINO(), MakeStateful()]).run(layout_forms.in_place(how))
     assert caught.value.id == "GP326"

@@ -169,7 +169,7 @@ def test_convert_reports_the_loss(capfd, tmp_path):
         capfd, "convert", export("llama", "onnx"), "-o", tmp_path / "made", "--target", target, "--verbose"
     )
     assert (done.code, done.err) == (0, "")
-    assert "quantize-caches: 4 bits move logits by" in done.out
+    assert "quantize-caches: 4 bits change logits by" in done.out
     assert " of 41 positions" in done.out
     assert "layer 1: scales of keys 0." in done.out
     told = in_process(capfd, "inspect", tmp_path / "made").out

@@ -33,7 +33,7 @@ def test_the_result_is_the_reference_with_its_weights_rounded():
     result = converted(exported("llama/onnx"), "web{dtype=q4}")
     record = next(record for record in result.records if record.step.name == "quantize-weights")
     assert record.result.statistics == {"products": 15, "weights": 15}
-    assert record.result.notes[0].startswith("4 bits move logits by ")
+    assert record.result.notes[0].startswith("4 bits change logits by ")
     compared = graphpass.verify(exported("llama/onnx"), result.model, steps=2)
     assert compared.passed
     assert compared.max_abs_difference < 1e-4

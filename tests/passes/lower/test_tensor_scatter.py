@@ -116,7 +116,7 @@ def test_a_cache_written_in_place_does_not_become_a_variable(monkeypatch, room):
     model = operator_forms.external()
     passes = get_target("cpu").pipeline(model)
     assert passes[0].name == "lower-operators"
-    with pytest.raises(UnsupportedError, match=r"GP326: .* cache past_key always holds .*: written in place"):
+    with pytest.raises(UnsupportedError, match=r"GP326: .* cache past_key always has .*: written in place"):
         PassManager(passes).run(model)
 
 

@@ -56,7 +56,7 @@ def test_a_model_with_edit_inputs_is_refused_with_a_remedy(name, text, subject, 
     found = failing(graphpass.PassManager(graphpass.parse(text)).run(openvino_model(name)).model)
     reasons = [finding.reason for finding in found if finding.subject == subject]
     assert reasons
-    instead = "to go back, start again" if name == "lfm2" else "to go back, rewind a session"
+    instead = "to undo steps, reset" if name == "lfm2" else "to undo steps, rewind a session"
     assert all(words in reason and instead in reason for reason in reasons)
 
 

@@ -146,7 +146,7 @@ def test_it_generates_tokens_with_windowed_caches_only(rename, tmp_path, capfd):
 def test_prompts_in_batches_of_a_hybrid_are_of_one_length():
     model = graphpass.load(hybrids() / "qwen3_next_dense" / "onnx-raw")
     reasons = [finding.reason for finding in check_model(model, "ort-genai").findings if finding.subject == "model"]
-    assert reasons == ["prompts of a batch have to be of one length: padding enters recurrent states and windows"]
+    assert reasons == ["prompts of a batch must have equal length: padding enters recurrent states and windows"]
 
 
 def test_rows_count_positions_in_exports_counting_slots():

@@ -172,7 +172,7 @@ def test_check_opens_the_folder(folder, capfd):
     ("model", "reason"),
     [
         ("whisper", "its encoder does not return present.0.encoder.key: run graphpass convert"),
-        ("t5", "nothing feeds input encoder_attention_mask of its decoder; onnxruntime-genai feeds encoders of audio"),
+        ("t5", "input encoder_attention_mask of its decoder is not fed; onnxruntime-genai feeds encoders of audio"),
     ],
 )
 def test_check_predicts_refusals(model, reason, capfd):

@@ -85,7 +85,7 @@ def test_a_wrong_operator_is_predicted() -> None:
         """,
         "onnx",
     )
-    assert why_wrong(next(model.graph.of_op("Mod"))) == "the remainder of a multiple is the divisor there, not 0"
+    assert why_wrong(next(model.graph.of_op("Mod"))) == "the remainder of a multiple is the divisor on HTP, not 0"
 
 
 def test_rounded_activations_are_predicted(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_an_unfed_input_is_named():
     rewriter.redirect_uses(tokens, rewriter.under("x").op("Add", tokens, rewriter.input("shift", "i64", [1])))
     rewriter.finish()
     reason = parse_target("web").predict(model, analyze_caches(model))[0].reason
-    assert reason == "nothing feeds its input shift: run fix-input{input=shift} if it is a setting"
+    assert reason == "its input shift is not fed: run fix-input{input=shift} if it is a setting"
 
 
 def test_ir_is_refused():
