@@ -111,7 +111,7 @@ class PassManager:
 
         Raises:
             PreconditionError: A pass's requirement does not hold (GP301, GP302), or the pass itself refuses the model.
-            PassFailedError: GP401 a pass raised; GP402 a condition that it ensures does not hold. It names the
+            PassFailedError: GP401, a pass raised; GP402, a condition that it ensures does not hold. It names the
                 pass and those before it.
             MemoryError: A pass ran out of memory.
         """

@@ -51,9 +51,9 @@ def open_session(
 
     Raises:
         ReadError: GP117, the state is missing or damaged.
-        UnsupportedError: GP320 sessions cannot feed an input or a cache; GP321 the runtime refuses the model; GP367 the
-            model is for one version of OpenVINO's GPU plugin only; GP394 the model is the prefill model of a pair.
-        UsageError: GP240 the backend does not support this dialect or device, or properties; GP252 the state is from
+        UnsupportedError: GP320, sessions cannot feed an input or a cache; GP321, the runtime refuses the model; GP367,
+            the model is for one version of OpenVINO's GPU plugin only; GP394, the model is the prefill model of a pair.
+        UsageError: GP240, the backend does not support this dialect or device, or properties; GP252, the state is from
             another model or from other settings.
 
     Examples:

@@ -53,9 +53,9 @@ class AddTreeMask(Pass[Model]):
         Add(scores, ..) -> Softmax
 
     Raises:
-        PreconditionError: GP302 the model has no caches; GP360 it has an input tree_mask already; GP361 it has no input
-            position_ids.
-        UnsupportedError: GP340 an opset before 13; GP362 a cache that cannot hold a tree; GP363 attention without a
+        PreconditionError: GP302, the model has no caches; GP360, it has an input tree_mask already; GP361, it has no
+            input position_ids.
+        UnsupportedError: GP340, an opset before 13; GP362, a cache that cannot hold a tree; GP363, attention without a
             mask operand, or that measures distances in slots of the cache.
     """
 

@@ -73,9 +73,10 @@ class InsertReorder(Pass[Model]):
         past -> Slice(0 : past length) -> Concat(., new) -> present
 
     Raises:
-        PreconditionError: GP302 the model is not stateful, or for ``onnx`` not stateless; GP301 the form or
-            ``begin-one`` is for the other dialect; GP319 the model already cuts its caches, or has inputs of this pass.
-        UnsupportedError: GP340 an opset before 13; GP365 a cache whose positions cannot be moved.
+        PreconditionError: GP302, the model is not stateful, or for ``onnx`` not stateless; GP301, the form or
+            ``begin-one`` is for the other dialect; GP319, the model already cuts its caches, or has inputs of this
+            pass.
+        UnsupportedError: GP340, an opset before 13; GP365, a cache whose positions cannot be moved.
     """
 
     name = "insert-reorder"

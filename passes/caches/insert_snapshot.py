@@ -55,8 +55,8 @@ class InsertSnapshot(Pass[OpenVINOModel]):
         -> update -> Assign; Gather(all, steps_back + [0 .. slots - 1]) -> Gather(., beam_idx) -> Assign(history)
 
     Raises:
-        PreconditionError: GP302 the model is not stateful; GP368 it already has an input steps_back.
-        UnsupportedError: GP368 a linear cache without an initial value, or of unknown rank.
+        PreconditionError: GP302, the model is not stateful; GP368, it already has an input steps_back.
+        UnsupportedError: GP368, a linear cache without an initial value, or of unknown rank.
     """
 
     name = "insert-snapshot"

@@ -44,11 +44,11 @@ class MakeStateful(Pass[OpenVINOModel]):
         ReadValue(Broadcast(0, [batch, heads, 0, head_dim])) -> Gather(., beam_idx, 0) -> Concat(., new) -> Assign
 
     Raises:
-        PreconditionError: GP302 no caches, or already stateful; GP314 a past without a present, or a present without a
-            past; GP318 the model already has an input beam_idx.
-        UnsupportedError: GP313 the names of two caches concatenate to the same id; GP315 a cache of unknown kind; GP316
-            an unknown dimension of an initial value; GP317 no input has a batch dimension; GP326 a cache of fixed
-            capacity.
+        PreconditionError: GP302, no caches, or already stateful; GP314, a past without a present, or a present without
+            a past; GP318, the model already has an input beam_idx.
+        UnsupportedError: GP313, the names of two caches concatenate to the same id; GP315, a cache of unknown kind;
+            GP316 an unknown dimension of an initial value; GP317, no input has a batch dimension; GP326, a cache of
+            fixed capacity.
     """
 
     name = "make-stateful"

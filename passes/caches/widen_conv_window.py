@@ -40,7 +40,7 @@ class WidenConvWindow(Pass[OpenVINOModel]):
         window
 
     Raises:
-        PreconditionError: GP302 the model is not stateful.
+        PreconditionError: GP302, the model is not stateful.
     """
 
     name = "widen-conv-window"

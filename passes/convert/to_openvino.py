@@ -53,7 +53,7 @@ class ToOpenVINO(Pass[OnnxModel]):
         the same graph in OpenVINO operators, inputs and outputs with the same names, types and shapes
 
     Raises:
-        UnsupportedError: GP311 the frontend does not support some operators; GP312 the frontend fails otherwise.
+        UnsupportedError: GP311, the frontend does not support some operators; GP312, the frontend fails otherwise.
     """
 
     name = "to-openvino"

@@ -34,7 +34,7 @@ class ReadLengthFromKeys(Pass[OpenVINOModel]):
         key -> ShapeOf -> Gather(2)
 
     Raises:
-        PreconditionError: GP302 the model is not stateful.
+        PreconditionError: GP302, the model is not stateful.
     """
 
     name = "read-length-from-keys"

@@ -41,8 +41,8 @@ class RenameVariables(Pass[OpenVINOModel]):
         past_key_values.0.keypresent.0.key
 
     Raises:
-        PreconditionError: GP302 the model is not stateful.
-        UnsupportedError: GP342 the role of a cache is unknown, or the cache is packed; GP343 a variable that is not a
+        PreconditionError: GP302, the model is not stateful.
+        UnsupportedError: GP342, the role of a cache is unknown, or the cache is packed; GP343, a variable that is not a
             cache already has the name.
     """
 

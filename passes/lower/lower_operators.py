@@ -137,7 +137,7 @@ class LowerOperators(Pass[OnnxModel]):
         the same bytes, declared with the shape after the Reshape -> GatherBlockQuantized
 
     Raises:
-        UnsupportedError: GP340 an opset before 13; GP341 an operator that cannot be lowered, with the reason.
+        UnsupportedError: GP340, an opset before 13; GP341, an operator that cannot be lowered, with the reason.
     """
 
     name = "lower-operators"

@@ -43,9 +43,9 @@ class WindowFromPositions(Pass[Model]):
         -> ScaledDotProductAttention, or Add -> Softmax
 
     Raises:
-        PreconditionError: GP361 no input position_ids; GP364 no input attention_mask ``[batch, sequence]``.
-        UnsupportedError: GP364 a window that is not a comparison of positions in a mask added to scores, or whose cache
-            stores only the window.
+        PreconditionError: GP361, no input position_ids; GP364, no input attention_mask ``[batch, sequence]``.
+        UnsupportedError: GP364, a window that is not a comparison of positions in a mask added to scores, or whose
+            cache stores only the window.
     """
 
     name = "window-from-positions"

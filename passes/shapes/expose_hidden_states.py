@@ -39,7 +39,7 @@ class ExposeHiddenStates(Pass[Model]):
         layer N -> norm -> layer N + 1, layer N -> Convert(f32) -> hidden_states.N
 
     Raises:
-        UsageError: GP253 the model has no such layer.
+        UsageError: GP253, the model has no such layer.
     """
 
     name = "expose-hidden-states"

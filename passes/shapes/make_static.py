@@ -66,8 +66,8 @@ class MakeStatic(Pass[Model]):
     Raises:
         PreconditionError: GP302, no caches, or a stateful model.
         UsageError: GP266, ``length`` or ``past`` is out of range, or ``past`` exceeds the rows of the model's tables.
-        UnsupportedError: GP392 the model counts slots that the mask excludes, accepts only one token after a past, or
-            counts positions from the first token of each step; GP393 a dimension is still dynamic, or a cache is not
+        UnsupportedError: GP392, the model counts slots that the mask excludes, accepts only one token after a past, or
+            counts positions from the first token of each step; GP393, a dimension is still dynamic, or a cache is not
             appended to by a Concat.
     """
 

@@ -46,7 +46,7 @@ class EncoderDecoderSession:
         """Open the parts.
 
         Raises:
-            UnsupportedError: GP320 an input cannot be fed; GP321 a runtime refuses a part.
+            UnsupportedError: GP320, an input cannot be fed; GP321, a runtime refuses a part.
         """
         models = EncoderDecoderModels(
             models.encoder.analysis(without_bf16),
@@ -99,7 +99,7 @@ class EncoderDecoderSession:
         """Feed tokens int64 [batch, length]; return their logits [batch, length, vocabulary].
 
         Raises:
-            UnsupportedError: GP320 an input cannot be fed; GP322 the runtime failed.
+            UnsupportedError: GP320, an input cannot be fed; GP322, the runtime failed.
         """
         is_first = self._length == 0 and self._first is not None
         model = self.models.first if is_first else self.models.decoder

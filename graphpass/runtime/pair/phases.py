@@ -41,7 +41,7 @@ def open_pair(
         A session that processes prompts with the prefill model and single tokens with the decode model.
 
     Raises:
-        UnsupportedError: GP394 the models are not a pair; GP320 an input cannot be fed; GP321 the runtime refuses a
+        UnsupportedError: GP394, the models are not a pair; GP320, an input cannot be fed; GP321, the runtime refuses a
             model.
         UsageError: GP240, ONNX Runtime does not support the device or properties.
     """

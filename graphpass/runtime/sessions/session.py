@@ -181,10 +181,10 @@ class DecodeSession(EditableSession):
             All outputs that are not caches, by name.
 
         Raises:
-            UsageError: GP241 a shape does not fit; GP242 the batch differs from that of the caches; GP247 ``parents``
-                is not a tree; GP267 the tokens exceed the capacity of the caches, which are unchanged.
-            UnsupportedError: GP322 the runtime failed; GP323 the model requires another number of tokens; GP371 the
-                model does not support trees; GP379 it cannot exclude padding at these positions.
+            UsageError: GP241, a shape does not fit; GP242, the batch differs from that of the caches; GP247,
+                ``parents`` is not a tree; GP267, the tokens exceed the capacity of the caches, which are unchanged.
+            UnsupportedError: GP322, the runtime failed; GP323, the model requires another number of tokens; GP371, the
+                model does not support trees; GP379, it cannot exclude padding at these positions.
         """
         ids = self._checked(input_ids)
         self.store.check_room(ids.shape[1], self.length)
