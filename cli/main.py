@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> i
     """
     console = Console(in_child=in_child)
     color = False if os.environ.get("NO_COLOR") else None
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    console.in_json = "--format=json" in given or ("--format", "json") in itertools.pairwise(given)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    console.in_json = "--format=json" in words or ("--format", "json") in itertools.pairwise(words)
     _open_streams()
     if instruction := os.environ.get(COMPLETION):
         from click.shell_completion import shell_complete
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None, *, in_child: bool = False) -> i
         return shell_complete(cli, {}, "graphpass", COMPLETION, instruction)
     try:
         with click.Context(click.Command("graphpass"), color=color):
-            return _run(given, console, color)
+            return _run(words, console, color)
     except BrokenPipeError:
         _close_output(sys.stdout, sys.stderr)
         return _BROKEN_PIPE

@@ -20,7 +20,7 @@ def command(console: Console, model: Path, around: str | None, distance: int, la
 
     MODEL is an .onnx file, an .xml file, or a folder with one of them. Operators have neutral names and
     attributes, the same for both formats. Constants of up to 8 elements are printed as operands. Comments describe the
-    effective mask of each attention block. graphpass.testing.parse makes a model from the text.
+    effective mask of each attention block. graphpass.testing.parse_model makes a model from the text.
     """
     from graphpass.api.text import text
 

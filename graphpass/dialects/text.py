@@ -20,7 +20,7 @@ from graphpass.ir.types import Dialect
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "TensorIterator"}) | LOOP_ENTRIES | LOOP_EXITS
 
 
-def parse(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
+def parse_model(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
     """Create a model from the text of a graph.
 
     A Constant without elements gets random elements, seeded by its name and digest. Types of computed values are
@@ -35,8 +35,8 @@ def parse(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Model:
         UsageError: GP270, the text is not a graph, or the dialect lacks an operator.
 
     Examples:
-        >>> from graphpass.testing import parse
-        >>> model = parse('''%x = Parameter : f32[n, 4]
+        >>> from graphpass.testing import parse_model
+        >>> model = parse_model('''%x = Parameter : f32[n, 4]
         ... Result(%x) {name=y}''', "openvino")
         >>> model.inputs[0].shape
         (None, 4)

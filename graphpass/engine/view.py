@@ -8,7 +8,7 @@ from typing import Literal
 
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.model import Model
-from graphpass.ir.types import Dimension, Port
+from graphpass.ir.types import Port
 
 Sees = Literal["kv", "linear", "cross", "nothing"]
 
@@ -126,11 +126,6 @@ def listed(names: Iterable[str]) -> str:
     if not others:
         return first
     return f"{first} and {others[0]}" if len(others) == 1 else f"{first} and {len(others)} more"
-
-
-def shape_text(shape: tuple[Dimension, ...] | None) -> str:
-    """Return the shape as text: ``[?, 2, 0, 16]``."""
-    return "of any rank" if shape is None else f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
 
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:

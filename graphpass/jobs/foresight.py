@@ -43,8 +43,8 @@ def check_sharing(model: Model, dialect: Dialect, scratch: Path) -> None:
     """
     files = model.weight_files
     if not files or (dialect == "openvino" and len(files) > 1):
-        found = f"{len(files)}: {', '.join(str(file.path) for file in files)}" if files else "none"
-        raise UsageError("GP230", f"--weights share requires one weight file, got {found}", _COPY)
+        described = f"{len(files)}: {', '.join(str(file.path) for file in files)}" if files else "none"
+        raise UsageError("GP230", f"--weights share requires one weight file, got {described}", _COPY)
     for file in files:
         link = scratch / "link"
         link_weights(file, link)

@@ -13,7 +13,7 @@ from graphpass.reports.outcome import (
     WrittenFile,
     files_in,
     files_text,
-    passes_json,
+    pass_records_json,
     passes_text,
     shared_json,
 )
@@ -83,7 +83,7 @@ class SplitOutcome(Report):
             "chunk": self.split.chunk,
             "capacity": self.split.capacity,
             "graphs": [str(self.output / f"{name}{self.suffix}") for name in PHASES],
-            "passes": [] if report is None else passes_json(report),
+            "passes": [] if report is None else pass_records_json(report),
             "positions_compared": self.compared,
             "files": [asdict(file) for file in self.files],
             "shared_weights": shared_json([self.written]),

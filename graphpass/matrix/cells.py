@@ -226,7 +226,7 @@ def hold_to_expectation(result: CellResult) -> CellResult:
     expected, rules = result.cell.expect, {problem.rule for problem in result.problems if problem.level == "error"}
     if expected is None or expected in rules or result.state == "cancelled":
         return result
-    found = f"got {', '.join(sorted(rules))}" if rules else f"the cell was {result.state}"
+    end = f"got {', '.join(sorted(rules))}" if rules else f"the cell was {result.state}"
     hint = "remove expect from the configuration" if not rules else ""
-    problem = Problem("GP605", "error", f"expected {expected}, but {found}", hint)
+    problem = Problem("GP605", "error", f"expected {expected}, but {end}", hint)
     return replace(result, problems=(problem, *result.problems), exit_code=result.exit_code or 1)

@@ -129,8 +129,8 @@ def find_config(path: Path | None) -> Path:
     if path is None:
         for folder in (Path.cwd(), *Path.cwd().parents):
             with contextlib.suppress(PermissionError):  # folders above may be those of others
-                if (found := _config_in(folder)) is not None:
-                    return found
+                if (config_file := _config_in(folder)) is not None:
+                    return config_file
         raise UsageError("GP232", f"no configuration in {Path.cwd()} or above", hint)
     try:
         config = _config_in(path) if path.is_dir() else path

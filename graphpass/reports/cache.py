@@ -131,18 +131,18 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
     for cache in inventory.caches:
         if name in {cache.name, cache.read, cache.write}:
             return cache
-    known = [[one for one in (cache.name, cache.read, cache.write) if one] for cache in inventory.caches]
+    known = [[label for label in (cache.name, cache.read, cache.write) if label] for cache in inventory.caches]
     beginning = [
         cache
         for cache, names in zip(inventory.caches, known, strict=True)
-        if name and any(one.startswith(name) for one in names)
+        if name and any(label.startswith(name) for label in names)
     ]
     if len(beginning) == 1:
         return beginning[0]
     if beginning:
         reason = f"{len(beginning)} caches have names that begin with {name!r}"
         raise UsageError("GP217", reason, f"they are {some_of([cache.name for cache in beginning])}")
-    near = difflib.get_close_matches(name, sorted({one for names in known for one in names}), n=3)
+    near = difflib.get_close_matches(name, sorted({label for names in known for label in names}), n=3)
     if near:
         hint = f"did you mean {' or '.join(near)}?"
     elif known:

@@ -207,7 +207,7 @@ def files_in(folder: Path) -> tuple[WrittenFile, ...]:
     return tuple(WrittenFile(str(file.relative_to(folder)), file.stat().st_size) for file in files)
 
 
-def passes_json(report: ModelReport) -> list[dict[str, Any]]:
+def pass_records_json(report: ModelReport) -> list[dict[str, Any]]:
     """Return the objects of a pipeline's passes."""
     return [_pass(record) for record in report.records]
 
@@ -224,7 +224,7 @@ def _model(report: ModelReport) -> dict[str, Any]:
         "before": _summary(report.before),
         "after": _summary(report.after),
         "pipeline": format_passes(report.passes),
-        "passes": passes_json(report),
+        "passes": pass_records_json(report),
         "timings": [asdict(timing) for timing in report.timings],
     }
 

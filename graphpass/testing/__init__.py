@@ -1,6 +1,6 @@
 """Tests of passes: graphs from text, tiny models of families, assertions."""
 
-from graphpass.dialects.text import parse
+from graphpass.dialects.text import parse_model
 from graphpass.testing.assertions import assert_fused, assert_same, assert_text
 from graphpass.testing.cases import Case, read_cases
 from graphpass.testing.families import FAMILIES, Family
@@ -13,7 +13,7 @@ __all__ = [
     "assert_fused",
     "assert_same",
     "assert_text",
-    "parse",
+    "parse_model",
     "read_cases",
     "run",
     "tiny_model",

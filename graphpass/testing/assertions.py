@@ -28,11 +28,11 @@ def assert_text(model: Model, expected: str) -> None:
         UsageError: GP270, the text is not a graph.
 
     Examples:
-        >>> from graphpass.testing import assert_text, parse
+        >>> from graphpass.testing import assert_text, parse_model
         >>> text = '''%x = Parameter : f32[n]
         ... %y = Relu(%x)
         ... Result(%y) {name=y}'''
-        >>> assert_text(parse(text), text)
+        >>> assert_text(parse_model(text), text)
     """
     actual, reference = (
         canonical(statements, types=True) for statements in (statements_of(model.graph), parse_text(expected))

@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphpass.dialects.text import parse
+from graphpass.dialects.text import parse_model
 from graphpass.engine.manager import PassManager, PipelineResult
 from graphpass.engine.pipeline import parse as parse_pipeline
 from graphpass.errors import GraphpassError, UsageError
@@ -46,7 +46,7 @@ from graphpass.ir.text.statements import Statement
 from graphpass.ir.types import Dialect
 from graphpass.jobs.reduce.candidates import live
 from graphpass.testing.assertions import assert_text, plain
-from graphpass.verify.evaluate import difference_on, evaluate, noise_for, takes
+from graphpass.verify.evaluate import accepts_feeds, difference_on, evaluate, noise_for
 
 _DIALECTS: tuple[Dialect, ...] = ("onnx", "openvino")
 _DIRECTIVE = re.compile(r"^// (RUN|DIALECT|SIZES|OUTCOME|NOTE|ERROR): *(.*)$", re.MULTILINE)
@@ -95,7 +95,7 @@ class Case:
         Raises:
             GraphpassError: As `graphpass.PassManager.run`; GP270, the text is not a graph.
         """
-        model = parse(self.before, self.dialect)
+        model = parse_model(self.before, self.dialect)
         return model, PassManager(parse_pipeline(self.directives["RUN"])).run(model)
 
     def check(self) -> None:
@@ -125,7 +125,7 @@ class Case:
     def _compare(self, model: Model, result: Model) -> None:
         sizes = dict(part.split("=") for part in self.directives.get("SIZES", "").split())
         feeds = noise_for(parse_text(self.before), {name: int(size) for name, size in sizes.items()})
-        if not (takes(model, feeds) and takes(result, feeds)):
+        if not (accepts_feeds(model, feeds) and accepts_feeds(result, feeds)):
             return
         reference = evaluate(model, feeds)
         kept = {port.name for port in result.outputs}

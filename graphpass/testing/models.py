@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from graphpass.dialects.text import parse
+from graphpass.dialects.text import parse_model
 from graphpass.engine.manager import PassManager
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import parse as parse_pipeline
@@ -53,7 +53,7 @@ def tiny_model(
 
 @functools.lru_cache(64)
 def _made(family: Family, form: str, layers: int) -> Model:
-    return run(parse(text_of_family(family, layers)), _FORMS[form])
+    return run(parse_model(text_of_family(family, layers)), _FORMS[form])
 
 
 def run(model: Model, passes: str | Sequence[Pass[Any]]) -> Model:

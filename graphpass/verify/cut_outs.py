@@ -241,10 +241,10 @@ class _Pair:
         except MissError as error:
             self.miss = f"from {step.total} positions on: {error.miss}"
             return None
-        found = [name for name, array in (("reference", first), ("candidate", second)) if array.shape[-1]]
-        if len(found) == 1:
-            self.miss = f"found in the {found[0]} alone"
-        return self.unlike(first, second, step, tolerance) if len(found) == 2 else None
+        present = [name for name, array in (("reference", first), ("candidate", second)) if array.shape[-1]]
+        if len(present) == 1:
+            self.miss = f"found in the {present[0]} alone"
+        return self.unlike(first, second, step, tolerance) if len(present) == 2 else None
 
 
 def _masks_of(called: str, views: tuple[_View, _View], seen: Verdict) -> _Pair:

@@ -97,7 +97,7 @@ def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     return open_request(model, Device()).infer(dict(feeds))
 
 
-def takes(model: Model, feeds: Iterable[str]) -> bool:
+def accepts_feeds(model: Model, feeds: Iterable[str]) -> bool:
     """Return whether ``feeds`` name all inputs of a model without variables."""
     return {port.name for port in model.inputs} <= set(feeds) and not any(model.graph.of_op("ReadValue"))
 

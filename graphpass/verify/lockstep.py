@@ -30,7 +30,7 @@ from graphpass.verify.readings import (
     MOST_AT_ONCE,
     InParts,
     RowByRow,
-    is_undefined_behind_padding,
+    absorbs_left_padding,
     misreads_left_padding,
     rounds_rows_together,
     takes_positions,
@@ -192,7 +192,7 @@ def _compare(
     kinds = [model.analysis(analyze_caches).kind for model in both]
     enters = not {"hybrid", "linear"}.isdisjoint(kinds)
     alone = (padding == "right" and not enters) or ((misreading[0] or counting) and not misreading[1])
-    inside = padding == "left" and all(misreading) and any(is_undefined_behind_padding(model) for model in both)
+    inside = padding == "left" and all(misreading) and any(absorbs_left_padding(model) for model in both)
     pads = {"left": padded_inside if inside else padded} | ({} if enters else {"right": partial(padded, side="right")})
     entered = "linear caches"
     if any(rounds_rows_together(model.graph) for model in both):
@@ -326,7 +326,7 @@ class _Lockstep:
         for trajectory in trajectories:
             advance(0, trajectory.prompt.description.removesuffix(", prompts"))
             try:
-                run, divergence = self._held(len(runs), trajectory)
+                run, divergence = self._run_either_way(len(runs), trajectory)
             except (UsageError, UnsupportedError) as error:
                 # Errors here are the reference's, which may not support long prompts.
                 if not (trajectory.is_long or runs) or error.id not in NO_ROOM:
@@ -352,7 +352,7 @@ class _Lockstep:
             return replace(comparison, skipped=(*comparison.skipped, words))
         return replace(comparison, warnings=tuple(f"the reference contradicts itself: {text}" for text in sentences))
 
-    def _held(self, sequence: int, trajectory: Trajectory) -> tuple[SequenceRun | None, Divergence | None]:
+    def _run_either_way(self, sequence: int, trajectory: Trajectory) -> tuple[SequenceRun | None, Divergence | None]:
         """Run one sequence; on a divergence, again with the second way to run the reference.
 
         Returns:

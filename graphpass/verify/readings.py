@@ -41,7 +41,7 @@ def counted_from_the_front(graph: Graph) -> bool:
     return any(node.op == "Parameter" for node in made_of)
 
 
-def is_undefined_behind_padding(model: Model) -> bool:
+def absorbs_left_padding(model: Model) -> bool:
     """Return whether attention of left padding, which has no visible key, enters linear caches."""
     linear = model.analysis(analyze_caches).of_kind("linear")
     return any(absorbs_padding(model, cache) and absorbs_attention(model, cache) for cache in linear)

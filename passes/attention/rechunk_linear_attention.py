@@ -55,12 +55,12 @@ class RechunkLinearAttention(Pass[OpenVINOModel]):
     dialect = "openvino"
 
     def run(self, model: OpenVINOModel) -> Done:
-        found = {
+        chunks = {
             name: recurrence
             for name, recurrence in model.analysis(find_chunked_attention).items()
             if isinstance(recurrence, Miss) or recurrence.chunk is not None
         }
-        count, notes = rewrite_layers(model, found, _write, _why_not)
+        count, notes = rewrite_layers(model, chunks, _write, _why_not)
         return Done({"layers rechunked": count} if count else {}, notes)
 
 

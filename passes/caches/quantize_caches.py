@@ -148,7 +148,7 @@ def _sorted(model: OnnxModel) -> tuple[list[_Kept], list[str]]:
         elif block.window_in == "state":
             reason = "its past stores only a window"
         else:
-            use = next((found for cache in caches if (found := _other_use(model.graph, node, cache))), None)
+            use = next((other_use for cache in caches if (other_use := _other_use(model.graph, node, cache))), None)
             if use is None:
                 by_role = {cache.role: cache for cache in caches}
                 kept.append(_Kept(node, by_role["key"], by_role["value"]))

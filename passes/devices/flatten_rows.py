@@ -62,19 +62,19 @@ class FlattenRows(Pass[OnnxModel]):
 
 
 def _norms(rewriter: Rewriter, width: int) -> int:
-    found = tuple(narrow_norms(rewriter.graph, width))
-    for norm, channels in found:
+    norms = tuple(narrow_norms(rewriter.graph, width))
+    for norm, channels in norms:
         write = rewriter.under(norm.name)
         shape = write.op("ShapeOf", norm.source(), label="shape")
         rows = write.op("Reshape", norm.source(), [1, -1, channels], label="rows")
         flat = rewriter.clone(norm, {0: rows}, f"{norm.name}/flat", axes=[-1])
         rewriter.replace(norm.outputs[0], write.op("Reshape", flat, shape, label="laid_out"))
-    return len(found)
+    return len(norms)
 
 
 def _deep(rewriter: Rewriter, rank: int) -> int:
-    found = tuple(_of_many_axes(rewriter.graph, rank))
-    for node, axis in found:
+    deep = tuple(_of_many_axes(rewriter.graph, rank))
+    for node, axis in deep:
         write = rewriter.under(node.name)
         shape = write.op("ShapeOf", node.source(), label="shape")
         kept = write.slice(shape, axis, None, 0, label="kept")
@@ -85,7 +85,7 @@ def _deep(rewriter: Rewriter, rank: int) -> int:
         axes = [-1] if node.op in NORMS and "axis" in node.attributes else None
         flat = rewriter.clone(node, operands, f"{node.name}/flat", axes=axes)
         rewriter.replace(node.outputs[0], write.op("Reshape", flat, shape, label="laid_out"))
-    return len(found)
+    return len(deep)
 
 
 def _of_many_axes(graph: Graph, rank: int) -> Iterator[tuple[Node, int]]:

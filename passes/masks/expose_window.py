@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphpass.analysis.caches.places import are_known_places
+from graphpass.analysis.caches.slot_indices import are_known_slots
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
@@ -90,7 +90,7 @@ def _is_exposed(graph: Graph, window: Window) -> bool:
         match = _GREATER.match(graph, node.outputs[0])
         counts_tokens = window.mask.window_of_tokens is not None
         if not (
-            isinstance(match, Match) and (counts_tokens or are_known_places(graph, match["keys"], match["queries"]))
+            isinstance(match, Match) and (counts_tokens or are_known_slots(graph, match["keys"], match["queries"]))
         ):
             return False
     return True

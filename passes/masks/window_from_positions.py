@@ -54,13 +54,13 @@ class WindowFromPositions(Pass[Model]):
 
     def run(self, model: Model) -> Done:
         windows, reasons = [], []
-        for found in _windows(model, of_operators=self.required):
-            if not isinstance(found, UnsupportedError):
-                windows.append(found)
+        for result in _windows(model, of_operators=self.required):
+            if not isinstance(result, UnsupportedError):
+                windows.append(result)
             elif self.required:
-                raise found
+                raise result
             else:
-                reasons.append(found.message)
+                reasons.append(result.message)
         if not windows:
             return Done(notes=tuple(reasons))
         try:

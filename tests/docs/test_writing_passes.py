@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from graphpass import PassManager
-from graphpass.testing import assert_text, parse, read_cases
+from graphpass.testing import assert_text, parse_model, read_cases
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "writing-passes.md").read_text("utf-8")
 
@@ -33,7 +33,7 @@ def cases(tmp_path):
 def test_the_cases_of_the_page_hold(names, cases):
     assert [case.dialect for case in cases] == ["onnx", "openvino"] * 2
     for case in cases:
-        model = parse(case.before, case.dialect)
+        model = parse_model(case.before, case.dialect)
         assert_text(PassManager([names["MergeTransposes"]()]).run(model).model, case.after or case.before)
 
 
@@ -47,4 +47,4 @@ def test_statements_of_the_text_form_are_read():
     statements = dict(re.findall(r"^\| `((%[xw]|%a, %b) = [^`]*)`", table, re.MULTILINE))
     assert len(statements) == 3
     results = [f"Result(%{name}) {{name={name}}}" for name in "ab"]
-    assert len(parse("\n".join([*statements, *results])).outputs) == 2
+    assert len(parse_model("\n".join([*statements, *results])).outputs) == 2

@@ -115,7 +115,7 @@ def test_records_show_outcomes_of_passes(model):
 
 def test_print_changed_shows_differences():
     told = []
-    PassManager([Idle(), *parse("fuse-functions")], [PrintChanged(told.append)]).run(testing.parse(GELU))
+    PassManager([Idle(), *parse("fuse-functions")], [PrintChanged(told.append)]).run(testing.parse_model(GELU))
     assert "\n".join(told) == dedent("""\
         --- before fuse-functions
         +++ after fuse-functions
@@ -142,7 +142,7 @@ def test_print_changed_reports_changes_outside_the_text(model):
 
 def test_print_all_shows_each_graph():
     told = []
-    PassManager([Idle(), *parse("fuse-functions")], [PrintAll(told.append)]).run(testing.parse(GELU))
+    PassManager([Idle(), *parse("fuse-functions")], [PrintAll(told.append)]).run(testing.parse_model(GELU))
     assert [text.splitlines()[0] for text in told] == ["// after idle, unchanged", "// after fuse-functions"]
     assert "\n%y.gelu = com.microsoft.FastGelu(%x) : f32[n, 4]\n" in told[1]
 

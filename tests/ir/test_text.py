@@ -8,7 +8,7 @@ from graphpass.errors import UsageError
 from graphpass.ir.text.canonical import canonical
 from graphpass.ir.text.parser import parse_text
 from graphpass.ir.text.printer import statements_of, text_of
-from graphpass.testing import parse
+from graphpass.testing import parse_model
 from graphpass.verify import compare
 
 GRAPH = """
@@ -35,7 +35,7 @@ def plain(statements):
 
 @dialects
 def test_one_text_makes_a_model_of_either_dialect(dialect):
-    model = parse(GRAPH, dialect)
+    model = parse_model(GRAPH, dialect)
     assert [(port.name, port.element_type) for port in model.outputs] == [("y", "f16"), ("total", "f32")]
     assert plain(statements_of(model.graph)) == plain(parse_text(GRAPH))
 
@@ -48,13 +48,13 @@ def test_the_text_of_an_export_makes_the_same_graph(name, variant):
     except AssertionError:
         pytest.skip("there is no such export")
     statements = statements_of(model.graph)
-    made = parse("\n".join(map(str, statements)), model.dialect)
+    made = parse_model("\n".join(map(str, statements)), model.dialect)
     assert plain(statements_of(made.graph)) == plain(statements)
 
 
 def test_a_model_made_of_text_runs():
     text = text_of(graphpass.load(export("llama", "onnx")).graph)
-    assert compare(parse(text), parse(text), steps=1).passed
+    assert compare(parse_model(text), parse_model(text), steps=1).passed
 
 
 def test_constants_round_trip():
@@ -78,12 +78,12 @@ def test_constants_round_trip():
 @dialects
 def test_a_faulty_text_is_refused_with_its_line(text, words, dialect):
     with pytest.raises(UsageError, match="GP270") as raised:
-        parse(text, dialect)
+        parse_model(text, dialect)
     assert words in str(raised.value)
 
 
 def test_values_from_outside_of_an_excerpt_are_parameters():
-    graph = parse(GRAPH).graph
+    graph = parse_model(GRAPH).graph
     text = text_of(graph, [node for node in graph.nodes if node.op == "Convert"])
     assert text.splitlines()[0] == "// made by QuickGelu swish"
     assert [statement.kind for statement in parse_text(text)] == ["Parameter", "Convert"]

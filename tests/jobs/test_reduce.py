@@ -14,7 +14,7 @@ from graphpass.jobs.reduce.failing import Failing
 from graphpass.jobs.reduce.reduction import failing_case
 from graphpass.passes.attention import fuse_attention
 from graphpass.passes.devices import fuse_functions
-from graphpass.testing import assert_text, parse, tiny_model
+from graphpass.testing import assert_text, parse_model, tiny_model
 from graphpass.verify.verify_each import VerifyEach
 
 GELU = """
@@ -98,7 +98,7 @@ def test_a_planted_fault_is_found_reduced_and_reproduced(
 
 def test_commands_reduce_and_bundle(capfd, tmp_path, monkeypatch):
     plant_gelu(monkeypatch)
-    save(parse(GELU), tmp_path / "m.onnx")
+    save(parse_model(GELU), tmp_path / "m.onnx")
     case, packed = tmp_path / "m.graph", tmp_path / "m.zip"
     reduced = ("reduce", tmp_path / "m.onnx", "-p", "inline-functions,fuse-functions", "-o")
     refused = in_process(capfd, *reduced, tmp_path / "m.onnx" / "case")
@@ -130,7 +130,7 @@ def test_a_crash_prints_the_command(capfd, tmp_path, monkeypatch):
         raise IndexError("list index out of range")
 
     monkeypatch.setattr(fuse_functions, "rewrite", broken)
-    save(parse(GELU), tmp_path / "m.onnx")
+    save(parse_model(GELU), tmp_path / "m.onnx")
     done = in_process(capfd, "run", tmp_path / "m.onnx", "-o", tmp_path / "out.onnx", "-p", "fuse-functions")
     assert done.code == 5
     command = f"graphpass reduce {tmp_path}/m.onnx -p fuse-functions --keeps GP401"
@@ -142,18 +142,18 @@ def test_a_crash_prints_the_command(capfd, tmp_path, monkeypatch):
 
 def test_reduce_refuses_a_passing_model(tmp_path):
     with pytest.raises(UsageError, match="GP275: the pipeline does not fail with different: it ends without error"):
-        graphpass.reduce(parse(GELU), "fuse-functions", "different")
+        graphpass.reduce(parse_model(GELU), "fuse-functions", "different")
     with pytest.raises(UsageError, match=r"GP275: .* it ends with GP301: "):
-        graphpass.reduce(parse(GELU), "make-stateful", "GP312")
+        graphpass.reduce(parse_model(GELU), "make-stateful", "GP312")
     with pytest.raises(UnsupportedError, match="GP388: the text form does not support the model: "):
         graphpass.reduce(export("qwen3_next", "ov-stateful"), "fuse-functions", "different")
     with pytest.raises(UsageError, match="GP275: 'bogus' is not a failure"):
-        graphpass.reduce(parse(GELU), "fuse-functions", "bogus")
+        graphpass.reduce(parse_model(GELU), "fuse-functions", "bogus")
     with pytest.raises(UsageError, match="GP216: there is no error GP31"):
-        graphpass.reduce(parse(GELU), "fuse-functions", "GP31")
+        graphpass.reduce(parse_model(GELU), "fuse-functions", "GP31")
     with pytest.raises(UsageError, match="GP275: "):
-        graphpass.bundle(parse(GELU), tmp_path / "m.zip", "fuse-functions")
-    case = failing_case(parse(GELU), graphpass.parse("fuse-functions"), "different")
+        graphpass.bundle(parse_model(GELU), tmp_path / "m.zip", "fuse-functions")
+    case = failing_case(parse_model(GELU), graphpass.parse("fuse-functions"), "different")
     with pytest.raises(UsageError, match="GP275: fuse-functions does not fail with different: it ends without error"):
         graphpass.bundle(case, tmp_path / "m.zip")
     assert not (tmp_path / "m.zip").exists()

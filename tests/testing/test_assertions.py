@@ -7,7 +7,7 @@ import pytest
 
 import graphpass
 from graphpass.errors import UsageError
-from graphpass.testing import FAMILIES, assert_fused, assert_same, assert_text, parse, read_cases, run, tiny_model
+from graphpass.testing import FAMILIES, assert_fused, assert_same, assert_text, parse_model, read_cases, run, tiny_model
 from graphpass.testing.cases import update
 
 pytest_plugins = ["graphpass.testing.fixtures"]
@@ -52,7 +52,7 @@ def test_an_unknown_family():
 
 def test_text_is_compared_without_names_and_order(dialect):
     assert_text(
-        parse(GRAPH, dialect), GRAPH.replace("%sum", "%other").replace("Relu(%other)", "Relu(%other) : f32[n, 4]")
+        parse_model(GRAPH, dialect), GRAPH.replace("%sum", "%other").replace("Relu(%other)", "Relu(%other) : f32[n, 4]")
     )
 
 
@@ -67,21 +67,21 @@ def test_text_is_compared_without_names_and_order(dialect):
 )
 def test_another_text_is_a_diff(line, other):
     with pytest.raises(AssertionError, match=r"(?s)--- expected.*\n-.*\n\+"):
-        assert_text(parse(GRAPH), GRAPH.replace(line, other))
+        assert_text(parse_model(GRAPH), GRAPH.replace(line, other))
 
 
 def test_other_counts_are_named():
     with pytest.raises(AssertionError, match="Relu: 1 instead of 0, Tanh: 0 instead of 2; the model has Add 1, "):
-        assert_fused(parse(GRAPH), Relu=0, Tanh=2, Add=1)
+        assert_fused(parse_model(GRAPH), Relu=0, Tanh=2, Add=1)
 
 
 def test_other_numbers_are_reported():
     model = tiny_model("llama", layers=1)
     text = graphpass.text(model)
-    other = parse(text.replace("2.0)", "2.5)", 1))
-    assert_same(parse(text), parse(text), steps=1, proven=True)
+    other = parse_model(text.replace("2.0)", "2.5)", 1))
+    assert_same(parse_model(text), parse_model(text), steps=1, proven=True)
     with pytest.raises(AssertionError, match="DIFFERENT: "):
-        assert_same(parse(text), other, steps=1)
+        assert_same(parse_model(text), other, steps=1)
 
 
 CASE = f"""// RUN: to-openvino

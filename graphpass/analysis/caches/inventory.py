@@ -49,7 +49,7 @@ def _analyze(model: Model) -> Inventory:
     whole = inlined(model)
     graph = whole.graph
     reads = whole.analysis(attention_reads)
-    operands = {(value.node, value.port) for found in whole.analysis(attention_operands) for value, _ in found.places}
+    operands = {(value.node, value.port) for side in whole.analysis(attention_operands) for value, _ in side.places}
     pairs = whole.analysis(find_pairs)
     with counting("classifying caches", pairs, "caches") as each:
         kinds = {pair: _classify(whole, pair, reads.get(pair.read.index, ())) for pair in each}

@@ -49,8 +49,8 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
 
 def mask_values(model: Model) -> dict[Value, None]:
     """Return the tensors that mask scores or are added to them, in order."""
-    found = model.analysis(find_score_masks)
-    return dict.fromkeys(mask.value for masks in found if not isinstance(masks, Miss) for mask in masks)
+    score_masks = model.analysis(find_score_masks)
+    return dict.fromkeys(mask.value for masks in score_masks if not isinstance(masks, Miss) for mask in masks)
 
 
 def _looks_up(graph: Graph, node: Node) -> bool:

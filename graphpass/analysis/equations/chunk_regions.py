@@ -116,14 +116,14 @@ class _Regions:
         if any(source in self._outside for source in sources):
             self._outside.add(node.index)
             return None
-        found = list(
+        joined = list(
             {id(self._regions[source]): self._regions[source] for source in sources if source in self._regions}.values()
         )
-        if not found:
+        if not joined:
             return None
-        found.sort(key=lambda region: len(region.nodes))
-        kept = found.pop()
-        for other in found:
+        joined.sort(key=lambda region: len(region.nodes))
+        kept = joined.pop()
+        for other in joined:
             kept.take(other)
             self._regions.update(dict.fromkeys(other.nodes, kept))
         return kept

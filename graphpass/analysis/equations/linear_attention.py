@@ -60,19 +60,19 @@ def find_linear_attention(model: Model) -> dict[str, LinearAttention | Miss]:
 def find_chunked_attention(model: Model) -> dict[str, LinearAttention | Miss]:
     """Return linear attention, or the miss, of chunks by name, for `Model.analysis`."""
     graph, sizes = model.graph, model.analysis(infer_sizes)
-    found: dict[str, LinearAttention | Miss] = {}
+    recurrences: dict[str, LinearAttention | Miss] = {}
     known: dict[Hashable, tuple[tuple[Value, ...], LinearAttention]] = {}
     for chunk in find_chunks(graph):
         form = region_form(graph, sizes, chunk)
         name = graph.producer(chunk.present).called
         if form is not None and form.key in known:
             values, layer = known[form.key]
-            found[name] = layer.moved(dict(zip(values, form.values, strict=True)))
+            recurrences[name] = layer.moved(dict(zip(values, form.values, strict=True)))
             continue
-        found[name] = recurrence = or_miss(read_chunk)(graph, sizes, chunk)
+        recurrences[name] = recurrence = or_miss(read_chunk)(graph, sizes, chunk)
         if form is not None and isinstance(recurrence, LinearAttention):
             known[form.key] = form.values, recurrence
-    return found
+    return recurrences
 
 
 @dataclass(frozen=True)
@@ -237,9 +237,9 @@ class _Shown:
         values = self._graph.producer(self._start).source(), state, result
         for key, value in (vectors, vectors[::-1]):
             equation = Equation(queries[0], key, value, scales, decay, betas, corrected is not None)
-            found = equation.found(runs, values, terms.result)
-            if found is not None:
-                return found
+            linear = equation.found(runs, values, terms.result)
+            if linear is not None:
+                return linear
         raise MissError(terms.state, "the results of the loop differ from linear attention")
 
     def _factors(self, values: list[Value]) -> list[Factor]:

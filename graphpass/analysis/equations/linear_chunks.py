@@ -86,10 +86,10 @@ class _Shown:
         ]
         values = chunk.past, chunk.present, result
         for equation in self._equations():
-            found = equation.found(runs, values, self._graph.producer(result))
-            if found is not None:
+            linear = equation.found(runs, values, self._graph.producer(result))
+            if linear is not None:
                 skip = None if self._skip is None else Skip(self._skip.pad.source(), self._skip.factor)
-                return replace(found, skip=skip, chunk=self._size)
+                return replace(linear, skip=skip, chunk=self._size)
         raise MissError(self._node, "the results of the chunk differ from linear attention")
 
     def _skipped(self, drawn: Mapping[Value, Array], result: Array) -> Array:
@@ -139,8 +139,8 @@ class _Shown:
         heads, *sides = self._drawn[0][self._chunk.past].shape[1:]
         first = max(pad.index for pad in self._chunk.entries) if self._skip is None else self._skip.add.index
         for value in self._chunk.outputs:
-            found = [run.of(value).size for run in self._runs] if value.node > first else []
-            if any(found == [_BATCH * length * heads * side for length in self._lengths] for side in sides):
+            counts = [run.of(value).size for run in self._runs] if value.node > first else []
+            if any(counts == [_BATCH * length * heads * side for length in self._lengths] for side in sides):
                 return value
         raise MissError(self._node, "no output of the chunk has one element per token, head and channel")
 

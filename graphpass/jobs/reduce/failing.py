@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from graphpass.dialects.text import parse
+from graphpass.dialects.text import parse_model
 from graphpass.engine.passes import Pass
 from graphpass.engine.pipeline import format_passes, parse as parse_pipeline
 from graphpass.errors import UsageError
@@ -102,7 +102,7 @@ class Failing:
         Raises:
             UsageError: GP270, the statements are not a graph.
         """
-        return parse("\n".join(map(str, self.statements)), self.dialect, opset=self.opset)
+        return parse_model("\n".join(map(str, self.statements)), self.dialect, opset=self.opset)
 
     def __str__(self) -> str:
         types = {

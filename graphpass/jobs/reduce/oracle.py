@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse
 from graphpass.errors import GraphpassError, UnsupportedError
-from graphpass.verify.evaluate import UNABLE, difference_on, differing, evaluate, takes
+from graphpass.verify.evaluate import UNABLE, accepts_feeds, difference_on, differing, evaluate
 
 if TYPE_CHECKING:
     from graphpass.engine.instrumentation import Instrumentation
@@ -93,7 +93,7 @@ def _on_arrays(case: Failing, model: Model, result: Model) -> str | None:
             result = PassManager(parse("make-stateless")).run(result).model
         except GraphpassError:
             return None
-    if not (takes(model, feeds) and takes(result, feeds)):
+    if not (accepts_feeds(model, feeds) and accepts_feeds(result, feeds)):
         return None
     try:
         reference = evaluate(model, feeds)

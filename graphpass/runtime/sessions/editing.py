@@ -321,7 +321,7 @@ class EditableSession:
         if self._slots is None or len(ids) != self.batch:
             self.reset()
             return tokens
-        known = self._held_tokens()
+        known = self._slot_tokens()
         shorter = min(known.length, ids.shape[1] - 1)
         known = known.part(0, shorter)
         # A token at another position attended to other tokens.
@@ -358,12 +358,12 @@ class EditableSession:
     def _numbers_in_use(self) -> Iterator[NDArray[np.int64]]:
         """Yield the tokens that may be fed again."""
         if self._slots is not None:
-            yield self._held_tokens().ids
+            yield self._slot_tokens().ids
         for snapshot in self._snapshots:
             if snapshot.life is self._life:
                 yield snapshot.tokens.ids
 
-    def _held_tokens(self) -> Tokens:
+    def _slot_tokens(self) -> Tokens:
         assert self._slots is not None
         tokens = self._slots.tokens()
         return tokens if self._owed is None else tokens.then(self._owed)
@@ -401,7 +401,7 @@ class EditableSession:
         slots = self._slots
         if slots is not None:
             self._check_history(slots)
-            self._owed = self._held_tokens()
+            self._owed = self._slot_tokens()
             self._start_over(slots.batch)
 
     def _start_over(self, batch: int) -> None:

@@ -384,7 +384,7 @@ class DecodeSession(EditableSession):
             return np.zeros(batch, np.int64)
         if self._inputs.axes:
             # An image of many tokens takes as many positions as its longer side has patches.
-            return self._held_tokens().end
+            return self._slot_tokens().end
         return self._slots.counted if self._owed is None else self._slots.counted + self._owed.mask.sum(axis=1)
 
     def _mask_past(self, mask: NDArray[np.int64]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphpass.analysis.caches.places import are_known_places
+from graphpass.analysis.caches.slot_indices import are_known_slots
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.ir.graph import Graph, Node, Value
 
@@ -24,7 +24,7 @@ def unpatched_window(graph: Graph) -> Iterator[Node]:
         match.nodes["window"].index
         for node in graph.of_op("BitwiseAnd")
         if isinstance(match := _WINDOW.match(graph, node), Match)
-        and are_known_places(graph, match["keys"], match["queries"])
+        and are_known_slots(graph, match["keys"], match["queries"])
     }
     for node in graph.of_op("Greater", "GreaterEqual", "Less", "LessEqual"):
         operands = (node.source(0), node.source(1))

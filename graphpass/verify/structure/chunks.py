@@ -35,8 +35,8 @@ class Chunks:
 
     def __init__(self, model: Model) -> None:
         """Find the chunked computations of ``model``."""
-        found = model.analysis(find_chunked_attention)
-        layers = {name: layer for name, layer in found.items() if isinstance(layer, LinearAttention)}
+        recurrences = model.analysis(find_chunked_attention)
+        layers = {name: layer for name, layer in recurrences.items() if isinstance(layer, LinearAttention)}
         sizes = model.analysis(infer_sizes)
         self.names = tuple(layers)
         self.rules: dict[Value, Rule] = {}

@@ -54,7 +54,7 @@ def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
     layers = {latents.caches[0].layer: latents for latents in find_latents(reference)}
     if not layers or find_latents(candidate):
         return ()
-    found = []
+    expanded = []
     for cache in analyze_caches(candidate).of_kind("kv"):
         latents = layers.get(cache.layer)
         if latents is None or cache.axes != BHSD or cache.role not in {"key", "value"}:
@@ -68,8 +68,8 @@ def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
             continue
         order = _TRANSPOSED if is_key and attention.key_is_transposed else _ORDER
         window = _window(reference, source, order, cache)
-        found.append(Expanded(cache, source, order, latents.caches, window))
-    return tuple(found)
+        expanded.append(Expanded(cache, source, order, latents.caches, window))
+    return tuple(expanded)
 
 
 def _window(reference: Model, source: Value, order: tuple[int, ...], cache: Cache) -> CacheWindow | None:

@@ -84,12 +84,12 @@ class LoopTensors(DefinedTensors):
         if node is None or node.op not in _LOOPS or dimension in self._asked:
             return super()._inferred(dimension)
         port, axis = axes
-        found = self.bodies.port(node.name, node.outputs[port])
-        if found is None:
+        value = self.bodies.port(node.name, node.outputs[port])
+        if value is None:
             return super()._inferred(dimension)
         self._asked.add(dimension)
         try:
-            return self.bodies.shape(found)[axis]
+            return self.bodies.shape(value)[axis]
         finally:
             self._asked.remove(dimension)
 
@@ -268,10 +268,10 @@ def _ends(element: Element) -> tuple[Value, Value]:
 
 
 def _number_of(expr: Expr, name: str) -> Expr:
-    found = {part for part in ex.walk(expr) if part.op == "index" and part.args[0] == ("iteration", name)}
-    if len(found) != 1:
+    indices = {part for part in ex.walk(expr) if part.op == "index" and part.args[0] == ("iteration", name)}
+    if len(indices) != 1:
         raise UnknownError("expected iterations along one axis")
-    return found.pop()
+    return indices.pop()
 
 
 @closed
@@ -415,8 +415,8 @@ class LinearAttentionLayer:
         if self.corrects:
             bound = ex.index("recalled", number(self.key_dim))
             key = yield from self._key(row, token, head, bound)
-            held = yield from self._decayed(row, token, head, bound, column)
-            recalled = self.definitions.sum(ex.multiply(key, held), bound)
+            decayed = yield from self._decayed(row, token, head, bound, column)
+            recalled = self.definitions.sum(ex.multiply(key, decayed), bound)
             beta = yield from self.at(5, row, token, head, ZERO)
             value = ex.multiply(ex.subtract(value, recalled), beta)
         key = yield from self._key(row, token, head, channel)
@@ -454,8 +454,8 @@ class LinearAttentionLayer:
         channel = ex.index("channel", number(self.key_dim))
         asked = own if groups > 1 else self._served(own, self.heads)
         query = yield from self.at(0, row, bound, asked, channel)
-        found = yield from self._left(row, bound, head, channel, column)
-        result = self.definitions.sum(ex.multiply(query, found), channel)
+        after = yield from self._left(row, bound, head, channel, column)
+        result = self.definitions.sum(ex.multiply(query, after), channel)
         places = self._state_places(rows)
         left = yield from self._left(places[0], bound, *places[1:])
         start = yield from self.start(places)

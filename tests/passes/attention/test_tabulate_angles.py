@@ -7,7 +7,7 @@ from support.loaded import exported, run_once
 
 import graphpass
 from graphpass.engine.passes import Skipped
-from graphpass.testing import parse
+from graphpass.testing import parse_model
 from graphpass.verify import compare
 from graphpass.verify.structure.proof import compare_structures
 
@@ -58,7 +58,7 @@ def test_rows_of_tables_stay(place):
 
 def test_numbers_of_the_longest_position_stay():
     """LongRoPE chooses its frequencies by the largest position of a step."""
-    model = parse(
+    model = parse_model(
         """
         %input_ids = Parameter : i64[batch, length]
         %position_ids = Parameter : i64[batch, length]

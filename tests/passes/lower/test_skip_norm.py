@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphpass.analysis.equations.norms import find_epsilons
-from graphpass.testing import parse, run
+from graphpass.testing import parse_model, run
 
 EPSILON = 3e-8
 
@@ -23,7 +23,7 @@ Result(%y) {{name=y}}
 @pytest.mark.parametrize("element_type", ["f16", "bf16"])
 def test_openvino_keeps_the_epsilon(element_type):
     """The frontend makes 1e-6 of f16 1.013e-6, and 3e-8 is 0."""
-    model = parse(NORM.replace("f16", element_type))
+    model = parse_model(NORM.replace("f16", element_type))
     kept = run(model, "lower-operators,to-openvino,change-precision")
     lost = run(model, "to-openvino,change-precision")
     (found,) = (number for _, number in find_epsilons(kept))

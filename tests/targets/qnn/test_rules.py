@@ -17,7 +17,7 @@ from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.engine.pipeline import parse_target
 from graphpass.targets.qnn import trial
 from graphpass.targets.qnn.operators import computed_nodes, why_on_cpu, why_wrong
-from graphpass.testing import parse
+from graphpass.testing import parse_model
 
 QNN = parse_target("qnn{prompt=24,chunk=8,capacity=40,precision=f32}")
 
@@ -76,7 +76,7 @@ def test_inexact_results_name_the_preventing_pass() -> None:
 
 
 def test_a_wrong_operator_is_predicted() -> None:
-    model = parse(
+    model = parse_model(
         """
         %x = Parameter : i64[1, 4]
         %y = Parameter : i64[1, 4]
@@ -104,7 +104,7 @@ def test_rounded_activations_are_predicted(tmp_path: Path) -> None:
 def test_gathered_matrices_are_refused(name: str) -> None:
     """Experts whose weights are looked up for each token, where fuse-experts does not know them."""
     index = "%index = Unsqueeze(%expert) {axes=[1]}" if name == "GatherND" else "%index = Reshape(%expert, [2])"
-    model = parse(
+    model = parse_model(
         f"""
         %expert = Parameter : i64[2]
         %x = Parameter : f32[2, 4, 1]
@@ -132,7 +132,7 @@ def test_operators_without_a_builder_are_refused() -> None:
 
 @pytest.mark.parametrize("is_norm", [True, False])
 def test_norms_by_reciprocals_are_refused(is_norm: bool) -> None:
-    model = parse(
+    model = parse_model(
         f"""
         %x = Parameter : f32[1, 4]
         %w = Constant : f32[4]
@@ -154,7 +154,7 @@ def test_norms_by_reciprocals_are_refused(is_norm: bool) -> None:
 
 
 def test_operators_on_constants_are_folded_before() -> None:
-    model = parse(
+    model = parse_model(
         """
         %x = Parameter : f32[1, 4]
         %w = Constant : f32[1, 4]

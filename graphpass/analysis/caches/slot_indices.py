@@ -22,7 +22,7 @@ _QUERIES = _laid_out(op.Range(_PAST, _WHOLE, ...))
 _KEYS = _laid_out(op.Range(op.Constant(), _WHOLE, ...))
 
 
-def are_known_places(graph: Graph, keys: Value, queries: Value) -> bool:
+def are_known_slots(graph: Graph, keys: Value, queries: Value) -> bool:
     """Return whether slots of keys and queries have the form that NPUW recognizes.
 
     Args:
