@@ -245,6 +245,10 @@ def write_model(model: Model, path: Path, limit: int | None = None, weights: Wei
 def check_destination(model: Model, path: Path) -> None:
     """Check that a model may be written to ``path``.
 
+    Args:
+        model: The model to write.
+        path: The ``.onnx`` or ``.xml`` file to write.
+
     Raises:
         UsageError: GP202, the suffix does not match the dialect; GP203, a file to write belongs to the model's input.
     """
@@ -260,6 +264,10 @@ def check_destination(model: Model, path: Path) -> None:
 def check_suffix(dialect: Dialect, path: Path) -> None:
     """Check that the suffix of a file matches a dialect.
 
+    Args:
+        dialect: The dialect of the model to write.
+        path: The file to write.
+
     Raises:
         UsageError: GP202, the suffix belongs to another dialect.
     """
@@ -272,6 +280,13 @@ def is_same_place(target: Path, source: Path) -> bool:
     """Return whether writing ``target`` would replace ``source``, by any path.
 
     Another hard link to the same file is not the same place: writing replaces the link, and the file is unchanged.
+
+    Args:
+        target: The file to write.
+        source: A file that was read.
+
+    Returns:
+        Whether both paths refer to one directory entry.
     """
     try:
         if not target.samefile(source):

@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 CHECKED = ("cli", "graphpass", "passes")
 
+#: Packages for users, whose functions of several parameters describe each.
+FOR_USERS = ("graphpass/api", "graphpass/engine", "graphpass/io.py", "graphpass/testing")
+
 #: Words that open a clause about a thing instead of naming it.
 _OPENINGS = r"(What|Which|Who|Whose|Whom|Of|How|That)\b"
 _SUMMARY = re.compile(_OPENINGS.replace("(", "(Whether|If|"))
@@ -108,6 +111,26 @@ def test_words_are_plain() -> None:
 def test_prose_follows_the_rules() -> None:
     found = [f"{file.relative_to(ROOT)}:{line}: {offence}" for file in sources() for line, offence in offences(file)]
     assert not found, "\n".join(found)
+
+
+def public_functions(node: ast.AST) -> Iterator[ast.FunctionDef]:
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, (ast.ClassDef, ast.FunctionDef)) and not inner.name.startswith("_"):
+            if isinstance(inner, ast.FunctionDef):
+                yield inner
+            else:
+                yield from public_functions(inner)
+
+
+def test_functions_for_users_describe_their_parameters() -> None:
+    missing = []
+    for file in (file for file in sources() if str(file.relative_to(ROOT)).startswith(FOR_USERS)):
+        for function in public_functions(ast.parse(file.read_text(encoding="utf-8"))):
+            doc = ast.get_docstring(function)
+            parameters = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} - {"self", "cls"}
+            if doc and not doc.startswith("See `") and len(parameters) > 1 and "\nArgs:\n" not in doc:
+                missing.append(f"{file.relative_to(ROOT)}:{function.lineno}: {function.name}")
+    assert not missing, "\n".join(missing)
 
 
 def test_offences_are_found(tmp_path: Path) -> None:

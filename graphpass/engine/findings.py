@@ -56,7 +56,18 @@ class Finding:
     def of_model(
         cls, model: Model, verdict: Verdict, reason: str, source: str | None = None, node: Node | None = None
     ) -> Finding:
-        """Return a finding about ``model`` as a whole, named by its file."""
+        """Return a finding about ``model`` as a whole, named by its file.
+
+        Args:
+            model: The model.
+            verdict: The runtime's treatment of the model.
+            reason: The reason, as a sentence without a period.
+            source: The runtime's source file that contains the rule.
+            node: The first node at which the rule does not hold.
+
+        Returns:
+            The finding.
+        """
         name = "the model" if model.path is None else model.path.name
         return cls("model", name, verdict, None, None if node is None else node.name, reason, source)
 
@@ -64,7 +75,19 @@ class Finding:
     def at(
         cls, miss: Miss, subject: Subject, name: str, verdict: Verdict, source: str, layer: int | None = None
     ) -> Finding:
-        """Return the finding for a miss."""
+        """Return the finding for a miss.
+
+        Args:
+            miss: The first node that does not match, with the reason.
+            subject: Kind of the part.
+            name: Name of the part.
+            verdict: The runtime's treatment of the part.
+            source: The runtime's source file that contains the rule.
+            layer: Index among the layers with caches; ``None`` if the part belongs to no layer.
+
+        Returns:
+            The finding.
+        """
         return cls(subject, name, verdict, layer, miss.node.name, miss.reason, source)
 
 
@@ -129,6 +152,10 @@ class ContractReport:
 
 def confirmation_of(findings: tuple[Finding, ...], observed: Observation) -> Confirmation:
     """Compare predictions with the behaviour of the runtime.
+
+    Args:
+        findings: The predictions.
+        observed: The behaviour of the runtime in a trial.
 
     Returns:
         Whether the trial confirmed the predictions, and the predictions that it contradicts.

@@ -25,19 +25,46 @@ class Instrumentation:
     """
 
     def before_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:
-        """Observe the working copy, before the first pass."""
+        """Observe the working copy, before the first pass.
+
+        Args:
+            passes: The pipeline.
+            model: The working copy; hooks must not modify it.
+        """
 
     def after_pipeline(self, passes: Sequence[Pass[Model]], model: Model) -> None:
-        """Observe the result, after the last pass."""
+        """Observe the result, after the last pass.
+
+        Args:
+            passes: The pipeline.
+            model: The result.
+        """
 
     def before_pass(self, step: Pass[Model], model: Model) -> None:
-        """Observe the model before the pass runs, when its requirements hold."""
+        """Observe the model before the pass runs, when its requirements hold.
+
+        Args:
+            step: The pass.
+            model: The model before the pass.
+        """
 
     def after_pass(self, step: Pass[Model], model: Model, result: PassResult) -> None:
-        """Observe the resulting model when the conditions that the pass ensures hold."""
+        """Observe the resulting model when the conditions that the pass ensures hold.
+
+        Args:
+            step: The pass.
+            model: The model after the pass.
+            result: The result of the pass.
+        """
 
     def pass_failed(self, step: Pass[Model], model: Model, error: Exception) -> None:
-        """Observe the model in the state at the failure; the manager raises afterwards."""
+        """Observe the model in the state at the failure; the manager raises afterwards.
+
+        Args:
+            step: The pass.
+            model: The model, possibly partially edited.
+            error: The exception of the pass.
+        """
 
 
 class PrintAll(Instrumentation):

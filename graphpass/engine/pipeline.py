@@ -72,6 +72,13 @@ def format_passes(passes: Iterable[Pass[Any]]) -> str:
 def stopped_after(passes: tuple[Pass[Any], ...], name: str) -> tuple[Pass[Any], ...]:
     """Return the passes up to the first named ``name``.
 
+    Args:
+        passes: The pipeline.
+        name: Name of the last pass to keep.
+
+    Returns:
+        The beginning of the pipeline.
+
     Raises:
         UsageError: GP273, the pipeline has no such pass.
     """

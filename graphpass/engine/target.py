@@ -126,6 +126,11 @@ class Target(ABC):
     def files_beside(self, encoder: Model, decoder: Model, source: Path | None) -> dict[str, str]:  # noqa: ARG002
         """Return further text files that the runtime reads with an encoder and its decoder.
 
+        Args:
+            encoder: The resulting encoder.
+            decoder: The resulting decoder.
+            source: See `files`.
+
         Returns:
             As `files`.
         """
@@ -182,6 +187,11 @@ class Target(ABC):
     def predict_beside(self, encoder: Model, decoder: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG002
         """Predict how the runtime treats a decoder with an encoder, or a pair.
 
+        Args:
+            encoder: The resulting encoder, or the prefill model of a pair.
+            decoder: The resulting decoder, or the decode model of a pair.
+            inventory: The caches of the decoder.
+
         Returns:
             As `predict`.
         """
@@ -190,18 +200,35 @@ class Target(ABC):
     def observe_beside(self, encoder: Model, decoder: Model) -> Observation | str:  # noqa: ARG002
         """Run the runtime on a decoder with its encoder, or on a pair.
 
+        Args:
+            encoder: The resulting encoder, or the prefill model of a pair.
+            decoder: The resulting decoder, or the decode model of a pair.
+
         Returns:
             As `observe`.
         """
         return self.observe(decoder)
 
     def view(self, model: Model, inventory: Inventory) -> View | None:  # noqa: ARG002
-        """Return the runtime's view of the caches of ``model``; ``None`` without a rule."""
+        """Return the runtime's view of the caches of ``model``; ``None`` without a rule.
+
+        Args:
+            model: The model.
+            inventory: The caches of the model.
+
+        Returns:
+            The view.
+        """
         return None
 
 
 def require(contract: Iterable[Condition], model: Model, target: str) -> None:
     """Check the conditions of a contract; see `Target.require_contract`.
+
+    Args:
+        contract: The conditions.
+        model: The result of a conversion.
+        target: Name of the target, for the message.
 
     Raises:
         PassFailedError: GP405, a condition does not hold.

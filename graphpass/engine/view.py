@@ -80,12 +80,29 @@ def judged(
 
 
 def without_caches(consumer: str, inventory: Inventory) -> View | None:
-    """Return the view of a model without caches; ``None`` if the model has caches."""
+    """Return the view of a model without caches; ``None`` if the model has caches.
+
+    Args:
+        consumer: Name of the program.
+        inventory: The caches of the model.
+
+    Returns:
+        The view ``not applicable``, or ``None``.
+    """
     return None if inventory.caches else View(consumer, "not applicable", ("the model has no caches",))
 
 
 def not_onnx(consumer: str, model: Model, inventory: Inventory) -> View | None:
-    """Return an ONNX-only program's view of IR; ``None`` for ONNX models with caches."""
+    """Return an ONNX-only program's view of IR; ``None`` for ONNX models with caches.
+
+    Args:
+        consumer: Name of the program.
+        model: The model.
+        inventory: The caches of the model.
+
+    Returns:
+        The view ``not applicable``, or ``None``.
+    """
     if model.dialect != "onnx":
         return View(consumer, "not applicable", ("reads ONNX models",))
     return without_caches(consumer, inventory)
@@ -114,7 +131,15 @@ def not_stateful_ir(consumer: str, model: Model, inventory: Inventory, *, finds:
 
 
 def is_mistaken(cache: Cache, seen: Sees) -> bool:
-    """Return whether ``seen`` is wrong for ``cache``; ``linear`` is accepted for recurrent states."""
+    """Return whether ``seen`` is wrong for ``cache``; ``linear`` is accepted for recurrent states.
+
+    Args:
+        cache: The cache as graphpass classifies it.
+        seen: The kind that the program assigns.
+
+    Returns:
+        Whether the program is wrong.
+    """
     if cache.kind == "other":
         return seen not in ({"nothing", "linear"} if cache.role == "recurrent" else {"nothing"})
     return cache.kind in {"kv", "linear"} and seen != cache.kind
@@ -130,6 +155,10 @@ def listed(names: Iterable[str]) -> str:
 
 def names_of(model: Model, ports: tuple[Port, ...]) -> tuple[tuple[Port, frozenset[str]], ...]:
     """Return each port of ``ports`` with all names that address it.
+
+    Args:
+        model: The model.
+        ports: Inputs or outputs of the model.
 
     Returns:
         Pairs in the order of ``ports``.

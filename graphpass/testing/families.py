@@ -93,7 +93,15 @@ FAMILIES = {
 
 
 def text_of_family(family: Family, layers: int = 2) -> str:
-    """Return the text form of a stateless decoder."""
+    """Return the text form of a stateless decoder.
+
+    Args:
+        family: Structure of the decoder.
+        layers: Number of layers.
+
+    Returns:
+        The text form, which `graphpass.testing.parse_model` reads.
+    """
     return "\n".join(_Decoder(family, layers).statements())
 
 

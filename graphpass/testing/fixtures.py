@@ -39,6 +39,10 @@ def family(request: pytest.FixtureRequest) -> str:
 def tiny(family: str, dialect: Dialect) -> Model:
     """Run a test once for the tiny model of each family, in each dialect.
 
+    Args:
+        family: Name of the family, from the fixture of this name.
+        dialect: The dialect, from the fixture of this name.
+
     Returns:
         The model.
     """

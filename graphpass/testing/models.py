@@ -57,7 +57,14 @@ def _made(family: Family, form: str, layers: int) -> Model:
 
 
 def run(model: Model, passes: str | Sequence[Pass[Any]]) -> Model:
-    """Return the result of a pipeline on a model; the pipeline is text or passes.
+    """Return the result of a pipeline on a model.
+
+    Args:
+        model: The input, which is not modified.
+        passes: The pipeline, as text or passes.
+
+    Returns:
+        The resulting model.
 
     Raises:
         GraphpassError: As `graphpass.PassManager.run`.

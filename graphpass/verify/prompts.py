@@ -121,7 +121,7 @@ class Vocabulary:
         return tuple(int(token) for token in self._generator.integers(0, self.size, length))
 
     def check(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return ``ids`` unchanged.
+        """Return ``ids`` if they are valid.
 
         Raises:
             UsageError: GP250, the prompt is empty, or an id is outside the vocabulary.

@@ -75,7 +75,7 @@ class ExpertWeights:
         self._inline: dict[Value, Array] = {}
 
     def lay(self, experts: Products, count: int, name: str, block: int) -> Laid:
-        """Write the operands of one product of ``count`` experts; quantized weights get blocks of ``block``."""
+        """Write the operands of one product of ``count`` experts, quantized in blocks of ``block``."""
         self._inline = {}
         first, group = experts[0][0], _Group(experts, count, name)
         real, scaled = first.element_type, [product.blocks for product in group.products if product.blocks is not None]

@@ -26,7 +26,7 @@ BEHIND = numpy.arange(256, dtype=numpy.float32)[:, None] - numpy.arange(256, dty
 @pytest.mark.parametrize("target", ["paged", "npu"])
 @pytest.mark.parametrize(
     ("added", "words"),
-    [(-0.25 * BEHIND, "what it adds to the scores"), (numpy.where(BEHIND < 4, 0, MASKED), "its constant window")],
+    [(-0.25 * BEHIND, "its bias"), (numpy.where(BEHIND < 4, 0, MASKED), "its constant window")],
     ids=["bias", "window"],
 )
 def test_constants_added_to_the_mask_are_lost_or_misplaced(added, words, target):

@@ -38,14 +38,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_gpu_is_reported(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     llama = exported("llama/ov-stateful")
     with pytest.raises(
-        UnsupportedError, match="there is no GPU here, and GRAPHPASS_GPU_ENVIRONMENT names no"
+        UnsupportedError, match="this machine has no GPU, and GRAPHPASS_GPU_ENVIRONMENT names no"
     ) as caught:
         compare_on_device(llama, llama, "GPU")
     assert caught.value.id == "GP321"
     target = "gpu{cache=reorder,trim=begin-one}"
     done = in_process(capfd, "convert", export("llama", "ov-stateful"), "-o", tmp_path / "out", "--target", target)
     assert done.code == 4
-    assert done.err.startswith("error: GP321: the result cannot be verified: there is no GPU here")
+    assert done.err.startswith("error: GP321: the result cannot be verified: this machine has no GPU")
     assert not (tmp_path / "out").exists()
 
 

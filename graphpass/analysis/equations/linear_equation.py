@@ -47,7 +47,7 @@ class Role:
     numbers: tuple[float, ...] = ()
 
     def moved(self, values: Mapping[Value, Value]) -> Role:
-        """Return the role with the tensor that ``values`` has for ``source``."""
+        """Return the role with ``source`` replaced by its counterpart in ``values``."""
         return replace(self, source=values[self.source])
 
 

@@ -55,7 +55,7 @@ def kept_outputs(loop: onnx.NodeProto) -> dict[int, int]:
 
 
 def outputs_of(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Return the names of outputs as before `shape_proxies`."""
+    """Return the original names of outputs, which `shape_proxies` may have changed."""
     return tuple(name.removesuffix(_LOOPED) for name in node.output)
 
 

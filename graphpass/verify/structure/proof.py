@@ -62,7 +62,7 @@ class ComparedResult:
 
 
 class Comparer:
-    """Symbolic comparison of two models, for any padding or without padding."""
+    """Symbolic comparison of two models, either for any padding or for batches without padding."""
 
     def __init__(
         self, models: tuple[Model, Model], weights: WeightDigests, outputs: Iterable[str], *, unpadded: bool
