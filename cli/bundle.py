@@ -27,7 +27,7 @@ def command(console: Console, model: Path, output: Path | None, text: str | None
     from graphpass.api.reduce import bundle, replay
 
     if is_replay and (output is not None or text is not None):
-        raise click.UsageError("--replay takes a bundle alone, without -o and -p", click.get_current_context())
+        raise click.UsageError("--replay accepts only a bundle, without -o and -p", click.get_current_context())
     if is_replay:
         failure = replay(model)
         console.result(f"fails: {failure}" if failure else "does not fail")

@@ -90,7 +90,7 @@ explain GP203` prints an entry of this page. The first digit decides the exit co
     "json": """# JSON
 
 The schemas are installed with the package, `graphpass/reports/schemas/*.json` (JSON Schema 2020-12), and tests validate
-with them what the commands print. Here they are as tables. Each field is always there, unless marked optional.
+with them the output of the commands. The tables list the fields; a field is always present unless it is optional.
 """,
 }
 
