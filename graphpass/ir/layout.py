@@ -81,7 +81,7 @@ class KVSizes:
     sequence: int = 1
 
     def content_of(self, part: Part) -> tuple[int, ...]:
-        """Return the shape of the content of ``part``."""
+        """Return the shape of one head at one position, for key or value."""
         return self.value if part == "value" and self.value is not None else self.content
 
 

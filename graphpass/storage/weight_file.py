@@ -52,7 +52,7 @@ class WeightFile:
         return cls(path.resolve(), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
     def is_same(self, path: Path) -> bool:
-        """Return whether ``path`` is a name of the same file, unchanged."""
+        """Return whether ``path`` refers to this file, and the file is unchanged."""
         return replace(WeightFile.of(path), path=self.path) == self
 
     @property

@@ -125,7 +125,7 @@ class PositionsInUse:
                 raise refusal(cache, f"has a length that {use.node.called} reads after a Reshape")
 
     def keep_layout(self, slots: Mapping[Value, int | None], nodes: Iterable[Node]) -> None:
-        """Recompute the shapes that layout operators ``nodes`` read from the capacity instead of the length.
+        """Replace the length by the capacity in the shapes that layout operators ``nodes`` read.
 
         Args:
             slots: Values with an axis of slots, and the axis if known.

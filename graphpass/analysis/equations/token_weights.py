@@ -70,8 +70,8 @@ class Weighing:
     """Weights of new tokens after a past.
 
     Attributes:
-        several: Columns in steps of several tokens.
-        single: Columns in steps of one token.
+        several: Columns of the mask that a step of several tokens reads.
+        single: Columns of the mask that a step of one token reads.
         of_others: Weights that read the first columns in steps of several tokens, each ``[batch, length, 1]`` or
             ``[batch, 1, length]``.
     """
