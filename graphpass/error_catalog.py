@@ -149,7 +149,8 @@ GP269 The result has no certificate: it was written with --no-verify, or not by 
 GP270 The text of a graph has a line that is not a statement, uses an undefined value, states a type that the operator
   does not have, or has an operator that the dialect lacks. The message has the line. `graphpass print` writes this
   form; docs/writing-passes.md describes it.
-GP271 No node has this name or ends with it, or several do. `graphpass print MODEL` lists the nodes.
+GP271 No node has this name or ends with it, or several do. `graphpass print MODEL` lists the nodes. --allow requires
+  the whole name.
 GP272 The model has no caches of this layer, or no values between its layers. `graphpass inspect` lists the layers.
 GP273 The pass of --stop-after is not in the pipeline; the hint lists its passes.
 GP274 graphpass.testing has no tiny model of this family; the hint lists those that it has.

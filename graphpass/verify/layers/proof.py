@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import gc
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,8 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from graphpass.analysis.caches.quantized import find_cache_scales
-from graphpass.errors import UnsupportedError
+from graphpass.errors import UnsupportedError, UsageError
+from graphpass.ir.bodies import inlined
 from graphpass.ir.values import fixed_size
 from graphpass.progress import advance, expect, stage
 from graphpass.runtime import open_session
@@ -84,8 +86,9 @@ def compare_within(
 
     Raises:
         GraphpassError: As `graphpass.verify.compare`; GP105, GP110 and GP111, weights cannot be read.
-        UsageError: GP250, ``budget`` cannot be parsed.
+        UsageError: GP250, ``budget`` cannot be parsed; GP271, the candidate has no node of a name in ``allow``.
     """
+    _check_names(candidate, allow)
     request = ProofRequest(**settings)
     with stage("comparing structures"):
         keeps = reference if candidate.analysis(find_cache_scales) else reference.analysis(dequantized)
@@ -104,6 +107,16 @@ def compare_within(
         return comparison
     unlike = None if structure is None else structure.difference(allow)
     return comparison if unlike is None else comparison.diverging(f"{unlike.operator} {unlike.node}", unlike.reason)
+
+
+def _check_names(model: Model, names: Collection[str]) -> None:
+    """Check that ``model`` has nodes of these names."""
+    nodes = {node.name for node in inlined(model).graph.nodes} if names else set()
+    for name in names:
+        if name not in nodes:
+            near = difflib.get_close_matches(name, nodes, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else "the report names the nodes that --allow accepts"
+            raise UsageError("GP271", f"the candidate has no node called {name!r}", hint)
 
 
 def _compared(

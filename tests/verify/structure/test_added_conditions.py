@@ -68,6 +68,9 @@ def test_added_conditions_are_differences_unless_allowed(llama, tmp_path, capfd)
     assert done.code == 1
     assert f"first at GreaterEqual {name}: compares the batch size" in done.out
     assert in_process(capfd, *command, "--allow", name).code == 0
+    unknown = in_process(capfd, *command, "--allow", f"{name}s")
+    assert unknown.code == 2
+    assert f"GP271: the candidate has no node called '{name}s'\nhint: did you mean {name}?" in unknown.err
 
 
 def test_a_reference_with_the_same_condition_allows_it(llama):
