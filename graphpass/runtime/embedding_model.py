@@ -36,6 +36,19 @@ def text_embeddings(model: Model) -> Embed:
     Raises:
         UnsupportedError: GP325, the folder has no embedding model, or several.
         ReadError: As `graphpass.io.load`.
+
+    Examples:
+        >>> import graphpass, numpy
+        >>> from graphpass.runtime import text_embeddings
+        >>> from graphpass.testing import parse_model
+        >>> graphpass.save(parse_model('''%ids = Parameter : i64[batch, n]
+        ... %rows = Gather([[0.0, 1.0], [2.0, 3.0]], %ids) {axis=0} : f32[batch, n, 2]
+        ... Result(%rows) {name=inputs_embeds}'''), "embeddings.onnx")
+        >>> graphpass.save(parse_model('''%inputs_embeds = Parameter : f32[batch, n, 2]
+        ... %logits = Relu(%inputs_embeds) : f32[batch, n, 2]
+        ... Result(%logits) {name=logits}'''), "model.onnx")
+        >>> text_embeddings(graphpass.load("model.onnx"))(numpy.array([[1, 0]])).tolist()
+        [[[2.0, 3.0], [0.0, 1.0]]]
     """
     embedder = find_text_embeddings(model)
     if embedder is None:

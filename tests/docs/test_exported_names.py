@@ -25,16 +25,12 @@ EXPORTED = {name: getattr(graphpass, name) for name in graphpass.__all__} | {"ve
 #: An alias has no docstring of its own.
 DOCUMENTED = {name: thing for name, thing in EXPORTED.items() if name != "PassResult"}
 
-#: Names of other packages with an example: not data, aliases, protocols, or names that need further models.
+#: Names of other packages with an example: not data, aliases or protocols.
 EXAMPLES = DOCUMENTED | {
     f"{package.__name__}.{name}": getattr(package, name)
     for package in (testing, runtime, speculative)
     for name in package.__all__
-    if name
-    not in {
-        *("FAMILIES", "Backend", "Head", "Drafter", "StateDrafter"),
-        *("DraftModel", "HiddenStateDraft", "ModelHead", "open_pair", "text_embeddings"),
-    }
+    if name not in {"FAMILIES", "Backend", "Head", "Drafter", "StateDrafter"}
 }
 FUNCTIONS = {name: thing for name, thing in DOCUMENTED.items() if inspect.isfunction(thing)}
 

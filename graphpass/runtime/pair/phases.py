@@ -44,6 +44,16 @@ def open_pair(
         UnsupportedError: GP394, the models are not a pair; GP320, an input cannot be fed; GP321, the runtime refuses a
             model.
         UsageError: GP240, ONNX Runtime does not support the device or properties.
+
+    Examples:
+        >>> from graphpass.runtime import open_pair
+        >>> from graphpass.testing import run, tiny_model
+        >>> model = tiny_model("llama")
+        >>> prefill = run(model, "make-static{length=8,past=16}")
+        >>> decode = run(model, "make-static{length=1,past=32}")
+        >>> session = open_pair(prefill, decode)
+        >>> session.prefill([1, 5, 9]).shape
+        (1, 1, 64)
     """
     return DecodeSession(PhasePairStore(prefill, decode, Device(device, exact, properties or {})))
 

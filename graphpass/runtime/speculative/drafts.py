@@ -55,6 +55,14 @@ class DraftModel:
 
     Raises:
         UsageError: GP263, a number is not positive.
+
+    Examples:
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.runtime.speculative import DraftModel, speculate
+        >>> from graphpass.testing import tiny_model
+        >>> draft = DraftModel(open_session(tiny_model("llama", layers=1)), length=3)
+        >>> len(speculate(open_session(tiny_model("llama")), [1, 5, 9], draft, count=4).tokens)
+        4
     """
 
     session: DecodeSession

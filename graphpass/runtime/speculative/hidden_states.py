@@ -29,6 +29,19 @@ class HiddenStateDraft:
 
     For the first draft token, the head reads the target's states and the tokens after them. For later ones, it reads
     its own states and draft tokens.
+
+    Examples:
+        A head of one product:
+
+        >>> import numpy
+        >>> from graphpass.runtime import open_session
+        >>> from graphpass.runtime.speculative import HiddenStateDraft, speculate
+        >>> from graphpass.testing import run, tiny_model
+        >>> session = open_session(run(tiny_model("llama"), "expose-hidden-states"))
+        >>> projection = numpy.eye(32, 64, dtype=numpy.float32)
+        >>> draft = HiddenStateDraft(lambda tokens, states: (states @ projection, states))
+        >>> len(speculate(session, [1, 5, 9], draft, count=4).tokens)
+        4
     """
 
     def __init__(
@@ -94,6 +107,20 @@ class ModelHead:
 
     Its inputs are ``input_ids`` [batch, n] and states [batch, n, features]. Its outputs are ``logits``
     [batch, n, vocabulary], over the ids of the target, and states [batch, n, features]. States may have any name.
+
+    Examples:
+        >>> import numpy
+        >>> from graphpass.runtime.speculative import ModelHead
+        >>> from graphpass.testing import parse_model
+        >>> head = ModelHead(parse_model('''%input_ids = Parameter : i64[batch, n]
+        ... %states = Parameter : f32[batch, n, 4]
+        ... %logits = Relu(%states) : f32[batch, n, 4]
+        ... %next_states = Abs(%states) : f32[batch, n, 4]
+        ... Result(%logits) {name=logits}
+        ... Result(%next_states) {name=next_states}'''))
+        >>> logits, states = head(numpy.array([3]), numpy.full((1, 4), -2.0, numpy.float32))
+        >>> logits.tolist(), states.tolist()
+        ([[0.0, 0.0, 0.0, 0.0]], [[2.0, 2.0, 2.0, 2.0]])
     """
 
     def __init__(self, model: Model, *, device: str = "CPU", exact: bool = True) -> None:
