@@ -91,7 +91,12 @@ class Pattern(ABC):
         return trace.miss or Miss(node, f"{node.op} does not match")
 
     def require(self, graph: Graph, at: Node | Value, bindings: Match | None = None) -> Match:
-        """Return the match at ``at``; see `match`.
+        """Return the match at ``at``.
+
+        Args:
+            graph: The graph.
+            at: See `match`.
+            bindings: See `match`.
 
         Raises:
             MissError: The pattern does not match.
@@ -109,7 +114,15 @@ class Pattern(ABC):
 
     @abstractmethod
     def bind(self, graph: Graph, value: Value, bound: _Bound, trace: _Trace, depth: int) -> Iterator[_Bound]:
-        """Yield the bindings of each possible match at ``value``, and record misses in ``trace``."""
+        """Yield the bindings of each possible match at ``value``.
+
+        Args:
+            graph: The graph.
+            value: The value to match.
+            bound: Variables and nodes that are already bound.
+            trace: Records the deepest miss.
+            depth: Number of operators between ``value`` and the start of the match.
+        """
 
     def where(self, check: Check) -> Pattern:
         """Return the pattern with an additional condition on its value."""

@@ -30,7 +30,12 @@ class RewriteRule:
 
 
 def rewrite(rewriter: Rewriter, rules: Iterable[RewriteRule]) -> dict[str, int]:
-    """Apply ``rules`` in order; return the number of replaced matches by statistic, without zeros."""
+    """Replace the matches of ``rules``; return their number by statistic, without zeros.
+
+    Args:
+        rewriter: Rewriter of the model. Its view does not change, so that no rule matches replacements.
+        rules: Rules in the order of application.
+    """
     counts: dict[str, int] = {}
     for rule in rules:
         graph = rewriter.graph

@@ -65,7 +65,12 @@ _EXPOSED = op.Reshape(op.Reshape(op.Multiply(op.Constant(), var()), ...), ...)
 
 
 def is_exposed(graph: Graph, mask: Value | None) -> bool:
-    """Return whether a mask has ``Select(., ., Reshape(Reshape(Multiply(slopes, .))))`` upstream."""
+    """Return whether a mask has ``Select(., ., Reshape(Reshape(Multiply(slopes, .))))`` upstream.
+
+    Args:
+        graph: The graph.
+        mask: Input ``attention_mask`` of ScaledDotProductAttention; ``None`` if omitted, which does not match.
+    """
     chosen = (node for node in graph.backward([mask], lambda node: node.inputs) if node.op == "Select")
     return any(isinstance(_EXPOSED.match(graph, node.source(port)), Match) for node in chosen for port in (1, 2))
 

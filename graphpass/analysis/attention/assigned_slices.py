@@ -31,7 +31,12 @@ class AssignedSlice:
 
 
 def assigned_slice(graph: Graph, node: Node) -> AssignedSlice | None:
-    """Return the assignment that ends in ``node``, the Reshape of a ScatterNDUpdate; ``None`` without one."""
+    """Return the assignment that ends in ``node``; ``None`` without one.
+
+    Args:
+        graph: The graph.
+        node: Any node; only the Reshape of a ScatterNDUpdate's result can match.
+    """
     if node.op != "Reshape" or graph.producer(node.source()).op != "ScatterNDUpdate":
         return None
     match = _ASSIGNED.match(graph, node)

@@ -208,7 +208,16 @@ def _inferred(sizes: Sizes, value: Value) -> tuple[Dimension, ...]:
 
 
 def copies_merged(rank: int, labels: Labels) -> Labels | None:
-    """Return the labels before a Reshape of unknown sizes that merges copies of heads."""
+    """Return the labels before a Reshape of unknown sizes that merges copies of heads.
+
+    Args:
+        rank: Rank of the Reshape's input.
+        labels: Labels of its output's axes.
+
+    Returns:
+        Labels of the input, with ``None`` for the axis of copies; ``None`` unless the input has exactly one more axis
+        and the output has an axis of heads.
+    """
     if "heads" not in labels or rank != len(labels) + 1:
         return None
     heads = labels.index("heads")
@@ -318,7 +327,12 @@ def _companion(graph: Graph, node: Node, port: int, own: Value) -> PathStep | No
 
 
 def holds_integers(graph: Graph, value: Value) -> bool:
-    """Return whether ``value`` contains 4-bit or 8-bit integers, converted or shifted but not scaled."""
+    """Return whether ``value`` contains 4-bit or 8-bit integers, converted or shifted but not scaled.
+
+    Args:
+        graph: The graph.
+        value: Operand of an elementwise operator. Integers of rank 0 or 1 do not count.
+    """
 
     def shifts(node: Node) -> bool:
         return node.op in CASTS | {"Subtract"} and node.outputs[0].element_type not in _INTEGERS

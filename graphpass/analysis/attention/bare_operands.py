@@ -35,7 +35,13 @@ class BareOperand:
     forms: tuple[Value, ...] = ()
 
     def before(self, source: Value, *, scale: Scale | None = None, swaps: bool = False) -> BareOperand:
-        """Return the operand with ``value`` replaced by ``source``, from which it is computed."""
+        """Return the operand with ``value`` replaced by ``source``, from which it is computed.
+
+        Args:
+            source: An input of the producer of ``value``.
+            scale: Factor or divisor that the producer applies to ``source``; ``None`` without one.
+            swaps: Whether the producer swaps the last two axes.
+        """
         scales = (*self.scales, scale) if scale is not None else self.scales
         return BareOperand(source, self.role, scales, self.swapped != swaps, (self.value, *self.forms))
 
@@ -154,7 +160,15 @@ def _narrow(graph: Graph, operand: BareOperand) -> BareOperand:
 
 
 def scale_of(graph: Graph, node: Node) -> tuple[Value, Scale] | None:
-    """Return the tensor that a Multiply or Divide scales, and the scale."""
+    """Return the tensor that a Multiply or Divide scales, and the scale.
+
+    Args:
+        graph: The graph.
+        node: The Multiply or Divide.
+
+    Returns:
+        The tensor and the operand of one element, in a Divide the divisor; ``None`` without such an operand.
+    """
     first, second, divides = node.source(0), node.source(1), node.op == "Divide"
     # If both have one element, as with one head and one token, the constant is the scale.
     second_scales = is_scalar(second) and not (is_scalar(first) and not is_activation(graph, first))

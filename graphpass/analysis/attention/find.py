@@ -277,7 +277,12 @@ def _unbounded(graph: Graph, value: Value) -> Value:
 
 @or_miss
 def read_scores(graph: Graph, softmax: Node) -> Scores:
-    """Return the path from the product of query and key to ``softmax``, or a miss."""
+    """Return the path from the product of query and key to ``softmax``, or a miss.
+
+    Args:
+        graph: The graph.
+        softmax: The Softmax of decomposed attention.
+    """
     return _scores(graph, softmax)
 
 

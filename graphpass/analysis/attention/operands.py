@@ -59,12 +59,25 @@ def _key_and_value(graph: Graph, attention: Attention) -> list[Read]:
 
 
 def scores_product(graph: Graph, softmax: Node) -> Node | None:
-    """Return the last product of two activations upstream of ``softmax``."""
+    """Return the last product of two activations upstream of ``softmax``; ``None`` without one.
+
+    Args:
+        graph: The graph.
+        softmax: The Softmax of decomposed attention, which may have a miss.
+    """
     return max(score_products(graph, softmax.source()), key=lambda node: node.index, default=None)
 
 
 def weighted_value(graph: Graph, softmax: Node) -> Value | None:
-    """Return the value operand of the product with the probabilities of ``softmax``."""
+    """Return the value operand of the product with the probabilities of ``softmax``.
+
+    Args:
+        graph: The graph.
+        softmax: See `scores_product`.
+
+    Returns:
+        The operand; ``None`` without a product.
+    """
     product = weighing_product(graph, softmax)
     return product.inputs[1] if product is not None else None
 

@@ -81,9 +81,13 @@ def _divided(size: int | None, heads: int | None) -> int | None:
 def operator_scaling(graph: Graph, node: Node, head_dim: int | None) -> Scaling:
     """Return the operator's scale or its default, multiplied by factors of query and key.
 
-    Factors of the key are ignored if the operator has past inputs, because they apply to the content of the cache.
-    Factors before the rotary embedding of the operator are ignored. In decomposed attention, the search for factors
-    ends at the Concat of the cache and at the rotary embedding as well.
+    In decomposed attention, the search for factors ends at the Concat of the cache and at the rotary embedding as well.
+
+    Args:
+        graph: The graph.
+        node: A fused operator. Factors of the key are ignored if it has past inputs, because they apply to the content
+            of the cache. Factors before its own rotary embedding are ignored.
+        head_dim: Size of a head of keys, for the default scale ``head_dim ** -0.5``; ``None`` if unknown.
     """
     scale: float | None = node.attributes.get("scale") or None
     is_given = scale is not None

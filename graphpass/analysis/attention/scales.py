@@ -23,7 +23,13 @@ class Scaling(NamedTuple):
 
 
 def scaling_of(factors: Sequence[float | None], softcap: float | None = None) -> Scaling:
-    """Return the scaling by the product of ``factors``; an unknown factor is ``None``."""
+    """Return the scaling by the product of ``factors``.
+
+    Args:
+        factors: Factors of the scores, in order of application; ``None`` for an unknown factor, which makes the scale
+            unknown.
+        softcap: Bound of the scores; ``None`` without a soft cap.
+    """
     known = [factor for factor in factors if factor is not None]
     if len(known) < len(factors):
         return Scaling(None, (), softcap)
@@ -32,7 +38,12 @@ def scaling_of(factors: Sequence[float | None], softcap: float | None = None) ->
 
 
 def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
-    """Return the scaling of decomposed scores by factors before and after their product."""
+    """Return the scaling of decomposed scores by factors before and after their product.
+
+    Args:
+        graph: The graph.
+        scores: The path from the product to the Softmax, as `read_scores` returns it.
+    """
     before = [factor for value in scores.product.inputs for factor in operand_factors(graph, value)]
     after = [scale.factor(graph) for scale in reversed(scores.scales)]
     if scores.cap is None:
@@ -54,7 +65,12 @@ def scores_scaling(graph: Graph, scores: Scores) -> Scaling:
 
 
 def operand_factors(graph: Graph, value: Value | None) -> list[float | None]:
-    """Return the factors of a query or key; ``None`` for factors that are not constant."""
+    """Return the factors of a query or key; ``None`` for factors that are not constant.
+
+    Args:
+        graph: The graph.
+        value: The operand of the product or of the fused operator; ``None`` if omitted, which has no factors.
+    """
     factors: list[float | None] = []
     is_laid_out = False
     while value is not None:

@@ -24,12 +24,22 @@ _PROBABILITIES = _SCORES | SLICES | SPLITS | {"Dropout", "IsNaN", "Pad"}
 
 
 def is_attention(graph: Graph, softmax: Node) -> bool:
-    """Return whether products of activations are upstream and downstream of ``softmax``."""
+    """Return whether products of activations are upstream and downstream of ``softmax``.
+
+    Args:
+        graph: The graph.
+        softmax: The Softmax, which may also belong to an expert router or sampler.
+    """
     return any(True for _ in score_products(graph, softmax.source())) and weighing_product(graph, softmax) is not None
 
 
 def score_products(graph: Graph, value: Value) -> Iterator[Node]:
-    """Yield the products of two activations upstream of ``value``, through operators on scores."""
+    """Yield the products of two activations upstream of ``value``, through operators on scores.
+
+    Args:
+        graph: The graph.
+        value: Input of a Softmax, or an operand of an operator before it.
+    """
     for node in graph.backward([value], _scores):
         if multiplies_matrices(node) and all(is_activation(graph, operand) for operand in node.inputs):
             yield node
@@ -61,7 +71,15 @@ def broadcast_to_itself(node: Node) -> Value | None:
 
 
 def weighing_product(graph: Graph, softmax: Node) -> Node | None:
-    """Return the product of the probabilities of ``softmax`` with the value, an activation."""
+    """Return the product of the probabilities of ``softmax`` with the value, an activation.
+
+    Args:
+        graph: The graph.
+        softmax: Producer of the probabilities, which are the left operand of the product.
+
+    Returns:
+        The MatMul; ``None`` without one.
+    """
 
     def outputs(use: Use) -> tuple[Value, ...]:
         passes = use.node.op in _PROBABILITIES or (use.port == 0 and broadcast_to_itself(use.node) is not None)
@@ -88,8 +106,13 @@ COLUMN_DROPS = SLICES | SPLITS
 def sink_of(graph: Graph, concat: Node) -> tuple[Value, Value, Column]:
     """Return scores, sink and the column of the sink, joined by ``concat``.
 
-    A sink with one value per head is ``[1, heads, 1, 1]``; leading dimensions may be absent, and ``heads`` may be 1.
-    Other sinks, such as one value per query, are returned as they are joined.
+    Args:
+        graph: The graph.
+        concat: The Concat upstream of a Softmax.
+
+    Returns:
+        A sink with one value per head is ``[1, heads, 1, 1]``, possibly with ``heads`` 1 or without leading dimensions.
+        Other sinks, such as one value per query, are returned as they are joined.
 
     Raises:
         MissError: ``concat`` joins other tensors, or joins them along another axis.
@@ -125,6 +148,10 @@ def is_one_per_head(value: Value) -> bool:
 
 def dropped_column(graph: Graph, node: Node) -> tuple[Value, Column]:
     """Return the probabilities that ``node`` keeps, and the column that it drops.
+
+    Args:
+        graph: The graph.
+        node: An operator of `COLUMN_DROPS` downstream of a Softmax.
 
     Raises:
         MissError: ``node`` does not drop exactly one column, the first or the last.
@@ -163,7 +190,12 @@ def _is_last(node: Node, axes: tuple[int | None, ...]) -> bool:
 
 
 def subtracts_row_maximum(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` subtracts each row's maximum, which does not change the Softmax."""
+    """Return whether ``node`` subtracts each row's maximum, which does not change the Softmax.
+
+    Args:
+        graph: The graph.
+        node: An operator on scores.
+    """
     match = _ROW_MAXIMUM.match(graph, node)
     if not isinstance(match, Match) or node.source(0).rank != node.source(1).rank:
         return False
