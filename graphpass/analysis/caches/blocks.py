@@ -22,7 +22,14 @@ Readers = dict[str, tuple[int, ...]]
 def attention_blocks(
     model: Model, caches: Sequence[Cache], readers: Readers, pairs: Sequence[Pair]
 ) -> tuple[AttentionBlock, ...]:
-    """Return all attention blocks of ``model``, a model without bodies, in execution order."""
+    """Return all attention blocks of ``model``, in execution order.
+
+    Args:
+        model: A model without bodies, see `graphpass.ir.bodies.inlined`.
+        caches: Its caches.
+        readers: Attention of each cache; blocks without an entry get no cache.
+        pairs: Its carried tensors, whose updates determine windows in the state.
+    """
     by_name = {pair.read.name: pair for pair in pairs}
     # The plugin that requires this form reads caches from slot 0, although the graph slices them from slot 1.
     cut = () if model.read_note(TRIM_NOTE) is not None else caches
@@ -46,7 +53,15 @@ def attention_blocks(
 
 
 def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[AttentionBlock, ...]:
-    """Mark ``blocks`` in bodies, which passes do not reach, as not fusable."""
+    """Mark ``blocks`` in bodies, which passes do not reach, as not fusable.
+
+    Args:
+        blocks: Blocks of the model with inlined bodies.
+        model: The model with bodies.
+
+    Returns:
+        All blocks in the same order; only decomposed blocks are marked.
+    """
     reached = {attention.node.name for attention in model.analysis(find_attention)}
     reason = "it is in the body of a loop or branch"
     return tuple(
@@ -58,7 +73,15 @@ def beyond_reach(blocks: Sequence[AttentionBlock], model: Model) -> tuple[Attent
 
 
 def with_windows(caches: Sequence[Cache], blocks: Sequence[AttentionBlock]) -> tuple[Cache, ...]:
-    """Add evidence to caches that store more positions than the windows of their readers."""
+    """Add evidence to caches that store more positions than the windows of their readers.
+
+    Args:
+        caches: The caches; only ``kv`` caches get this evidence.
+        blocks: All attention blocks, which name the caches that they read.
+
+    Returns:
+        All caches in the same order.
+    """
     windows: dict[str, set[int | None]] = {}
     for block in blocks:
         for name in {block.key, block.value} - {None}:

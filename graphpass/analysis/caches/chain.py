@@ -138,17 +138,36 @@ def is_weight(node: Node) -> bool:
 
 
 def is_sum(graph: Graph, cut: Value) -> bool:
-    """Return whether ``cut`` is the sum that an operator of `SKIP_NORMS` returns."""
+    """Return whether ``cut`` is the sum that an operator of `SKIP_NORMS` returns.
+
+    Args:
+        graph: The graph.
+        cut: A value on every path from tokens to logits.
+    """
     return SKIP_NORMS.get(graph.producer(cut).op, (-1, ()))[0] == cut.port
 
 
 def is_after_sum(node: Node, port: int) -> bool:
-    """Return whether input ``port`` is a weight of the norm after a sum."""
+    """Return whether input ``port`` is a weight of the norm after a sum.
+
+    Args:
+        node: The operator; those outside `SKIP_NORMS` have no such weights.
+        port: Index of one of its inputs.
+    """
     return port in SKIP_NORMS.get(node.op, (-1, ()))[1]
 
 
 def computed_between(graph: Graph, start: Value, end: Node) -> set[int]:
-    """Return the nodes on paths from ``start`` to ``end``, without paths through shapes."""
+    """Return the nodes on paths from ``start`` to ``end``, without paths through shapes.
+
+    Args:
+        graph: The graph.
+        start: Value upstream, for example the token ids.
+        end: Node downstream, for example the Result of the logits.
+
+    Returns:
+        Indices of the nodes, that of ``end`` included; empty without a path.
+    """
 
     def onward(use: Use) -> Iterable[Value]:
         return () if use.node.op in SHAPE_READERS else use.node.outputs

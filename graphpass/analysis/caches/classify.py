@@ -84,7 +84,15 @@ class CacheCase:
     def claim(
         self, user: int, *evidence: str, readers: tuple[int, ...] = (), spans_layers: bool = False, **known: Any
     ) -> Classification:
-        """Return the cache with fields ``known`` and evidence, and the depth of node ``user``."""
+        """Return the classification of the cache.
+
+        Args:
+            user: Index of the node whose depth is that of the cache.
+            evidence: Reasons for kind and role; for kind ``unknown``, the last is the missing fact.
+            readers: Indices of the attention nodes that read the cache.
+            spans_layers: Whether it stores the caches of several layers.
+            known: Further fields of the cache; ``kind`` and ``role`` are ``unknown`` by default.
+        """
         cache = replace(self.cache, evidence=evidence, **known)
         return Classification(cache, self.graph.depths[user], readers, spans_layers)
 
@@ -180,9 +188,13 @@ def _keeps_what_is_read(read: Read, update: Update) -> bool:
 
 
 def axes_of(labels: Labels, shape: tuple[Dimension, ...] | None) -> Axes:
-    """Return the indices of logical axes in ``labels``; ``head_dim`` may be merged with heads.
+    """Return the indices of logical axes in ``labels``.
 
     A latent, from which weights compute all heads, has one head: its axis of size 1, if there is exactly one.
+
+    Args:
+        labels: Labels of the cache's axes; ``head_dim`` may be merged with heads.
+        shape: Shape of the cache, to find the head of a latent; ``None`` if unknown.
     """
     places = {label: place for place, label in enumerate(labels) if isinstance(label, str)}
     merged = next(

@@ -19,6 +19,14 @@ def apply_declarations(
 ) -> dict[Pair, Classification]:
     """Complete entries of unknown kind in ``kinds`` by ``declarations``.
 
+    Args:
+        model: A model without bodies, see `graphpass.ir.bodies.inlined`.
+        declarations: Declarations of caches by name; those of known kind are only checked.
+        kinds: Classification of each carried tensor.
+
+    Returns:
+        The entries in the order of ``kinds``.
+
     Raises:
         UsageError: GP219, the graph contradicts a declaration; GP217, no carried tensor has the declared name.
     """

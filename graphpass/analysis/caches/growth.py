@@ -17,8 +17,13 @@ Growth = Literal["fixed", "kept", "grows", "unknown"]
 def growth_of(model: Model, past: Value, present: Value | None) -> tuple[Growth, ...]:
     """Return the change of each size of a carried tensor in a step.
 
+    Args:
+        model: The model.
+        past: The tensor before the step.
+        present: The tensor after the step; ``None`` if it is not written back.
+
     Returns:
-        One of four values for each axis. Empty if the rank is unknown, or if the tensor is not written back.
+        One of four values for each axis. Empty if the rank is unknown, or without ``present``.
 
         - ``fixed``: a constant size.
         - ``kept``: the size before the step, which is not a constant.
@@ -49,7 +54,13 @@ def _growth(before: Expr, after: Expr, steps: set[Expr]) -> Growth:
 
 
 def state_batch_axis(model: Model, past: Value, present: Value) -> int:
-    """Return the axis with the batch size of token inputs; 0 unless unique."""
+    """Return the axis with the batch size of token inputs; 0 unless unique.
+
+    Args:
+        model: The model.
+        past: The state before the step.
+        present: The state after the step, whose shape may have the batch size if that of ``past`` does not.
+    """
     sizes = model.analysis(infer_sizes)
     batches, _ = model.analysis(_token_sizes)
     shapes = [shape for value in (past, present) if (shape := sizes.shape(value)) is not None]

@@ -15,7 +15,15 @@ _SILENT = MOVES | LOOP_EXITS
 
 
 def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
-    """Describe the update of ``pair`` by the innermost loop; ``None`` if no loop carries it."""
+    """Describe the update of ``pair`` by the innermost loop; ``None`` if no loop carries it.
+
+    Args:
+        graph: A graph with inlined bodies, see `graphpass.ir.bodies`.
+        pair: The carried tensor; no loop carries it if it has no present.
+
+    Returns:
+        A clause for `Cache.evidence`.
+    """
     if pair.present is None:
         return None
     reached = graph.forward([pair.past], lambda use: use.node.outputs if use.node.op in _LAYOUT else ())
@@ -34,7 +42,12 @@ def updated_in_loop(graph: Graph, pair: Pair) -> str | None:
 
 
 def sliced_axes(graph: Graph, pair: Pair) -> dict[int, Node]:
-    """Return the slicing nodes by axis along which a loop slices past and stacks present."""
+    """Return the slicing nodes by axis along which a loop slices past and stacks present.
+
+    Args:
+        graph: A graph with inlined bodies, see `graphpass.ir.bodies`.
+        pair: The carried tensor; the result is empty if it has no present.
+    """
     if pair.present is None:
         return {}
     stacked = [node for node in _leading_to(graph, pair.present) if node.op == "Stacked"]
@@ -56,7 +69,12 @@ def _keeps_axes(node: Node) -> bool:
 
 
 def takes_part_in_turn(graph: Graph, step: PathStep) -> bool:
-    """Return whether each iteration of a loop selects a different part."""
+    """Return whether each iteration of a loop selects a different part.
+
+    Args:
+        graph: A graph with inlined bodies, see `graphpass.ir.bodies`.
+        step: A step on the path from an attention's operand to a cache.
+    """
     return step.kind == "part" and (step.node.op == "Sliced" or _counted(graph, step.node) is not None)
 
 

@@ -50,7 +50,15 @@ class Flat:
 
 
 def only_beam_gather(graph: Graph, read: Node) -> Node | None:
-    """Return the Gather on axis 0 that is the state's only user except ShapeOf."""
+    """Return the Gather on axis 0 that is the state's only user except ShapeOf.
+
+    Args:
+        graph: The graph.
+        read: The Parameter or ReadValue of the state.
+
+    Returns:
+        The Gather by an index that is not constant; ``None`` without one.
+    """
     readers = [use.node for use in graph.uses(read.outputs[0]) if use.node.op != "ShapeOf"]
     if len(readers) != 1 or readers[0].op != "Gather" or readers[0].attributes.get("axis") != 0:
         return None
@@ -63,6 +71,11 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
 
     A Split, or Slices that cover the axis, split the tensor. Each part is reshaped to its state, whose axis 0 is the
     batch. A Concat joins the new states, each flattened by a Reshape. The tensor has no other users.
+
+    Args:
+        graph: The graph.
+        read: The Parameter or ReadValue of the flat tensor.
+        write: Its Result or Assign.
     """
     joined = graph.producer(write.source())
     if joined.op != "Concat" or read.outputs[0].rank is None:
@@ -97,7 +110,12 @@ def find_flat(graph: Graph, read: Node, write: Node) -> Flat | None:
 
 
 def flat_caches(model: Model, inventory: Inventory) -> dict[Cache, Flat]:
-    """Return the caches that store several states, with their packing."""
+    """Return the caches that store several states, with their packing.
+
+    Args:
+        model: The model.
+        inventory: Its caches, of which only ``linear`` ones may be flat.
+    """
     graph = model.graph
     return {
         cache: flat
@@ -146,7 +164,13 @@ class Range:
 
 
 def taken(graph: Graph, node: Node, axis: int) -> tuple[Range, ...]:
-    """Return the range of the first input along ``axis`` of each output; empty if unknown."""
+    """Return the range of the first input along ``axis`` of each output; empty if unknown.
+
+    Args:
+        graph: The graph.
+        node: A user of the tensor; Split, Slice and Gather of one index select ranges.
+        axis: Index of the tensor's axis, not negative.
+    """
     size = fixed_size(node.inputs[0], axis)
     if size is None:
         return ()
@@ -186,7 +210,15 @@ class StateParts:
 
 
 def find_state_parts(graph: Graph, past: Value) -> StateParts | None:
-    """Return the only split of ``past``, or of a layout of it, into two parts."""
+    """Return the only split of ``past``, or of a layout of it, into two parts.
+
+    Args:
+        graph: The graph.
+        past: Content of a cache before the step.
+
+    Returns:
+        The split; ``None`` without one, if several axes are split, or if a Concat appends along the axis.
+    """
     parts: dict[int, list[tuple[Value, Range]]] = {}
     appended: set[int] = set()
     pending = [(past, tuple(range(past.rank or 0)))]
@@ -219,6 +251,10 @@ def packed_caches(inventory: Inventory) -> tuple[Cache, ...]:
 def packed_layout(model: Model, cache: Cache) -> KVLayout:
     """Return the layout of a packed ``cache`` by its split, otherwise by `layout_of`.
 
+    Args:
+        model: The model.
+        cache: One of the `packed_caches`.
+
     Raises:
         UnsupportedError: GP381, the layout is unknown.
     """
@@ -242,7 +278,12 @@ def packed_layout(model: Model, cache: Cache) -> KVLayout:
 
 
 def follow(use: Use, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return the axes after an operator that keeps the whole tensor; ``None`` otherwise."""
+    """Return the axes after an operator that keeps the whole tensor; ``None`` otherwise.
+
+    Args:
+        use: A use of the tensor or of a layout of it.
+        axes: For each axis of the used value, the index of this axis in the tensor.
+    """
     node = use.node
     if node.op in CASTS | {"Concat"}:
         return axes

@@ -83,7 +83,15 @@ def _variables(graph: Graph) -> tuple[Pair, ...]:
 
 
 def history_of(graph: Graph, pair: Pair) -> Node | None:
-    """Return the variable of which ``pair`` stores earlier states, as written by `insert-snapshot`."""
+    """Return the variable of which ``pair`` stores earlier states, as written by `insert-snapshot`.
+
+    Args:
+        graph: The graph.
+        pair: The carried tensor.
+
+    Returns:
+        Its ReadValue; ``None`` if ``pair`` is not a history.
+    """
     reads = _joined_history(graph, pair.present)
     others = [read for read in reads if read != pair.read]
     return others[0] if len(others) == 1 and pair.read in reads else None
@@ -209,7 +217,15 @@ def _data_inputs(graph: Graph, node: Node, value: Value) -> list[Value]:
 
 
 def appended(graph: Graph, pair: Pair) -> Node | None:
-    """Return the Concat that appends to the past and is written back."""
+    """Return the Concat that appends to the past and is written back.
+
+    Args:
+        graph: The graph.
+        pair: The carried tensor.
+
+    Returns:
+        The Concat of the past and one new part; ``None`` if the present is computed otherwise.
+    """
     if pair.present is None:
         return None
     node = graph.producer(graph.look_through(pair.present, CASTS | {"Final"}))
@@ -224,7 +240,15 @@ def _words(name: str) -> set[str]:
 
 
 def look_through_moves(graph: Graph, value: Value) -> Value:
-    """Look through operators that move whole positions, upstream of ``value``."""
+    """Look through operators that move whole positions, upstream of ``value``.
+
+    Args:
+        graph: The graph.
+        value: Content of a cache, for example a present.
+
+    Returns:
+        The first value that is not computed by such an operator.
+    """
     ops = MOVES_POSITIONS - {"ScatterElementsUpdate"}
 
     def moves(node: Node) -> bool:

@@ -64,7 +64,13 @@ def top_of(bits: int) -> int:
 
 
 def round_cache(content: NDArray[Any], scale: NDArray[numpy.float32], bits: int) -> NDArray[numpy.float32]:
-    """Return ``content`` quantized to ``bits`` bits and dequantized, in f32."""
+    """Return ``content`` quantized to ``bits`` bits and dequantized, in f32.
+
+    Args:
+        content: Keys or values, ``[.., heads, positions, head_dim]``.
+        scale: One element, or ``[heads, 1, head_dim]``.
+        bits: 8 or 4.
+    """
     top = top_of(bits)
     levels = numpy.rint(content.astype(numpy.float32) / scale).clip(-top - 1, top)
     return numpy.asarray(levels * scale, numpy.float32)

@@ -34,7 +34,13 @@ Shape: TypeAlias = tuple[Dimension, ...] | None
 
 
 def inside_operator(graph: Graph, cache: Cache, pair: Pair) -> tuple[Cache, Node] | None:
-    """Return ``cache`` and the operator that updates it internally; ``None`` without one."""
+    """Return ``cache`` and the operator that updates it internally; ``None`` without one.
+
+    Args:
+        graph: The graph.
+        cache: The cache of ``pair``; the result has kind, role, axes, shape, bits and evidence by the operator.
+        pair: A carried tensor with a present.
+    """
     assert pair.present is not None
     for value in _alternatives(graph, pair.present):
         node = graph.producer(value)
@@ -106,7 +112,16 @@ def _remarks(node: Node, state: InnerState) -> tuple[str, ...]:
 
 
 def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
-    """Return ``cache`` if recurrent operators read its past, through layout operators, as state."""
+    """Return ``cache`` if recurrent operators read its past, through layout operators, as state.
+
+    Args:
+        graph: The graph.
+        cache: The cache of ``pair``; the result has kind, role, axes and evidence by these operators.
+        pair: The carried tensor.
+
+    Returns:
+        The classified cache; ``None`` without such operators.
+    """
 
     def state_of(use: Use) -> InnerState | None:
         state = inner_state(use.node, past=use.node.inputs[use.port])
@@ -130,8 +145,16 @@ def entered_state(graph: Graph, cache: Cache, pair: Pair) -> Cache | None:
 def shifted_in(graph: Graph, past: Value, *, in_loops: bool = True) -> Node | None:
     """Return the Concat or Roll that shifts new columns into a convolution's window.
 
-    Bodies of loops shift once per token; ``in_loops`` includes them. The windows of all layers may be stacked in one
-    tensor, as for Mamba-2 in transformers 4.57. Each new window is then written into the stack.
+    The windows of all layers may be stacked in one tensor, as for Mamba-2 in transformers 4.57. Each new window is then
+    written into the stack.
+
+    Args:
+        graph: The graph.
+        past: A state before the step.
+        in_loops: Whether to include bodies of loops, which shift once per token.
+
+    Returns:
+        The operator, which may be a fused CausalConvWithState; ``None`` without one.
     """
     stack = _stack_of(graph, past)
     way = _WAY | (LOOP_ENTRIES if in_loops else frozenset()) | (SCATTERS if stack is not None else frozenset())
@@ -159,6 +182,13 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
 
     A variable without initial value that no step changes stores weights of the application. A cache that is computed
     once has an initial value.
+
+    Args:
+        graph: The graph.
+        pair: The carried tensor.
+
+    Returns:
+        A tuple with the evidence, or a string with the missing fact.
     """
     if pair.read.op != "ReadValue":
         return "it is an input of the model, not a variable"
@@ -174,7 +204,15 @@ def adapter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
 
 
 def counter(graph: Graph, pair: Pair) -> tuple[str, ...] | str:
-    """Return evidence that ``pair`` is a counter, or the missing fact."""
+    """Return evidence that ``pair`` is a counter, or the missing fact.
+
+    Args:
+        graph: The graph.
+        pair: The carried tensor.
+
+    Returns:
+        As `adapter`.
+    """
     shape = pair.past.shape
     if shape is None or len(shape) > 1:
         return f"it is not a single number: its rank is {pair.past.rank or 'unknown'}"

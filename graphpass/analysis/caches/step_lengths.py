@@ -59,7 +59,12 @@ def step_lengths(model: Model, caches: Iterable[Cache]) -> dict[Expr, Length]:
 
 
 def step_elements(model: Model, caches: Iterable[Cache]) -> Elements:
-    """Return the symbolic elements of the tensors of ``model``, in lengths of its step."""
+    """Return the symbolic elements of the tensors of ``model``, in lengths of its step.
+
+    Args:
+        model: The model.
+        caches: See `known_lengths`.
+    """
     return Elements(model.graph, model.analysis(infer_sizes), TABLE, *known_lengths(model, caches))
 
 
@@ -67,6 +72,10 @@ def known_lengths(model: Model, caches: Iterable[Cache]) -> tuple[dict[Expr, Exp
     """Return lengths by dimension, and the indices of Parameters with only 0 and 1.
 
     Lengths are derived by dataflow from sizes of scores and inputs of masks, independent of their names.
+
+    Args:
+        model: The model.
+        caches: Its caches; the sequence axis of ``kv`` caches is the past, which is 0 without such caches.
     """
     caches, graph, sizes = list(caches), model.graph, model.analysis(infer_sizes)
     attended = [_attended(model, attention) for attention in model.analysis(find_attention)]

@@ -50,7 +50,12 @@ class StepTokens:
 
 
 def find_step_tokens(model: Model, inventory: Inventory) -> StepTokens:
-    """Return the tokens that ``model`` accepts in one step."""
+    """Return the tokens that ``model`` accepts in one step.
+
+    Args:
+        model: The model.
+        inventory: Its caches; windows of ``linear`` caches may limit a step to one token.
+    """
     graph = model.graph
     packed = [
         (state.sizes[-1], past)
@@ -118,12 +123,22 @@ def weighs_new_tokens(graph: Graph) -> Iterator[Node]:
 
 
 def absorbs_padding(model: Model, cache: Cache) -> bool:
-    """Return whether ``attention_mask`` affects the present of a linear ``cache`` only through attention."""
+    """Return whether ``attention_mask`` affects the present of a linear ``cache`` only through attention.
+
+    Args:
+        model: The model.
+        cache: The ``linear`` cache; if the result is true, padding changes its content.
+    """
     return cache.write not in model.analysis(_masked_writes)
 
 
 def absorbs_attention(model: Model, cache: Cache) -> bool:
-    """Return whether a linear ``cache`` of ``model`` is computed from a result of attention."""
+    """Return whether a linear ``cache`` of ``model`` is computed from a result of attention.
+
+    Args:
+        model: The model.
+        cache: The ``linear`` cache, which must be written back.
+    """
     graph = model.graph
     attention = {block.node.index for block in model.analysis(find_attention)}
     written = graph.writes[cache.write].inputs[:1]

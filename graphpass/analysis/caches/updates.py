@@ -44,7 +44,12 @@ class Update:
 
 
 def find_updates(graph: Graph, pair: Pair) -> tuple[Update, ...]:
-    """Return the operators that append to the past of ``pair`` or write into it."""
+    """Return the operators that append to the past of ``pair`` or write into it.
+
+    Args:
+        graph: The graph.
+        pair: The carried tensor; the result is empty without a present of known rank.
+    """
     if pair.present is None or pair.present.rank is None:
         return ()
     updates: dict[tuple[int, tuple[int, ...]], Update] = {}
@@ -104,7 +109,17 @@ def names(nodes: Iterable[Node]) -> str:
 
 
 def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
-    """Describe how ``update`` changes the cache along ``axis``."""
+    """Describe how ``update`` changes the cache along ``axis``.
+
+    Args:
+        graph: The graph.
+        pair: The carried tensor.
+        update: One of its updates.
+        axis: Index of the sequence axis.
+
+    Returns:
+        A clause for `Cache.evidence`.
+    """
     node = update.node
     where = f" in each iteration of {update.loop.called}" if update.loop is not None else ""
     if not update.appends:
@@ -123,7 +138,15 @@ def update_text(graph: Graph, pair: Pair, update: Update, axis: int) -> str:
 
 
 def kept_positions(graph: Graph, update: Update) -> tuple[Node, int | None] | None:
-    """Return the operator that drops old positions, and the number kept if known."""
+    """Return the operator that drops old positions, and the number kept if known.
+
+    Args:
+        graph: The graph.
+        update: The update; a Slice or Split before or after its operator may drop positions.
+
+    Returns:
+        Operator and number; ``None`` without such an operator.
+    """
     if update.cut_after is not None:
         start = _start(graph, update.cut_after)
         if start != 0:
@@ -141,7 +164,12 @@ def _start(graph: Graph, node: Node) -> int | None:
 
 
 def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[str, ...]:
-    """Return a line for each role in which attention reads a cache."""
+    """Return a line for each role in which attention reads a cache.
+
+    Args:
+        reads: Reads of the cache.
+        words: Beginning of each line, before the role.
+    """
     roles = dict.fromkeys(read.role for read in reads)
     return tuple(
         f"{words} {role} of {names(read.attention.node for read in reads if read.role == role)}" for role in roles
@@ -149,7 +177,16 @@ def read_by(reads: tuple[Read, ...], words: str = "the result is the") -> tuple[
 
 
 def notes(reads: tuple[Read, ...], *, is_companion: bool, spans_layers: bool) -> tuple[str, ...]:
-    """Describe further operators between the cache and attention."""
+    """Describe further operators between the cache and attention.
+
+    Args:
+        reads: Reads of the cache.
+        is_companion: Whether it stores scales or zero points of another cache.
+        spans_layers: Whether it stores the caches of several layers.
+
+    Returns:
+        Lines for `Cache.evidence`.
+    """
     lines = []
     if is_companion:
         for kind, words in (("scale", "scale"), ("zero_point", "zero point")):
