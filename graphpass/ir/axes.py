@@ -76,9 +76,14 @@ class AxisEffect:
 
 
 def axis_effect(node: Node, rank: int) -> AxisEffect | None:
-    """Return the effect of ``node`` on the axes of its first input, if known.
+    """Return the effect of an operator on the axes of its first input.
 
-    Returns ``None`` for Reshape, whose axes follow from sizes; see `axis_groups`.
+    Args:
+        node: Any operator.
+        rank: Rank of its output.
+
+    Returns:
+        The effect; ``None`` if it is unknown, and for Reshape, whose axes follow from sizes; see `axis_groups`.
     """
     rule = _RULES.get(node.op)
     return rule(node, rank) if rule is not None else None
@@ -268,8 +273,16 @@ def axis_groups(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> list[
     """Group the axes of a Reshape's input and output that cover the same elements.
 
     For ``[2, 3, 8]`` and ``[6, 8]`` the groups are ``[2, 3] | [6]`` and ``[8] | [8]``. Axes of equal size are paired
-    from the left up to the first difference, then from the right. If a size is unknown, all remaining axes form one
-    group.
+    from the left up to the first difference, then from the right. Next, an axis is grouped with the axes whose product
+    is its size. A single remaining axis is grouped with all remaining axes of the other shape; several are paired in
+    order, except those of size 1.
+
+    Args:
+        old: Shape of the input.
+        new: Shape of the output.
+
+    Returns:
+        The groups, from left to right; ``None`` if the shapes do not determine them.
     """
     left = _equal_run(old, new)
     right = min(_equal_run(old[::-1], new[::-1]), len(old) - left, len(new) - left)

@@ -72,5 +72,10 @@ class EinsumProduct:
 
 
 def axis_order(names: str, wanted: Sequence[str]) -> list[int]:
-    """Return the index of each wanted axis in ``names``."""
+    """Return the index of each wanted axis in ``names``.
+
+    Args:
+        names: Axes of a tensor, one letter each.
+        wanted: Letters of these axes in another order, as for a Transpose.
+    """
     return [names.index(name) for name in wanted]

@@ -181,7 +181,9 @@ class Graph:
     ) -> Iterator[Node]:
         """Yield the producers of ``values`` and the nodes upstream, each once.
 
-        ``through`` returns the inputs of a node that the search follows.
+        Args:
+            values: Start of the search; ``None`` entries are ignored.
+            through: Returns the inputs of a node that the search follows.
         """
         pending, seen = list(values), set()
         while pending:
@@ -196,7 +198,9 @@ class Graph:
     def forward(self, values: Iterable[Value], through: Callable[[Use], Iterable[Value]]) -> Iterator[Use]:
         """Yield the uses of ``values`` and the uses downstream, each once.
 
-        ``through`` returns the outputs of a user that the search follows.
+        Args:
+            values: Start of the search.
+            through: Returns the outputs of a user that the search follows.
         """
         pending, seen = list(values), set()
         while pending:
@@ -208,7 +212,15 @@ class Graph:
                     pending.extend(through(use))
 
     def look_through(self, value: Value, ops: Container[str] | Callable[[Node], bool]) -> Value:
-        """Follow first inputs upstream of ``value`` through all nodes that ``ops`` names or accepts."""
+        """Follow first inputs upstream of ``value``.
+
+        Args:
+            value: Start of the search.
+            ops: Operators whose nodes are followed, or a function that returns whether a node is followed.
+
+        Returns:
+            The first value whose producer is not followed or has no first input.
+        """
         while True:
             node = self.nodes[value.node]
             passes = ops(node) if callable(ops) else node.op in ops
@@ -218,7 +230,12 @@ class Graph:
             value = source
 
     def between(self, value: Value, end: Node) -> tuple[Node, ...]:
-        """Return the nodes upstream of ``value`` along first inputs, up to ``end``, which is excluded."""
+        """Return the nodes upstream of ``value`` along first inputs, up to ``end``.
+
+        Args:
+            value: Output of the first returned node.
+            end: The node upstream at which the path stops; excluded.
+        """
         nodes = []
         while (node := self.producer(value)) != end:
             nodes.append(node)
@@ -257,7 +274,11 @@ class Graph:
         return by_op
 
     def constant(self, value: Value | None, limit: int = 4096) -> numpy.ndarray | None:
-        """Return the elements of a constant that is readable and has at most ``limit`` elements.
+        """Return the elements of a small, readable constant; ``None`` for other values.
+
+        Args:
+            value: Any value of the graph; ``None`` for an omitted input.
+            limit: Largest number of elements to read.
 
         Raises:
             FileNotFoundError: The file with its elements does not exist.
@@ -304,5 +325,10 @@ class Graph:
 
 
 def positive_axis(axis: int, rank: int | None) -> int:
-    """Return ``axis`` counted from 0; unchanged if the rank is unknown."""
+    """Return ``axis`` counted from 0.
+
+    Args:
+        axis: Index of an axis, counted from the end if negative.
+        rank: Rank of the tensor; ``None`` if unknown, which leaves ``axis`` unchanged.
+    """
     return axis + rank if axis < 0 and rank is not None else axis

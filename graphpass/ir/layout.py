@@ -150,7 +150,11 @@ class KVLayout:
         return tuple(swapped.get(axis, axis) for axis in self.order)
 
     def shape(self, sizes: KVSizes, part: Part = "key") -> tuple[int, ...]:
-        """Return the shape of the tensor with ``part``.
+        """Return the shape of the tensor with the keys or values of a cache.
+
+        Args:
+            sizes: Sizes of the cache.
+            part: Key or value; without effect if both share a tensor.
 
         Raises:
             UnsupportedError: GP382, the layout lacks an axis whose size is not 1, or key and value share an axis and
@@ -196,7 +200,11 @@ class KVLayout:
         return KVSizes(content, None if value == content else value, **rest)
 
     def transposition(self, other: KVLayout, part: Part = "key") -> tuple[int, ...]:
-        """Return the order of a Transpose that converts ``other`` to this layout.
+        """Return the order of a Transpose that converts another layout to this one.
+
+        Args:
+            other: Layout of the Transpose's input.
+            part: Key or value; they differ if one layout has ``value_transposed``.
 
         Raises:
             UnsupportedError: GP382, the layouts differ in their axes or their packing.
@@ -208,6 +216,10 @@ class KVLayout:
 
     def strides(self, sizes: KVSizes, part: Part = "key") -> dict[AxisName, int]:
         """Return the stride of each axis, in elements.
+
+        Args:
+            sizes: Sizes of the cache.
+            part: Key or value; without effect if both share a tensor.
 
         Raises:
             UnsupportedError: GP382, as `shape`.
@@ -260,6 +272,10 @@ class KVLayout:
 
     def bytes_per_token(self, sizes: KVSizes, element_type: str) -> int:
         """Return the bytes of one position: key and value, all heads and layers.
+
+        Args:
+            sizes: Sizes of the cache; ``batch``, ``block`` and ``sequence`` have no effect.
+            element_type: OpenVINO's short name.
 
         Raises:
             UnsupportedError: GP383, an element is not a whole number of bytes.

@@ -89,7 +89,12 @@ class Model(ABC):
 
     @abstractmethod
     def write_note(self, key: str, text: str) -> None:
-        """Store ``text`` under ``key`` in the model's metadata."""
+        """Store text in the model's metadata.
+
+        Args:
+            key: Name of the entry, without the prefix ``graphpass``; an earlier entry is replaced.
+            text: Content of the entry.
+        """
 
     @property
     def declarations(self) -> tuple[Declaration, ...]:

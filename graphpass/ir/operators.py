@@ -182,7 +182,13 @@ INNER_CACHES: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def inner_state(node: Node, past: Value | None = None, present: Value | None = None) -> InnerState | None:
-    """Return the state that ``node`` updates from ``past`` to ``present``; ``None`` accepts any."""
+    """Return the first state of an operator between two values; ``None`` without such a state.
+
+    Args:
+        node: Any operator.
+        past: The input with the state; ``None`` accepts any.
+        present: The output with the updated state; ``None`` accepts any.
+    """
     for state in STATE_OPERATORS.get(node.op, ()):
         reads = state.past < len(node.inputs) and node.inputs[state.past] == past
         gives = state.present < len(node.outputs) and node.outputs[state.present] == present

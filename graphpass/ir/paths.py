@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def shortest_way(model: Model, start: Node, end: Node) -> tuple[Node, ...]:
-    """Return the operators on a shortest path from ``start`` to ``end``; empty without a path."""
+    """Return the operators on a shortest path; empty without a path.
+
+    Args:
+        model: The model of both nodes; paths through bodies exist only if the bodies are inlined.
+        start: First operator of the path.
+        end: Last operator of the path.
+    """
     import networkx
 
     edges = model.analysis(_ways)

@@ -37,7 +37,12 @@ NO_STOP = 2**63 - 1
 
 
 def claim_name(taken: set[str], name: str) -> str:
-    """Return ``name``, with a number if ``taken`` has it, and add the result to ``taken``."""
+    """Return an unused name, and add it to ``taken``.
+
+    Args:
+        taken: All names in use.
+        name: The requested name; ``_2``, ``_3`` ... is appended if it is in use.
+    """
     number, unused = 1, name
     while unused in taken:
         number += 1
@@ -60,7 +65,12 @@ class Rewriter(ABC):
         return Writer(self, prefix)
 
     def handle(self, operand: Operand, name: str = "") -> Handle:
-        """Return the native tensor of ``operand``; integers become a constant named ``name``."""
+        """Return the native tensor of an operand; ``None`` for an omitted input.
+
+        Args:
+            operand: The operand; a native tensor is returned unchanged.
+            name: Name of the constant that is created for integers.
+        """
         if operand is None or not isinstance(operand, Value | int | list | tuple | range):
             return operand
         return self.native(operand) if isinstance(operand, Value) else self.constant(operand, "i64", name)
@@ -96,51 +106,119 @@ class Rewriter(ABC):
         """
 
     def op(self, kind: str, *inputs: Operand, name: str, **attributes: Any) -> Handle:
-        """Create an operator with one output; see `make`."""
+        """Create an operator with one output; see `make`.
+
+        Args:
+            kind: The operator.
+            inputs: Its operands.
+            name: Name of the node, and of its output in ONNX.
+            attributes: Its attributes.
+        """
         return self.make(kind, inputs, name, 1, attributes)[0]
 
     def split(self, operand: Operand, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
-        """Create the operator that splits ``operand`` along ``axis`` into ``sizes``."""
+        """Split a tensor along an axis; return one tensor for each size.
+
+        Args:
+            operand: The tensor.
+            axis: The axis to split.
+            sizes: Sizes of the results along the axis.
+            name: Name of the node.
+        """
         return self.make("VariadicSplit", [operand, list(sizes)], name, len(sizes), {"axis": axis})
 
     @abstractmethod
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
-        """Create a constant from a number, a sequence or an array."""
+        """Create a constant.
+
+        Args:
+            values: A number, which gives a scalar, a sequence of numbers, or an array.
+            element_type: OpenVINO's short name; ``""`` for the type of an array.
+            name: Name of the node.
+        """
 
     @abstractmethod
     def input(self, name: str, element_type: str, shape: Sequence[Dimension]) -> Handle:
-        """Add an input; a string or ``None`` is a dimension that is not fixed."""
+        """Add an input to the model.
+
+        Args:
+            name: Name of the input; an inner tensor with this name is renamed.
+            element_type: OpenVINO's short name.
+            shape: One entry per dimension; a string or ``None`` is a dimension that is not fixed.
+        """
 
     @abstractmethod
     def output(self, name: str, source: Handle, element_type: str, shape: Sequence[Dimension]) -> None:
-        """Add an output; an existing tensor with this name is renamed."""
+        """Add an output to the model.
+
+        Args:
+            name: Name of the output; an inner tensor with this name is renamed.
+            source: The tensor to return.
+            element_type: OpenVINO's short name of its type, for dialects that declare outputs.
+            shape: Its dimensions, for the same declaration.
+        """
 
     @abstractmethod
     def size(self, operand: Operand, axis: int, name: str, shape: Handle | None = None) -> Handle:
-        """Create one dimension of a tensor, i64 ``[1]``, from ``shape`` if passed."""
+        """Create one dimension of a tensor, i64 ``[1]``.
+
+        Args:
+            operand: The tensor.
+            axis: Index of the dimension, from 0.
+            name: Name of the node.
+            shape: The tensor's shape, if it is computed already; ``None`` creates a ShapeOf.
+        """
 
     @abstractmethod
     def clone(self, node: Node, inputs: Mapping[int, Operand], name: str, axes: Sequence[int] | None = None) -> Handle:
-        """Clone ``node``, which has one output, with other inputs and axes; see `set_axes`."""
+        """Create a copy of a node with other inputs and axes.
+
+        Args:
+            node: A node with one output.
+            inputs: New operands by port; the copy shares all other inputs with ``node``.
+            name: Name of the copy.
+            axes: Its axes, as in `set_axes`; ``None`` for the axes of ``node``.
+        """
 
     @abstractmethod
     def replace(self, old: Value, new: Handle) -> None:
-        """Redirect all users of ``old``, model outputs included, to ``new``, and transfer its names.
+        """Redirect all users of a value, model outputs included, and transfer its names.
 
-        Afterwards ``old`` as an operand means ``new``, so later rewrites build on this one.
+        Args:
+            old: The value; as an operand it means ``new`` afterwards, so later rewrites build on this one.
+            new: The tensor that replaces it.
         """
 
     @abstractmethod
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """Redirect the users of ``old`` that satisfy ``only``, except model outputs; return their number."""
+        """Redirect users of a tensor, except model outputs; return their number.
+
+        Args:
+            old: The tensor.
+            new: The tensor to read in its place.
+            only: Returns whether to redirect a use of a `Value`; ``None`` redirects all. Ignored if ``old`` is a
+                `Handle`.
+        """
 
     @abstractmethod
     def redirect(self, node: Node, port: int, source: Operand) -> None:
-        """Set input ``port`` of ``node`` to ``source``; an output of the model keeps its name."""
+        """Set a present input of a node; an output of the model keeps its name.
+
+        Args:
+            node: The node; a Result for an output of the model.
+            port: Index of the input.
+            source: The new operand.
+        """
 
     @abstractmethod
     def set_input(self, node: Node, port: int, source: Operand) -> None:
-        """Set input ``port`` of ``node``, which may be omitted so far, to ``source``."""
+        """Set an input of a node, which may be omitted so far.
+
+        Args:
+            node: The node.
+            port: Index of the input.
+            source: The new operand.
+        """
 
     @abstractmethod
     def add_past(self, like: Node, name: str, sizes: Sequence[int | None], initial: Handle | None) -> Handle:
@@ -156,7 +234,14 @@ class Rewriter(ABC):
 
     @abstractmethod
     def add_present(self, like: Node, name: str, sizes: Sequence[int | None], source: Handle) -> None:
-        """Add the output or Assign that pairs with `add_past`, with the same arguments."""
+        """Add a cache's present: the output or Assign that pairs with `add_past`.
+
+        Args:
+            like: The Result or Assign whose type and dimensions are copied.
+            name: Name of the output, or of the variable of `add_past`.
+            sizes: The dimensions, as in `add_past`.
+            source: The cache after the step.
+        """
 
     @abstractmethod
     def drop(self, nodes: Iterable[Node]) -> None:
@@ -172,19 +257,39 @@ class Rewriter(ABC):
 
     @abstractmethod
     def set_axes(self, node: Node, axes: Sequence[int]) -> None:
-        """Set the order of a Transpose, or the axis of a Concat or Gather."""
+        """Set the axes of an operator.
+
+        Args:
+            node: A Transpose, or an operator with the neutral attribute ``axis`` or ``axes``.
+            axes: The order of a Transpose; otherwise the axes, a single one for ``axis``.
+        """
 
     @abstractmethod
     def set_shape(self, reshape: Node, shape: Sequence[int]) -> None:
-        """Set the shape of a Reshape; 0 copies a dimension, -1 is inferred."""
+        """Set the target shape of a Reshape.
+
+        Args:
+            reshape: The Reshape.
+            shape: One entry per output dimension; 0 copies the dimension of the input, -1 is inferred.
+        """
 
     @abstractmethod
     def transpose_port(self, node: Node, order: Sequence[int]) -> None:
-        """Permute the declared axes of a Parameter, ReadValue, Result or Assign."""
+        """Permute the declared axes of an input, output or variable.
+
+        Args:
+            node: A Parameter, ReadValue, Result or Assign.
+            order: For each new axis, the index of the declared axis.
+        """
 
     @abstractmethod
     def resize_port(self, node: Node, sizes: Sequence[int | None]) -> None:
-        """Declare the sizes of a Parameter, ReadValue, Result or Assign; ``None`` keeps a size."""
+        """Declare the sizes of an input, output or variable.
+
+        Args:
+            node: A Parameter, ReadValue, Result or Assign.
+            sizes: One entry per axis; ``None`` keeps a size.
+        """
 
     @abstractmethod
     def forget_shapes(self, values: Iterable[Value] | None = None) -> None:
@@ -192,7 +297,12 @@ class Rewriter(ABC):
 
     @abstractmethod
     def mark_permuted(self, value: Value, order: Sequence[int]) -> None:
-        """Permute the recorded shape of ``value`` by ``order``."""
+        """Permute the recorded shape of a value.
+
+        Args:
+            value: A value whose axes another edit permuted.
+            order: For each new axis, the index of the recorded axis.
+        """
 
     @abstractmethod
     def finish(self) -> bool:
@@ -221,7 +331,15 @@ class Writer:
         return self._rewriter.make(kind, inputs, name or self._name(label or kind), 1, attributes)[0]
 
     def outputs(self, kind: str, *inputs: Operand, count: int, label: str = "", **attributes: Any) -> list[Handle]:
-        """Create an operator with ``count`` outputs."""
+        """Create an operator with several outputs; see `Rewriter.make`.
+
+        Args:
+            kind: The operator.
+            inputs: Its operands.
+            count: Number of outputs.
+            label: Last part of the node's name; ``kind`` by default.
+            attributes: Its attributes.
+        """
         return self._rewriter.make(kind, inputs, self._name(label or kind), count, attributes)
 
     def clone(self, node: Node, *inputs: Operand) -> Handle:
@@ -231,31 +349,65 @@ class Writer:
     def constant(
         self, values: int | Sequence[int] | numpy.ndarray, label: str = "Constant", element_type: str = ""
     ) -> Handle:
-        """Create a constant of ``element_type``, by default the array's type, or i64 for integers."""
+        """Create a constant.
+
+        Args:
+            values: An integer, which gives a scalar, a sequence of integers, or an array.
+            label: Last part of the node's name.
+            element_type: OpenVINO's short name; by default the array's type, or i64 for integers.
+        """
         kind = element_type or ("i64" if isinstance(values, int | list | tuple | range) else "")
         return self._rewriter.constant(values, kind, self._name(label))
 
     def number(self, value: float | bool, element_type: str, label: str = "Constant") -> Handle:
-        """Create a constant scalar."""
+        """Create a constant scalar.
+
+        Args:
+            value: Its element.
+            element_type: OpenVINO's short name.
+            label: Last part of the node's name.
+        """
         return self._rewriter.constant(value, element_type, self._name(label))
 
     def convert(self, operand: Operand, element_type: str, label: str = "converted") -> Handle:
-        """Create a Convert, unless ``operand`` has this type already."""
+        """Create a Convert, unless the operand has this type already.
+
+        Args:
+            operand: The tensor to convert.
+            element_type: OpenVINO's short name of the new type.
+            label: Last part of the node's name.
+
+        Returns:
+            The tensor in the new type.
+        """
         handle = self._rewriter.handle(operand)
         if self._rewriter.type_of(handle) == element_type:
             return handle
         return self.op("Convert", handle, to=element_type, label=label)
 
     def size(self, operand: Operand, axis: int, label: str = "Size", shape: Handle | None = None) -> Handle:
-        """Create one dimension of a tensor, i64 ``[1]``, from ``shape`` if passed."""
+        """Create one dimension of a tensor, i64 ``[1]``.
+
+        Args:
+            operand: The tensor.
+            axis: Index of the dimension, from 0.
+            label: Last part of the node's name.
+            shape: The tensor's shape, if it is computed already; ``None`` creates a ShapeOf.
+        """
         return self._rewriter.size(operand, axis, self._name(label), shape)
 
     def slice(
         self, operand: Operand, start: Operand, stop: Operand, axis: int, *, label: str = "Slice", name: str = ""
     ) -> Handle:
-        """Create ``operand[start:stop]`` along ``axis``; see `op` for names.
+        """Create ``operand[start:stop]`` along ``axis``.
 
-        Bounds are integers or tensors i64 ``[1]``. Without ``stop`` the slice is unbounded.
+        Args:
+            operand: The tensor.
+            start: First index, an integer or a tensor i64 ``[1]``, counted from the end if negative.
+            stop: Index after the last one, as ``start``; ``None`` if the slice is unbounded.
+            axis: The sliced axis.
+            label: Last part of the node's name.
+            name: The full name of the node, in place of prefix and label.
         """
         first, last = (
             [bound] if isinstance(bound, int) else bound for bound in (start, NO_STOP if stop is None else stop)
@@ -263,7 +415,14 @@ class Writer:
         return self.op("Slice", operand, first, last, axes=[axis], label=label, name=name)
 
     def split(self, operand: Operand, axis: int, sizes: Sequence[int], label: str = "Split") -> list[Handle]:
-        """Create the operator that splits ``operand`` along ``axis`` into ``sizes``."""
+        """Split a tensor along an axis; return one tensor for each size.
+
+        Args:
+            operand: The tensor.
+            axis: The axis to split.
+            sizes: Sizes of the results along the axis.
+            label: Last part of the node's name.
+        """
         return self._rewriter.split(operand, axis, sizes, self._name(label))
 
     def _name(self, label: str) -> str:

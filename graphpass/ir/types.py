@@ -40,7 +40,12 @@ def is_fixed(shape: tuple[Dimension, ...] | None) -> bool:
 
 
 def shape_text(shape: tuple[Dimension, ...] | None, *, symbols: bool = True) -> str:
-    """Return the shape as text: ``[batch, 2, ?]``, or ``[?, 2, ?]`` without symbols."""
+    """Return a shape as text: ``[batch, 2, ?]``.
+
+    Args:
+        shape: One entry per dimension; ``None`` if the rank is unknown.
+        symbols: Whether to name symbols; otherwise they are unknown, ``[?, 2, ?]``.
+    """
     if shape is None:
         return "of any rank"
     return f"[{', '.join(str(size) if isinstance(size, int) or (size and symbols) else '?' for size in shape)}]"

@@ -29,7 +29,12 @@ MASKED_BELOW = -1e3
 
 
 def is_wider(element_type: str, other: str) -> bool:
-    """Return whether ``element_type`` has more bits than ``other``, if both are floating-point."""
+    """Return whether ``element_type`` has more bits than ``other``, if both are floating-point.
+
+    Args:
+        element_type: OpenVINO's short name of the type that may be wider.
+        other: Short name of the type to compare with.
+    """
     both = element_type in REALS and other in REALS
     return both and ELEMENT_TYPES[element_type].bits > ELEMENT_TYPES[other].bits
 
@@ -40,7 +45,12 @@ def is_scalar(value: Value) -> bool:
 
 
 def fixed_size(value: Value | None, axis: int) -> int | None:
-    """Return the size along ``axis`` if it is fixed."""
+    """Return the size along an axis; ``None`` if it is unknown or not fixed.
+
+    Args:
+        value: Any value; ``None`` for an omitted input.
+        axis: Index of the axis, counted from the end if negative; its size is unknown if the value lacks it.
+    """
     shape = value.shape if value is not None else None
     size = shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
     return size if isinstance(size, int) else None
@@ -52,7 +62,12 @@ def known_elements(value: Value) -> int:
 
 
 def is_activation(graph: Graph, value: Value | None) -> bool:
-    """Return whether ``value`` is not derived from weights alone by dequantization, layout operators or slices."""
+    """Return whether ``value`` is not derived from weights alone by dequantization, layout operators or slices.
+
+    Args:
+        graph: The graph that computes the value.
+        value: Any value; ``None``, an omitted input, is not an activation.
+    """
 
     def sources(node: Node) -> tuple[Value | None, ...]:
         if node.op in {"Multiply", "Subtract"}:
@@ -88,7 +103,12 @@ def is_idle(node: Node) -> bool:
 
 
 def head_of(graph: Graph, result: Node) -> Node | None:
-    """Return the product with weights that computes the logits, if later operators keep positions separate."""
+    """Return the product with weights that computes the logits, if later operators keep positions separate.
+
+    Args:
+        graph: The graph of the model.
+        result: The Result of the logits.
+    """
     value = result.source()
     while True:
         node = graph.producer(value)
