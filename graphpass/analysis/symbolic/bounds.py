@@ -127,7 +127,15 @@ def _minus(left: Expr, right: Expr) -> Expr:
 
 
 def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
-    """Return quotient and remainder if ranges prove them: ``b * total + k`` by ``total`` is ``b``, ``k``."""
+    """Return quotient and remainder if ranges prove them: ``b * total + k`` by ``total`` is ``b``, ``k``.
+
+    Args:
+        expr: Dividend, an integer.
+        divisor: Divisor, an integer.
+
+    Returns:
+        Both, with a remainder from 0 to ``divisor - 1`` in every step; ``None`` without a proof.
+    """
     if divisor is ONE:
         return expr, number(0)
     whole: Expr = number(0)
@@ -157,7 +165,15 @@ def divided(expr: Expr, divisor: Expr) -> tuple[Expr, Expr] | None:
 
 
 def quotient(expr: Expr, divisor: Expr) -> Expr | None:
-    """Return the exact quotient of two polynomials, by long division; ``None`` if inexact."""
+    """Return the exact quotient of two polynomials, by long division.
+
+    Args:
+        expr: Dividend, an integer.
+        divisor: Divisor, an integer.
+
+    Returns:
+        The quotient; ``None`` if inexact, if the divisor is 0, or if the polynomials are too large.
+    """
     if expr is divisor:
         return ONE
     rest, by = dict(polynomial(expr)), polynomial(divisor)

@@ -9,7 +9,15 @@ from graphpass.ir.graph import Node
 
 
 def constant_shape(node: Node, sizes: Sizes) -> list[int] | None:
-    """Return a constant shape for a Reshape; ``None`` if no constant is equivalent."""
+    """Return a constant shape for a Reshape; ``None`` if no constant is equivalent.
+
+    Args:
+        node: The Reshape.
+        sizes: Sizes of the node's graph, which evaluate its shape operand.
+
+    Returns:
+        Fixed sizes, 0 for a size that is copied from the same axis, and at most one -1 for a size that is inferred.
+    """
     target, source = sizes.content(node.inputs[1]), sizes.shape(node.source()) or ()
     if target is None:
         return None

@@ -55,7 +55,16 @@ class Table:
 
 
 def constant_element(graph: Graph, value: Value, index: tuple[Expr, ...]) -> Expr | None:
-    """Return the element of a constant at ``index``; ``None`` if the constant cannot be read."""
+    """Return an element of a constant.
+
+    Args:
+        graph: Graph of the constant.
+        value: Output of a Constant, with at most `LARGEST_MASK` elements.
+        index: Index along each axis; ignored for a constant of one element.
+
+    Returns:
+        The element; ``None`` if the constant cannot be read, or has another rank.
+    """
     try:
         constant = graph.constant(value, LARGEST_MASK)
     except FileNotFoundError:

@@ -95,7 +95,12 @@ class Element:
         return self.elements.shape(self.value)
 
     def index_with(self, axis: int, place: Expr) -> Index:
-        """Return the index with ``place`` along ``axis``."""
+        """Return the index with one axis replaced.
+
+        Args:
+            axis: Axis of the output, 0 or more.
+            place: Index along ``axis``.
+        """
         return (*self.index[:axis], place, *self.index[axis + 1 :])
 
     def broadcast(self, port: int) -> Request:
@@ -132,7 +137,12 @@ class Element:
 
 
 def aligned(place: Expr, size: Expr) -> Expr:
-    """Return the index along an axis of ``size`` that broadcasting reads for ``place``."""
+    """Return the index along an operand's axis that broadcasting reads.
+
+    Args:
+        place: Index along the axis of the result.
+        size: Size of the operand's axis; the index is 0 where it is 1.
+    """
     if size is ONE or is_natural(subtract(subtract(size, ONE), place)):
         return ZERO if size is ONE else place
     return choose(equal(size, ONE), ZERO, place)
@@ -240,7 +250,12 @@ class Elements:
         return self._shapes[value]
 
     def of(self, value: Value, index: Index) -> Expr:
-        """Return the element of ``value`` at ``index``; unknown subexpressions are opaque."""
+        """Return an element of a tensor; unknown subexpressions are opaque.
+
+        Args:
+            value: The tensor, a value of this object's graph.
+            index: Index along each axis.
+        """
         root = (value, index)
         running: list[tuple[Request, Generator[Request, Expr, Expr]]] = []
         answer: Expr | None = self._known.get(root)
@@ -331,7 +346,12 @@ def done(expr: Expr) -> Steps:
 
 
 def chosen(content: Index, index: Index) -> Expr:
-    """Return the element of ``content`` at an index of at most one axis."""
+    """Return an element of a scalar or vector.
+
+    Args:
+        content: Elements of the tensor, at least one.
+        index: Empty for a scalar; the index along the axis of a vector.
+    """
     if not index or len(set(content)) == 1:
         return content[0]
     place = index[0].as_number

@@ -46,7 +46,12 @@ def is_linear(size: Expr) -> bool:
 
 
 def size_at(size: Expr, number: Callable[[Expr], int]) -> int:
-    """Evaluate a linear size, given the value of each dimension."""
+    """Return the value of a linear size.
+
+    Args:
+        size: A constant plus multiples of dimensions, see `is_linear`.
+        number: Returns the value of a dimension.
+    """
     return offset(size) + sum(number(dimension) * factor for dimension, factor in dimensions(size))
 
 
@@ -105,7 +110,12 @@ class EqualSizes:
         return end
 
     def join(self, left: Expr, right: Expr) -> None:
-        """Record that two sizes are equal, if this determines a dimension."""
+        """Record that two sizes are equal, if this determines a dimension.
+
+        Args:
+            left: A size; if both are single dimensions, it is replaced by ``right``.
+            right: The other size.
+        """
         if left is right:
             return
         left, right = self.resolve(left), self.resolve(right)

@@ -78,7 +78,13 @@ __all__ = [
 
 
 def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
-    """Return an uninterpreted function of numbers; ``exp(-inf)`` is 0."""
+    """Return an uninterpreted function of numbers; ``exp(-inf)`` is 0.
+
+    Args:
+        function: Name of the function, such as ``exp`` or ``power``.
+        operands: Arguments of the function, in order.
+        sort: Type of the result.
+    """
     arguments = tuple(operands)
     if function == "exp" and arguments[0].as_number == -math.inf:
         return number(0.0)
@@ -86,7 +92,13 @@ def apply(function: str, operands: Iterable[Expr], sort: Sort = "real") -> Expr:
 
 
 def running_sum(body: Expr, bound: Expr, upper: Expr) -> Expr:
-    """Return the sum of ``body`` for the index ``bound`` from 0 to ``upper``, inclusive."""
+    """Return the sum of a term over an index from 0 on.
+
+    Args:
+        body: The term, an integer expression of ``bound``.
+        bound: Index variable to sum over.
+        upper: Last value of ``bound``, inclusive.
+    """
     value = body.as_number
     if isinstance(value, int) and body.sort == "int":
         return multiply(body, add(upper, ONE))
@@ -119,7 +131,12 @@ def add(*operands: Expr) -> Expr:
 
 
 def multiply(left: Expr, right: Expr) -> Expr:
-    """Return the product; booleans count as 0 and 1."""
+    """Return the product; booleans count as 0 and 1.
+
+    Args:
+        left: A factor of any sort.
+        right: The other factor, likewise.
+    """
     left, right = _as_integer(left), _as_integer(right)
     if (distributed := _distributed(multiply, left, right)) is not None:
         return distributed
@@ -164,7 +181,12 @@ def negative(operand: Expr) -> Expr:
 
 
 def subtract(left: Expr, right: Expr) -> Expr:
-    """Return the difference."""
+    """Return the difference; booleans count as 0 and 1.
+
+    Args:
+        left: Minuend of any sort.
+        right: Subtrahend of any sort.
+    """
     if left is right:
         return ZERO
     if left.op == right.op == "number" and left.sort == right.sort == "int":
@@ -173,7 +195,12 @@ def subtract(left: Expr, right: Expr) -> Expr:
 
 
 def divide(left: Expr, right: Expr) -> Expr:
-    """Return the quotient of real numbers."""
+    """Return the quotient of real numbers; booleans count as 0 and 1.
+
+    Args:
+        left: Dividend of any sort.
+        right: Divisor of any sort; the constant 0 is not folded.
+    """
     left, right = _as_integer(left), _as_integer(right)
     divisor = right.as_number
     if divisor == 1:
@@ -190,7 +217,12 @@ def divide(left: Expr, right: Expr) -> Expr:
 
 
 def floor_divide(left: Expr, right: Expr) -> Expr:
-    """Return the quotient of integers, rounded down."""
+    """Return the quotient of integers, rounded down.
+
+    Args:
+        left: Dividend.
+        right: Divisor of either sign; the constant 0 is not folded.
+    """
     if left.op == right.op == "number" and right.args[0]:
         return number(left.args[0] // right.args[0])
     return (
@@ -199,7 +231,12 @@ def floor_divide(left: Expr, right: Expr) -> Expr:
 
 
 def modulo(left: Expr, right: Expr) -> Expr:
-    """Return the remainder of `floor_divide`."""
+    """Return the remainder of `floor_divide`.
+
+    Args:
+        left: Dividend, an integer.
+        right: Divisor, whose sign the remainder has; the constant 0 is not folded.
+    """
     if left.op == right.op == "number" and right.args[0]:
         return number(left.args[0] % right.args[0])
     return ZERO if _divides(right, left) else make("modulo", (left, right), "int")
@@ -211,12 +248,22 @@ def _divides(divisor: Expr, operand: Expr) -> bool:
 
 
 def maximum(left: Expr, right: Expr) -> Expr:
-    """Return the larger number."""
+    """Return the larger number.
+
+    Args:
+        left: A number of any sort; booleans count as 0 and 1.
+        right: The other number, likewise.
+    """
     return _extreme(left, right, at_most(right, left), at_most(left, right))
 
 
 def minimum(left: Expr, right: Expr) -> Expr:
-    """Return the smaller number."""
+    """Return the smaller number.
+
+    Args:
+        left: A number of any sort; booleans count as 0 and 1.
+        right: The other number, likewise.
+    """
     return _extreme(left, right, at_most(left, right), at_most(right, left))
 
 
@@ -229,7 +276,12 @@ def _extreme(left: Expr, right: Expr, takes_left: Expr, takes_right: Expr) -> Ex
 
 
 def at_most(left: Expr, right: Expr) -> Expr:
-    """Return ``left <= right``."""
+    """Return the condition ``left <= right``.
+
+    Args:
+        left: A number of any sort; booleans count as 0 and 1.
+        right: The upper bound, likewise.
+    """
     if left.op == right.op == "number":
         return number(left.args[0] <= right.args[0])
     left, right = _as_integer(left), _as_integer(right)
@@ -268,12 +320,22 @@ def _not_positive(expr: Expr) -> Expr:
 
 
 def less(left: Expr, right: Expr) -> Expr:
-    """Return ``left < right``."""
+    """Return the condition ``left < right``.
+
+    Args:
+        left: A number of any sort; booleans count as 0 and 1.
+        right: The exclusive upper bound, likewise.
+    """
     return negate(at_most(right, left))
 
 
 def equal(left: Expr, right: Expr) -> Expr:
-    """Return whether two numbers, or two conditions, are equal."""
+    """Return the condition that two numbers, or two conditions, are equal.
+
+    Args:
+        left: A number or condition; a condition compared with a number counts as 0 or 1.
+        right: The other number or condition, likewise.
+    """
     if left is right:
         return TRUE
     if left.sort == right.sort == "bool":
@@ -366,7 +428,13 @@ def holds(operand: Expr) -> Expr:
 
 
 def choose(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
-    """Return ``then`` if the condition holds, else ``otherwise``."""
+    """Return one of two values by a condition.
+
+    Args:
+        condition: A boolean.
+        then: The value if the condition holds, of any sort.
+        otherwise: The value if it does not; if only one value is boolean, it counts as 0 or 1.
+    """
     if condition is TRUE or then is otherwise:
         return then
     if condition is FALSE:
@@ -426,7 +494,12 @@ def _choices(expr: Expr) -> int | None:
 
 
 def round_to(element_type: str, operand: Expr) -> Expr:
-    """Return a number rounded to f16 or bf16; small integers are exact."""
+    """Return a number rounded to f16 or bf16.
+
+    Args:
+        element_type: ``f16`` or ``bf16``.
+        operand: A number; booleans, and integers proven to be within `EXACT_UP_TO`, are exact.
+    """
     exact = number(EXACT_UP_TO[element_type])
     if operand.sort == "bool":
         return operand
@@ -449,7 +522,12 @@ EXACT_UP_TO = {"f16": 2**11, "bf16": 2**8}
 
 
 def substitute(expr: Expr, replaced: Mapping[Expr, Expr]) -> Expr:
-    """Return ``expr`` with the keys of ``replaced`` replaced by their values."""
+    """Return an expression with subexpressions replaced.
+
+    Args:
+        expr: The expression; also replaced if it is itself a key of ``replaced``.
+        replaced: Replacements by subexpression; they are not searched for further keys.
+    """
     known = _Replaced(replaced)
     leaves = {key.leaves for key in replaced}
     parts = [expr]
@@ -474,7 +552,12 @@ class _Replaced(dict[Expr, Expr]):
 
 
 def rebuild(expr: Expr, known: Mapping[Expr, Expr]) -> Expr:
-    """Return ``expr`` with each operand replaced by its value in ``known``."""
+    """Return an expression with each operand replaced.
+
+    Args:
+        expr: The expression, whose operator and parameters are kept.
+        known: Replacements by operand, for all operands, also for those that do not change.
+    """
     if expr.op == "sum":
         terms = []
         for monomial, factor in expr.args:

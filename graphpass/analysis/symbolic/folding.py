@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
     """Compute ``value`` from constants and known dimensions only.
 
+    Args:
+        graph: Graph of ``value``, which keeps folded values.
+        value: The tensor; ``None`` for a missing input, which is not folded.
+
     Returns:
         The tensor, read-only and possibly a view; bf16 as f32. ``None`` if it depends on other values, or on a missing
         file.
@@ -36,18 +40,36 @@ def fold(graph: Graph, value: Value | None) -> numpy.ndarray | None:
 
 
 def fold_scalar(graph: Graph, value: Value | None) -> float | None:
-    """Return the only element of ``value``; see `fold`."""
+    """Return the only element of a tensor; see `fold`.
+
+    Args:
+        graph: As `fold`.
+        value: As `fold`, of any rank.
+
+    Returns:
+        The element; ``None`` if the tensor is not folded or has another number of elements.
+    """
     array = fold(graph, value)
     return float(array.item()) if array is not None and array.size == 1 else None
 
 
 def fold_elements(graph: Graph, value: Value | None) -> numpy.ndarray | None:
-    """Return the constant whose elements ``value`` copies or reshapes; see `fold`."""
+    """Return the constant whose elements a tensor copies or reshapes; see `fold`.
+
+    Args:
+        graph: As `fold`.
+        value: As `fold`; its shape may differ from that of the constant.
+    """
     return None if value is None else fold(graph, graph.look_through(value, copies_elements))
 
 
 def is_zero(graph: Graph, value: Value) -> bool:
-    """Return whether all elements of ``value`` are 0, also for an empty tensor."""
+    """Return whether all elements of a tensor are 0, also for an empty tensor.
+
+    Args:
+        graph: Graph of ``value``.
+        value: The tensor; only folded tensors, ConstantOfShape, and Pads of these with 0 are recognized.
+    """
     node = graph.producer(graph.look_through(value, copies_elements))
     while node.op == "Pad" and (node.input(3) is None or fold_scalar(graph, node.input(3)) == 0):
         value = node.source()
@@ -64,7 +86,13 @@ def copies_elements(node: Node) -> bool:
 
 
 def is_bounded(graph: Graph, value: Value, least: float) -> bool:
-    """Return whether ``value`` is a constant, or a Clip or Maximum bounded by ``least``."""
+    """Return whether a tensor is a constant, or has a constant lower bound.
+
+    Args:
+        graph: Graph of ``value``.
+        value: The tensor; bounds are read from a Clip or Maximum.
+        least: Smallest accepted bound.
+    """
     source = graph.producer(value)
     bounds = source.inputs[1:2] if source.op == "Clip" else source.inputs if source.op == "Maximum" else ()
     numbers = [fold_scalar(graph, bound) for bound in bounds]
@@ -72,18 +100,33 @@ def is_bounded(graph: Graph, value: Value, least: float) -> bool:
 
 
 def fold_cuts(graph: Graph, node: Node) -> tuple[Cut, ...]:
-    """Return the ranges that a Slice or StridedSlice keeps; empty if unknown."""
+    """Return the ranges that a slice keeps; empty if unknown.
+
+    Args:
+        graph: Graph of ``node``.
+        node: Any operator; only a Slice or StridedSlice has ranges.
+    """
     return cuts(node, lambda value: fold(graph, value))
 
 
 def starts_at_first(graph: Graph, node: Node) -> bool:
-    """Return whether ``node`` is a slice from index 0 with step 1 along each axis."""
+    """Return whether a slice starts at index 0 with step 1 along each axis.
+
+    Args:
+        graph: Graph of ``node``.
+        node: The slice, whose bounds must be constant; other operators do not count as slices.
+    """
     cuts = fold_cuts(graph, node)
     return bool(cuts) and all(cut.starts_at_first for cut in cuts)
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    """Return the axes of a reduction or norm; ``None`` if they are computed."""
+    """Return the axes of a reduction or norm; ``None`` if they are computed.
+
+    Args:
+        graph: Graph of ``node``.
+        node: The operator, with axes in attribute ``axes`` or input 1; they may be negative.
+    """
     stated = node.attributes.get("axes")
     folded = fold(graph, node.input(1)) if stated is None else None
     return stated if folded is None else tuple(int(axis) for axis in folded.reshape(-1))

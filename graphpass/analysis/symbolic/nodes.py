@@ -78,7 +78,13 @@ _KNOWN: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 
 
 def make(op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
-    """Return the existing expression with these parts, or a new one."""
+    """Return the existing expression with these parts, or a new one.
+
+    Args:
+        op: Name of the operator, such as ``sum`` or ``choose``.
+        args: Operands and parameters in canonical form, see `Expr.args`.
+        sort: Type of the value; expressions of different sorts are different.
+    """
     # Python compares 1, 1.0 and True as equal.
     key = (op, args, sort, *map(type, args)) if op == "number" else (op, args, sort)
     known = _KNOWN.get(key)
@@ -113,17 +119,34 @@ ZERO, ONE = make("number", (0,), "int"), make("number", (1,), "int")
 
 
 def length(name: Hashable, least: int = 0) -> Expr:
-    """Return a variable for a length of the step, at least ``least``."""
+    """Return a variable for a length of the step.
+
+    Args:
+        name: Key of the variable; equal keys give the same variable.
+        least: Minimum value, part of the key.
+    """
     return make("length", (name, least), "int")
 
 
 def index(name: Any, size: Expr, *operands: Expr) -> Expr:
-    """Return an index variable from 0 to ``size - 1``; a computed index has operands."""
+    """Return an index variable from 0 to ``size - 1``; a computed index has operands.
+
+    Args:
+        name: Key of the variable; equal keys, sizes and operands give the same variable.
+        size: Size of the axis, an integer.
+        operands: Expressions that determine a computed index; none for a free variable.
+    """
     return make("index", (name, size, *operands), "int")
 
 
 def read(source: Any, indices: Iterable[Expr], sort: Sort) -> Expr:
-    """Return the element of ``source``, an input's name or a `Table`, at ``indices``."""
+    """Return an element of an input or table.
+
+    Args:
+        source: Name of the input, a `Table`, or another hashable key of the tensor.
+        indices: Index along each axis.
+        sort: Type of the elements.
+    """
     return make("read", (source, *indices), sort)
 
 
@@ -161,7 +184,12 @@ def total(*terms: Polynomial) -> Polynomial:
 
 
 def product(first: Polynomial, second: Polynomial) -> Polynomial:
-    """Return the product of two polynomials."""
+    """Return the product of two polynomials.
+
+    Args:
+        first: A factor; empty for 0.
+        second: The other factor, likewise.
+    """
     terms: Polynomial = {}
     for left, factor in first.items():
         for right, times in second.items():

@@ -13,17 +13,32 @@ from graphpass.analysis.symbolic.text import expression_text
 
 
 def index_along(name: str, size: Expr) -> Expr:
-    """Return an index variable of an axis; 0 if its size is 1."""
+    """Return an index variable of an axis; 0 if its size is 1.
+
+    Args:
+        name: Name of the variable, unique within an expression.
+        size: Size of the axis.
+    """
     return ZERO if size is ONE else ex.index(name, size)
 
 
 def broadcast_index(index: Iterable[Expr], sizes: Iterable[Expr]) -> Index:
-    """Return the index into a broadcast tensor of ``sizes``: 0 along axes of size 1."""
+    """Return the index into an operand that is broadcast: 0 along axes of size 1.
+
+    Args:
+        index: Index into the result, along the axes that the operand has.
+        sizes: Sizes of the operand.
+    """
     return tuple(ZERO if size is ONE else place for place, size in zip(index, sizes, strict=True))
 
 
 def flat_place(index: Index, sizes: Index) -> Expr:
-    """Return the row-major flat index of an element in a tensor of ``sizes``."""
+    """Return the row-major flat index of an element.
+
+    Args:
+        index: Index along each axis.
+        sizes: Sizes of the tensor; the first does not affect the result.
+    """
     flat: Expr = ZERO
     for place, size in zip(index, sizes, strict=True):
         flat = ex.add(ex.multiply(flat, size), place)
@@ -31,7 +46,11 @@ def flat_place(index: Index, sizes: Index) -> Expr:
 
 
 def index_of(flat: Expr, sizes: Index) -> Index:
-    """Return the index of the element at flat index ``flat``: the inverse of `flat_place`.
+    """Return the index of the element at a flat index: the inverse of `flat_place`.
+
+    Args:
+        flat: Row-major flat index.
+        sizes: Sizes of the tensor, at least one.
 
     Raises:
         UnknownError: ``flat`` has no proven quotient by a size.
@@ -48,7 +67,12 @@ def index_of(flat: Expr, sizes: Index) -> Index:
 
 
 def digits(place: Expr, size: Expr) -> tuple[Expr, Expr]:
-    """Return the quotient and the remainder of an index by a size."""
+    """Return the quotient and the remainder of an index by a size.
+
+    Args:
+        place: Dividend, an integer.
+        size: Divisor, 1 or more.
+    """
     parts = divided(place, size)
     if parts is not None:
         return parts
@@ -95,7 +119,19 @@ def regrouped(index: Index, sizes: Index, targets: Index) -> tuple[list[Expr], l
 
 
 def regroup(index: Index, sizes: Index, targets: Index) -> Index:
-    """Convert an index into ``sizes`` to an index into ``targets``, in row-major order."""
+    """Convert an index through a Reshape, in row-major order.
+
+    Args:
+        index: Index of an element in a tensor of ``sizes``.
+        sizes: Sizes on one side of the Reshape.
+        targets: Sizes on the other side, for as many elements.
+
+    Returns:
+        The index of the element in a tensor of ``targets``.
+
+    Raises:
+        UnknownError: As `index_of`.
+    """
     result, places, flat = regrouped(index, sizes, targets)
     if not places:
         return tuple(result)
@@ -105,10 +141,13 @@ def regroup(index: Index, sizes: Index, targets: Index) -> Index:
 
 
 def solved(spread: list[Expr], places: Index, wanted: Index) -> tuple[dict[Expr, Expr], Expr]:
-    """Solve ``places == wanted`` for the indices ``spread`` of a scatter, and their condition.
+    """Solve ``places == wanted`` for the indices of a scatter, and their condition.
 
-    Each place is ``step * index + offset``: a different index for each, a positive constant step, and an offset without
-    these indices.
+    Args:
+        spread: Index variables of the scatter's updates.
+        places: Index that each update is written to: ``step * index + offset`` along each axis, with a different index
+            of ``spread`` for each, a positive constant step, and an offset without these indices.
+        wanted: Index of an element of the result, along the same axes.
 
     Returns:
         The expression of each index, and the condition that the element is written.

@@ -32,7 +32,13 @@ def with_ranks(node: Node, value: Value, rank_of: Counts, count: Counts) -> tupl
 
 
 def with_rank(node: Node, value: Value, count: Counts) -> tuple[Node, Value] | None:
-    """Return ``node`` and its output with the inferred rank of the output; ``None`` if unknown."""
+    """Return ``node`` and its output with the inferred rank of the output; ``None`` if unknown.
+
+    Args:
+        node: The operator, with known ranks of its inputs.
+        value: Its output; a declared rank is kept.
+        count: Returns the number of elements of a vector, such as the shape of a Reshape.
+    """
     rank = value.rank if value.rank is not None else _rank(node, count)
     if rank is None:
         return None

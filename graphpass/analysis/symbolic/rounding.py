@@ -18,7 +18,12 @@ DTYPES = {element_type.name: element_type.dtype for element_type in ELEMENT_TYPE
 
 
 def typed(values: Array, element_type: str) -> Array:
-    """Return ``values`` in numpy's dtype of ``element_type``; bf16 as rounded f32."""
+    """Return an array in numpy's dtype of an element type; bf16 as rounded f32.
+
+    Args:
+        values: Numbers or booleans, possibly masked.
+        element_type: A key of `DTYPES`.
+    """
     import numpy
 
     # Casting infinity to integers is undefined; bucketed distances cast log(0), which a Where drops.
@@ -34,7 +39,12 @@ def typed(values: Array, element_type: str) -> Array:
 
 
 def rounded_to(element_type: str, value: float | Array) -> Any:
-    """Return a number, or an array, rounded to ``element_type``, in f64."""
+    """Return a number, or an array, rounded to an element type, in f64.
+
+    Args:
+        element_type: A key of `DTYPES`, such as ``f16``.
+        value: A number, which becomes a float, or an array of any shape.
+    """
     import numpy
 
     array = numpy.asanyarray(value, "float64")

@@ -216,9 +216,13 @@ class Sizes:
         return tuple(sizes)
 
     def axis_effect(self, node: Node, rank: int) -> AxisEffect | None:
-        """Return the effect of ``node`` on axes, including axes that shape arithmetic computes.
+        """Return the effect of a node on axes, including axes that shape arithmetic computes.
 
         See `graphpass.ir.axes.axis_effect`.
+
+        Args:
+            node: A node of the graph.
+            rank: Number of axes of its output.
         """
         return axis_effect(node, rank) or self._along_computed(node, rank)
 
@@ -561,7 +565,12 @@ class NodeSizes(Sizes):
         self._shapes = {place: tuple(map(number, array.shape)) for place, array in self._operands.items()}
 
     def of_output(self, node: Node, value: Value) -> Vector | None:
-        """Return the sizes of an output; ``None`` if any is unknown."""
+        """Return the sizes of an output; ``None`` if any is unknown.
+
+        Args:
+            node: The operator, all of whose inputs are known as arrays.
+            value: Its output, whose declared shape is used only if the operator does not determine the rank.
+        """
         # Ranks that bodies declare may differ in this step.
         inputs = tuple(
             value and replace(value, shape=self._operands[value.node, value.port].shape) for value in node.inputs

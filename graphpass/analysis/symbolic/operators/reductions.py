@@ -100,7 +100,15 @@ def product_term(element: Element, swaps: tuple[bool, bool], bound: Expr) -> Ste
 
 
 def summed_size(element: Element, swaps: tuple[bool, bool]) -> Expr:
-    """Return the size of the axis that a matrix product sums along."""
+    """Return the size of the axis that a matrix product sums along.
+
+    Args:
+        element: The element of the product.
+        swaps: As `product_term`.
+
+    Raises:
+        UnknownError: An operand is a vector.
+    """
     if min(len(element.shape(0)), len(element.shape(1))) < 2:
         raise UnknownError("an operand is a vector, expected matrices")
     return element.shape(0)[-2 if swaps[0] else -1]
