@@ -24,9 +24,13 @@ def available_memory() -> int:
 
 
 def memory_of_group(group: Path, unlimited: int) -> int:
-    """Return the available bytes of a control group; ``unlimited`` if it has no limit.
+    """Return the available bytes of a control group.
 
     The kernel counts cached files as used, but evicts them on demand, so they count as available.
+
+    Args:
+        group: Folder of the group, in the format of cgroup v2.
+        unlimited: Bytes to return if the group has no limit.
     """
     with contextlib.suppress(OSError, ValueError):
         limit = int((group / "memory.max").read_text())

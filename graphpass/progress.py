@@ -121,9 +121,12 @@ def stages(text: str, count: int) -> Iterator[None]:
 
 
 def expect(count: int, unit: str) -> None:
-    """Add ``count`` units of work to the total of the innermost stage.
+    """Add units of work to the total of the innermost stage.
 
-    A stage that counts in another unit ignores bytes. Another unit replaces bytes and resets the counts.
+    Args:
+        count: Number of units.
+        unit: Unit of ``count``. A stage that counts in another unit ignores bytes. Another unit replaces bytes and
+            resets the counts.
     """
     current, watcher = _STAGE.get(), _WATCHER.get()
     if current is None or watcher is None or (unit == BYTES and current.unit not in {"", BYTES}):
@@ -214,7 +217,12 @@ class Clock:
 
     @contextlib.contextmanager
     def measure(self, kind: str, name: str) -> Iterator[None]:
-        """Add the time of the context to the total of ``name``."""
+        """Add the time of the context to the total of a pass or an analysis.
+
+        Args:
+            kind: ``pass`` or ``analysis``.
+            name: Name of the pass or analysis.
+        """
         start = time.perf_counter()
         self._inner.append(0.0)
         try:
@@ -240,7 +248,12 @@ def clocked(clock: Clock) -> Iterator[None]:
 
 
 def timed(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context that is measured as a run of a pass or an analysis."""
+    """Return a context that is measured as a run of a pass or an analysis.
+
+    Args:
+        kind: ``pass`` or ``analysis``.
+        name: Name of the pass or analysis.
+    """
     clock = _CLOCK.get()
     return contextlib.nullcontext() if clock is None else clock.measure(kind, name)
 

@@ -37,7 +37,13 @@ RESULT_FILE, PICTURE_FILE, ORIGIN_FILE = "graphpass-cell.json", "graphpass-pictu
 
 
 def manifest_of(result: Path, *, is_file: bool) -> Path:
-    """Return the manifest's path: ``graphpass.json`` in a folder, ``m.xml.graphpass.json`` for a file."""
+    """Return the path of a result's manifest.
+
+    Args:
+        result: The result.
+        is_file: Whether the result is a file ``m.xml``, with ``m.xml.graphpass.json`` beside it; otherwise it is a
+            folder with ``graphpass.json``.
+    """
     return result.parent / f"{result.name}.{MANIFEST_FILE}" if is_file else result / MANIFEST_FILE
 
 
@@ -190,7 +196,12 @@ def graphs_of(path: Path) -> tuple[Path, ...]:
 
 
 def source_of(model: Model, *, weights: bool) -> dict[str, Any]:
-    """Return the file name and digests of a model, as read."""
+    """Return the file name and digests of a model, as read.
+
+    Args:
+        model: A model that was read from a file.
+        weights: Whether to include digests of the weights, which requires reading them once; see `digests_of`.
+    """
     assert model.path is not None
     source = {"file": model.path.name, "sha256": _digest(model.path)}
     return source | {"weights": digest_of_weights(model)} if weights else source

@@ -19,9 +19,14 @@ _WORTH_SHARING = 1 << 16
 
 
 def preparation(model: Model, dialect: Dialect, split: Split) -> tuple[Pass[Any], ...]:
-    """Return the passes that prepare a model in ``dialect`` for static shapes.
+    """Return the passes that prepare a model for static shapes.
 
     After them, attention reads only positions that its mask includes.
+
+    Args:
+        model: The dynamic model.
+        dialect: Dialect of the static models.
+        split: Sizes of the static models; the passes for ONNX depend on its capacity.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.engine.pipeline import parse_target

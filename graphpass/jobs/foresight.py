@@ -24,7 +24,12 @@ _COPY = "write with --weights copy"
 
 
 def dialect_after(model: Model, passes: Iterable[Pass[Any]]) -> Dialect:
-    """Return the dialect of a pipeline's result."""
+    """Return the dialect of a pipeline's result.
+
+    Args:
+        model: The input.
+        passes: The pipeline.
+    """
     from graphpass.engine.conditions import OPENVINO
 
     return "openvino" if any(OPENVINO in step.ensures for step in passes) else model.dialect
@@ -53,6 +58,10 @@ def check_sharing(model: Model, dialect: Dialect, scratch: Path) -> None:
 
 def check_room(files: Collection[WeightFile], scratch: Path) -> None:
     """Check that copies of weights fit on the file system of the result.
+
+    Args:
+        files: The files to copy.
+        scratch: A folder on the file system of the result; free space is not required if blocks are cloned into it.
 
     Raises:
         WriteError: GP501, the copies do not fit.

@@ -143,6 +143,12 @@ def run_passes(
 ) -> tuple[PipelineResult, tuple[Timing, ...]]:
     """Run passes with the observers that a job's settings request.
 
+    Args:
+        passes: The pipeline.
+        model: The input; it is not modified.
+        job: The settings.
+        watch: Receives the lines that the observers print.
+
     Returns:
         The result, and with ``job.time_passes`` the times of passes and analyses.
 

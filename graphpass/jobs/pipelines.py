@@ -16,6 +16,10 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     - Local functions are inlined, because targets select passes by operators.
     - Inputs of fixed size that no runtime feeds become constants.
     - Selects that replace the attention output of padding by zeros are removed, because they read the mask.
+
+    Args:
+        target: The target of the conversion.
+        model: The input, on which targets select their passes; it is not modified.
     """
     from graphpass.engine.manager import PassManager
 

@@ -93,6 +93,10 @@ def _run(job: Job, passes: Sequence[Pass[Model]], watch: Watch, look: Look | Non
 def stale(job: Job, passes: Sequence[Pass[Model]]) -> str | None:
     """Return the reason why the result is stale; ``None`` if it is up to date.
 
+    Args:
+        job: The settings, with the input and the output.
+        passes: The pipeline.
+
     Raises:
         GraphpassError: The input cannot be read.
     """

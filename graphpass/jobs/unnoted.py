@@ -19,14 +19,24 @@ if TYPE_CHECKING:
 
 
 def remember_weights(manifest: Path, models: Iterable[Model]) -> None:
-    """Record the weight files of the input of a written result."""
+    """Record the weight files of the input of a written result.
+
+    Args:
+        manifest: The manifest of the result, by which the record is found.
+        models: The models of the input, as read.
+    """
     files = [file for model in models for file in model.weight_files]
     if all(memory.is_settled(file.modified) for file in files):
         memory.remember(memory.memory_of("weights", manifest), _noted(manifest, models))
 
 
 def is_of(manifest: Path, models: Iterable[Model]) -> bool:
-    """Return whether the recorded input of a result has the weight files of ``models``."""
+    """Return whether the recorded input of a result has the weight files of ``models``.
+
+    Args:
+        manifest: The manifest of the result, which must be unchanged.
+        models: The models of the input, as read.
+    """
     try:
         return bool(read_json(memory.memory_of("weights", manifest).read_bytes()) == _noted(manifest, models))
     except (OSError, ValueError):  # the record is missing or damaged

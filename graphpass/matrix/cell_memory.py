@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def write_result(folder: Path, result: CellResult) -> None:
-    """Write the report on a cell to its staged folder, beside the manifest."""
+    """Write the report on a cell, beside the manifest of its result.
+
+    Args:
+        folder: The staged folder, which has the manifest.
+        result: The result of the cell.
+    """
     content = result.to_json() | {"manifest": digest_of_file(folder / MANIFEST_FILE)}
     (folder / RESULT_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -68,7 +73,12 @@ def draw(reports: Iterable[ModelReport]) -> list[dict[str, Any]]:
 
 
 def write_pictures(folder: Path, pictures: Sequence[Mapping[str, Any]]) -> None:
-    """Write pictures to the staged folder, for later reports."""
+    """Write pictures of a cell's models for later reports, beside the manifest.
+
+    Args:
+        folder: The staged folder, which has the manifest.
+        pictures: The return value of `draw`.
+    """
     content = {"manifest": digest_of_file(folder / MANIFEST_FILE), "pictures": list(pictures)}
     (folder / PICTURE_FILE).write_text(json.dumps(content) + "\n", encoding="utf-8")
 
@@ -102,7 +112,12 @@ def _content(file: Path) -> bytes:
 
 
 def remember_cell(cell: Cell, outcome: Outcome) -> None:
-    """Record size and times of a cell's input files, in the user's cache folder."""
+    """Record size and times of a cell's input files, in the user's cache folder.
+
+    Args:
+        cell: The converted cell.
+        outcome: The outcome of its conversion; all files in the folders of its sources are recorded.
+    """
     inputs = _state({file.absolute().parent for file in outcome.sources})
     if all(memory.is_settled(file[1], file[2]) for file in inputs.values()):
         memory.remember(memory.memory_of("cells", cell.output), _key(cell) | {"inputs": inputs})

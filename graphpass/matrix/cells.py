@@ -172,7 +172,12 @@ class CellResult:
 
     @classmethod
     def of_error(cls, cell: Cell, error: GraphpassError) -> CellResult:
-        """Return the result of a cell that failed with ``error`` before its conversion started."""
+        """Return the result of a cell that failed before its conversion started.
+
+        Args:
+            cell: The cell.
+            error: The error, which becomes the only problem.
+        """
         problem = Problem(error.id, "error", error.message, error.hint or "")
         return cls(cell, "failed", (problem,), error.exit_code, cell.source)
 
@@ -215,7 +220,12 @@ def may_pass(result: CellResult) -> bool:
 
 
 def internal_error(cell: Cell, error: Exception) -> CellResult:
-    """Return the result of a cell that failed by a bug in graphpass."""
+    """Return the result of a cell that failed by a bug in graphpass.
+
+    Args:
+        cell: The cell.
+        error: The unexpected exception, reported as GP408.
+    """
     description = " ".join(f"{type(error).__name__}: {error}".split())
     cause = PassFailedError("GP408", f"internal error: {description}", "please report it with the model")
     return replace(CellResult.of_error(cell, cause), exit_code=70)

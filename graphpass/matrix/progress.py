@@ -22,7 +22,12 @@ class Progress:
         """Handle the start of a cell."""
 
     def moved(self, cell: Cell, at: Position) -> None:
-        """Handle a new position of a running cell; called from any thread."""
+        """Handle a new position of a running cell; called from any thread.
+
+        Args:
+            cell: The running cell.
+            at: Its stages and peak memory now.
+        """
 
     def ended(self, result: CellResult) -> None:
         """Handle the result of a cell."""

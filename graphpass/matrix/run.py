@@ -91,7 +91,13 @@ class MatrixResults:
         return 1 if stale or "failed" in verdicts.values() or "cancelled" in verdicts.values() else 0
 
     def is_known(self, result: CellResult, problem: Problem, fingerprint: str) -> bool:
-        """Return whether a problem is in the baseline, or expected by the cell."""
+        """Return whether a problem is in the baseline, or expected by the cell.
+
+        Args:
+            result: The result of the cell.
+            problem: One of its problems.
+            fingerprint: The problem's entry in `CellResult.fingerprints`.
+        """
         return fingerprint in self.baseline or problem.rule == result.cell.expect
 
     def verdict(self, result: CellResult) -> Verdict:

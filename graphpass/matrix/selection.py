@@ -52,7 +52,11 @@ class Shard:
 
 
 def selected(cells: Sequence[Cell], patterns: Sequence[str]) -> tuple[Cell, ...]:
-    """Return the cells whose names match a pattern such as ``llama*:npu``; all cells without patterns.
+    """Return the cells whose names match a pattern.
+
+    Args:
+        cells: The cells to select from.
+        patterns: Names or shell patterns such as ``llama*:npu``; empty selects all cells.
 
     Raises:
         UsageError: GP234, no cell matches.
@@ -69,13 +73,23 @@ def _is_selected(cell: Cell, patterns: Iterable[str]) -> bool:
 
 
 def last_failed(cells: Sequence[Cell], config: Path) -> tuple[Cell, ...]:
-    """Return the cells that failed in their last run; all cells before the first run."""
+    """Return the cells that failed in their last run; all cells before the first run.
+
+    Args:
+        cells: The cells to select from.
+        config: The configuration file, by whose path `note_failed` recorded them.
+    """
     failed = _failed(config)
     return tuple(cells) if failed is None else tuple(cell for cell in cells if cell.id in failed)
 
 
 def note_failed(run: MatrixResults, config: Path) -> None:
-    """Record the failed cells in the user's cache folder, for `last_failed`."""
+    """Record the failed cells in the user's cache folder, for `last_failed`.
+
+    Args:
+        run: The run; failures of cells outside of it remain recorded.
+        config: The configuration file, by whose path they are recorded.
+    """
     verdicts = {result.cell.id: run.verdict(result) for result in run.results}
     failed = {name for name, verdict in verdicts.items() if verdict in {"failed", "cancelled"}}
     memory.remember(memory.memory_of("runs", config), sorted(failed | ((_failed(config) or set()) - verdicts.keys())))

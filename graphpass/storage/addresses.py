@@ -128,6 +128,10 @@ class StoredFolder:
     def fetch(self, names: Iterable[str], folder: Path) -> None:
         """Download files into a local folder.
 
+        Args:
+            names: Paths of the files, relative to the address.
+            folder: The local folder; missing subfolders are created.
+
         Raises:
             ReadError: GP115, the storage reports an error, or a name leads outside the folder.
         """

@@ -27,6 +27,10 @@ _LARGE, _BLOCK, _SECTOR = 64 * 2**20, 16 * 2**20, 4096
 def copy_file(source: Path, target: Path) -> None:
     """Copy the content of a file to a new file.
 
+    Args:
+        source: The file to copy.
+        target: The new file.
+
     Raises:
         OSError: The file system reports an error; `FileExistsError` if ``target`` exists.
     """
@@ -41,7 +45,12 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def shares_blocks(source: Path, folder: Path) -> bool:
-    """Return whether the file system clones the blocks of a file copied into a folder."""
+    """Return whether the file system clones the blocks of a file copied into a folder.
+
+    Args:
+        source: A file to clone.
+        folder: The folder, in which a temporary file ``blocks`` is created and removed.
+    """
     probe = folder / "blocks"
     with source.open("rb") as reading, probe.open("xb") as writing:
         shared = _cloned(reading.fileno(), writing.fileno())
@@ -51,6 +60,10 @@ def shares_blocks(source: Path, folder: Path) -> bool:
 
 def reserve(target: int, size: int) -> None:
     """Allocate disk space: ext4 then writes five times faster; a full disk fails early.
+
+    Args:
+        target: Descriptor of a file that is open for writing.
+        size: Bytes to allocate, from the start of the file.
 
     Raises:
         OSError: The disk is full.

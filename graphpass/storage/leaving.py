@@ -14,6 +14,10 @@ _GONE = "gone"
 def record_removals(scratch: Path, names: Iterable[Path]) -> None:
     """Record, in a scratch folder, files to remove from the destination.
 
+    Args:
+        scratch: The scratch folder.
+        names: The files, relative to the destination.
+
     Raises:
         OSError: The file system reports an error.
     """
@@ -28,6 +32,10 @@ def recorded_removals(scratch: Path) -> tuple[Path, ...]:
 
 def remove(names: Iterable[Path], destination: Path) -> None:
     """Remove those files of a folder that exist.
+
+    Args:
+        names: The files, relative to ``destination``.
+        destination: The folder.
 
     Raises:
         OSError: The file system reports an error.

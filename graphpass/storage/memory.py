@@ -25,7 +25,12 @@ def memory_folder(name: str) -> Path:
 
 
 def memory_of(name: str, path: str | os.PathLike[str]) -> Path:
-    """Return the cache file of a path in folder ``name``."""
+    """Return the cache file of a path.
+
+    Args:
+        name: Name of the folder in the cache: ``cells``, ``digests``, ``runs`` or ``weights``.
+        path: The path, which is made absolute without resolving links.
+    """
     return memory_folder(name) / f"{hashlib.sha256(os.fsencode(os.path.abspath(path))).hexdigest()}.json"
 
 

@@ -40,7 +40,12 @@ def _remove(folder: Path, owner: int) -> None:
 
 
 def sweep_scratch(parent: Path, prefix: str) -> None:
-    """Remove folders of `scratch_folder` whose processes have ended."""
+    """Remove folders of `scratch_folder` whose processes have ended.
+
+    Args:
+        parent: The folder that contains them.
+        prefix: Prefix of their names.
+    """
     for folder in sorted(parent.glob(f"{prefix}*")):
         with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, PermissionError):
             if folder.is_dir() and not folder.is_symlink() and lock(folder, stack):

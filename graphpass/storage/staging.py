@@ -100,7 +100,9 @@ def check_writable(file: Path) -> None:
 def write_whole(file: Path, text: str) -> None:
     """Write a text file atomically.
 
-    A device or pipe, as ``/dev/stdout``, is written to and not replaced.
+    Args:
+        file: The file. A device or pipe, as ``/dev/stdout``, is written to and not replaced.
+        text: Its content; code points that UTF-8 cannot encode are escaped.
 
     Raises:
         WriteError: GP501, the file system reports an error; an existing file is unchanged.

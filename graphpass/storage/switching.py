@@ -87,6 +87,10 @@ def switch(staged: Path, scratch: Path, destination: Path, names: list[Path]) ->
 def settle(scratch: Path, destination: Path) -> None:
     """Complete or undo the work of a killed writer.
 
+    Args:
+        scratch: The scratch folder of the writer, as in `switch`.
+        destination: The folder whose files it was replacing.
+
     Raises:
         OSError: The file system reports an error.
     """

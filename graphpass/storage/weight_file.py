@@ -67,8 +67,10 @@ class WeightFile:
 def lies_with(file: Path, model_file: Path) -> bool:
     """Return whether a weight file is below the folder of its model, with links resolved.
 
-    If the model file is a link, the folder of its target counts, too: in a download cache both files are links into a
-    folder of blobs.
+    Args:
+        file: The weight file.
+        model_file: The model file. If it is a link, the folder of its target counts, too: in a download cache both
+            files are links into a folder of blobs.
     """
     folders = (model_file.parent.resolve(), model_file.resolve().parent)
     return any(file.resolve().is_relative_to(folder) for folder in folders)
@@ -87,7 +89,11 @@ def check_unchanged(files: Iterable[WeightFile]) -> None:
 
 
 def link_weights(file: WeightFile, path: Path) -> None:
-    """Create ``path`` as a hard link to a weight file.
+    """Create a hard link to a weight file.
+
+    Args:
+        file: The weight file.
+        path: The link, which must not exist.
 
     Raises:
         OSError: The disk is full or read-only.
@@ -171,7 +177,12 @@ class MappedWeights:
         self._windows = _windows(files) if files and _MAPS.exists() else []
 
     def find(self, address: int, length: int) -> FileRange | None:
-        """Return the file range of ``length`` bytes of memory; ``None`` if they are not mapped."""
+        """Return the file range of a constant in memory; ``None`` if it is not mapped.
+
+        Args:
+            address: Address of its first byte in this process.
+            length: Number of bytes.
+        """
         for window in self._windows:
             if window.start <= address and address + length <= window.end:
                 offset = window.offset + address - window.start

@@ -29,6 +29,10 @@ _HINT = "name a file that graphpass reduce or bundle wrote; a model needs the pa
 def write_bundle(case: Failing, output: Path) -> None:
     """Write a case, versions, command and log to a zip file.
 
+    Args:
+        case: A failing case.
+        output: The zip file; an older one is replaced.
+
     Raises:
         UsageError: GP275, the case does not fail.
         WriteError: GP501, the file system's error; an older file is untouched.

@@ -41,18 +41,35 @@ def computing_operators(statements: Statements) -> list[int]:
 
 
 def ending_at(statements: Statements, index: int) -> Statements:
-    """Return the graph with the values of the statement at ``index`` as outputs."""
+    """Return the graph with the values of one statement as outputs.
+
+    Args:
+        statements: The graph.
+        index: Index of the statement; later ones are removed.
+    """
     ends = (Statement((), "Result", (result,), {"name": f"{result}.out"}) for result in statements[index].results)
     return live((*(statement for statement in statements[: index + 1] if statement.results), *ends))
 
 
 def starting_at(statements: Statements, index: int, values: Mapping[str, Array]) -> Statements:
-    """Return the graph with the values computed before ``index`` as inputs, if ``values`` has them."""
+    """Return the graph with the values computed before one statement as inputs.
+
+    Args:
+        statements: The graph.
+        index: Index of the statement.
+        values: Values of the graph by name, as in `cut`.
+    """
     return cut(statements, {at for at in computing_operators(statements) if at < index}, values)
 
 
 def cut(statements: Statements, indices: Collection[int], values: Mapping[str, Array]) -> Statements:
-    """Replace the statements at ``indices`` by inputs, if ``values`` has their values."""
+    """Replace statements by inputs.
+
+    Args:
+        statements: The graph.
+        indices: Indices of the statements to replace.
+        values: Values of the graph by name; a statement is kept if one of its values is missing.
+    """
     candidates: list[Statement] = []
     for index, statement in enumerate(statements):
         if index not in indices or any(result not in values for result in statement.results):
@@ -71,6 +88,10 @@ def bypasses(statements: Statements, values: Mapping[str, Array]) -> list[tuple[
 
     Replacements are the operands of the value's producer, and the first value upstream of the same type and shape, such
     as the residual stream before all layers. Pairs that remove most operators come first.
+
+    Args:
+        statements: The graph.
+        values: Values of the graph by name, for types and shapes; declared types apply to missing values.
     """
     makers = {result: statement for statement in statements for result in statement.results}
     order = {result: index for index, result in enumerate(makers)}
@@ -99,7 +120,13 @@ def _form(maker: Statement, result: str, values: Mapping[str, Array]) -> Any:
 
 
 def bypass(statements: Statements, result: str, other: str) -> Statements:
-    """Return the graph with all reads of ``result`` replaced by ``other``."""
+    """Return the graph with all reads of one value replaced by another.
+
+    Args:
+        statements: The graph.
+        result: Name of the value to replace.
+        other: Name of the value to read in its place.
+    """
     return live(
         replace(statement, operands=tuple(other if operand == result else operand for operand in statement.operands))
         for statement in statements
@@ -107,7 +134,13 @@ def bypass(statements: Statements, result: str, other: str) -> Statements:
 
 
 def without_ends(statements: Statements, ends: Collection[int], values: Mapping[str, Array]) -> Statements:
-    """Return the graph without the ends at these indices; variables without an Assign become inputs."""
+    """Return the graph without some of its ends; variables without an Assign become inputs.
+
+    Args:
+        statements: The graph.
+        ends: Indices of the ends to remove.
+        values: Values of the graph by name, as in `cut`.
+    """
     unassigned = {statements[index].attributes.get("variable") for index in ends} - {None}
     kept = tuple(statement for index, statement in enumerate(statements) if index not in ends)
     reads = {
@@ -119,7 +152,12 @@ def without_ends(statements: Statements, ends: Collection[int], values: Mapping[
 
 
 def with_noise(statements: Statements, names: Collection[str]) -> Statements:
-    """Return the graph with the constant operands of these `literals` replaced by noise."""
+    """Return the graph with constant operands replaced by noise.
+
+    Args:
+        statements: The graph.
+        names: Names of the operands, from `literals`.
+    """
     candidates: list[Statement] = []
     for statement in statements:
         operands = list(statement.operands)
@@ -156,7 +194,13 @@ def sizes(statements: Statements) -> list[int]:
 
 
 def resized(statements: Statements, old: int, new: int) -> Statements:
-    """Replace multiples of size ``old`` by multiples of ``new``; drop types of computed values."""
+    """Replace multiples of one size by multiples of another; drop types of computed values.
+
+    Args:
+        statements: The graph.
+        old: The size to replace, in types and in constant integers.
+        new: The size in its place.
+    """
 
     def size(value: Any) -> Any:
         return value // old * new if isinstance(value, int) and value >= old and value % old == 0 else value
@@ -182,7 +226,12 @@ def resized(statements: Statements, old: int, new: int) -> Statements:
 
 
 def sliced(inputs: Mapping[str, Array], statements: Statements) -> dict[str, Array]:
-    """Return ``inputs`` sliced to the shapes in ``statements``."""
+    """Return inputs sliced to the shapes that a graph declares.
+
+    Args:
+        inputs: Values of the inputs by name; names that the graph lacks are dropped.
+        statements: The graph; a dimension that is not fixed keeps its size.
+    """
     arrays: dict[str, Array] = {}
     for statement in statements:
         if statement.kind == "Parameter" and statement.results[0] in inputs:
@@ -194,7 +243,11 @@ def sliced(inputs: Mapping[str, Array], statements: Statements) -> dict[str, Arr
 
 
 def with_named_sizes(statements: Statements, inputs: Mapping[str, Array]) -> tuple[Statements, dict[str, int]]:
-    """Name the symbolic dimensions of inputs after the sizes of ``inputs``: ``n3``.
+    """Name the symbolic dimensions of inputs after their sizes: ``n3``.
+
+    Args:
+        statements: The graph.
+        inputs: Values of the inputs by name, from which the sizes are read.
 
     Returns:
         The statements, and the sizes by name.
@@ -214,6 +267,11 @@ def with_named_sizes(statements: Statements, inputs: Mapping[str, Array]) -> tup
 
 
 def noisy(statements: Statements, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return noise in the shapes of ``inputs``."""
+    """Return noise in the shapes of ``inputs``.
+
+    Args:
+        statements: The graph, which declares the element types.
+        inputs: Values of the inputs by name; names that the graph lacks are dropped.
+    """
     types = {statement.results[0]: statement.types[0] for statement in statements if statement.kind == "Parameter"}
     return {name: noise(types[name].element_type, array.shape, name) for name, array in inputs.items() if name in types}

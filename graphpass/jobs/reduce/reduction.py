@@ -49,7 +49,14 @@ class Reduction:
 
 
 def failing_case(model: Model, passes: tuple[Pass[Any], ...], keeps: str, inline: int = 8) -> Failing:
-    """Return a model as a case, with weights replaced by noise."""
+    """Return a model as a case, with weights replaced by noise.
+
+    Args:
+        model: The input of the pipeline.
+        passes: The pipeline.
+        keeps: The failure to keep, as in `reduce_model`.
+        inline: Largest constant, in elements, that is kept.
+    """
     statements = statements_of(model.graph, inline=inline)
     opset = 21
     if model.dialect == "onnx":
@@ -100,6 +107,12 @@ def reduce_model(
 
 def reproduce(model: Model, passes: tuple[Pass[Any], ...], keeps: str, oracle: Oracle) -> Failing:
     """Return a model as a case that fails, with noise in the place of weights.
+
+    Args:
+        model: The input of the pipeline.
+        passes: The pipeline.
+        keeps: The failure to keep, as in `reduce_model`.
+        oracle: Runs the case; later candidates are compared with this failure.
 
     Raises:
         UsageError: GP275, it does not fail in this way; GP216, there is no such error.

@@ -47,6 +47,10 @@ def write_reports(run: MatrixResults, files: Mapping[str, Path], root: Path) -> 
 def append(file: Path, text: str) -> None:
     """Append text to a file.
 
+    Args:
+        file: The file; it is created if missing.
+        text: The text, which is not followed by a newline.
+
     Raises:
         WriteError: GP501, the file system's error.
     """

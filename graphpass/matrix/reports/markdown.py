@@ -51,7 +51,12 @@ def as_markdown(run: MatrixResults) -> str:
 
 
 def as_annotations(run: MatrixResults, root: Path) -> str:
-    """Return GitHub Actions commands that annotate new errors and warnings, one in each line."""
+    """Return GitHub Actions commands that annotate new errors and warnings, one in each line.
+
+    Args:
+        run: The run.
+        root: The folder of the sources; paths are relative to it.
+    """
     lines = []
     for finding in new_findings(run)[:_ANNOTATIONS]:
         problem, cell = finding.problem, finding.result.cell

@@ -69,7 +69,12 @@ def as_sarif(run: MatrixResults, root: Path) -> dict[str, Any]:
 
 
 def short_path(file: str, root: Path) -> str:
-    """Return a path relative to ``root``, or absolute outside of it; addresses are unchanged."""
+    """Return a path relative to the folder of the sources, or absolute outside of it.
+
+    Args:
+        file: A path, or an address, which is unchanged.
+        root: The folder of the sources.
+    """
     if "://" in file:
         return file
     path = Path(os.path.abspath(file))
