@@ -61,7 +61,11 @@ def usual_prompts(session: DecodeSession) -> list[tuple[int, ...]]:
 
 
 def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) -> CacheSample:
-    """Run each of ``prompts`` after a reset, followed by 16 greedy steps.
+    """Run prompts, each after a reset and followed by 16 greedy steps.
+
+    Args:
+        session: A session that accepts token ids; all rows of a fixed batch run the same prompt.
+        prompts: Token ids of each prompt.
 
     Raises:
         GraphpassError: As `DecodeSession.forward`.
@@ -83,7 +87,11 @@ def sample_caches(session: DecodeSession, prompts: Sequence[tuple[int, ...]]) ->
 
 
 def replayed(session: DecodeSession, sample: CacheSample) -> tuple[Array, ...]:
-    """Return the logits of another session on the tokens of ``sample``, as `CacheSample.logits`.
+    """Return the logits of another session on the tokens of a sample, as `CacheSample.logits`.
+
+    Args:
+        session: A session that accepts token ids; it is reset before each prompt.
+        sample: Prompts and the tokens that are fed after each, in place of the session's own choices.
 
     Raises:
         GraphpassError: As `DecodeSession.forward`.

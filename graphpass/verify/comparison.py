@@ -317,7 +317,12 @@ class Comparison:
         return replace(self, divergence=None, rounding=None, skipped=(*self.skipped, self.rounding))
 
     def diverging(self, place: str, reason: str) -> Comparison:
-        """Return the comparison with a divergence that was found without a sequence."""
+        """Return the comparison with a divergence that was found without a sequence.
+
+        Args:
+            place: The location, as text, see `Divergence.place`.
+            reason: The difference, as text.
+        """
         where = Divergence(len(self.sequences), 0, None, (), None, None, reason, place=place)
         return replace(self, divergence=where)
 

@@ -140,7 +140,12 @@ def after_reordered_sums(
 
 
 def nudged_copies(model: Model, nudge: int) -> Iterator[Model]:
-    """Yield copies of a model with the channels of embeddings multiplied by ``1 + 2**nudge`` or ``1 - 2**nudge``."""
+    """Yield copies of a model with the channels of embeddings multiplied by ``1 + 2**nudge`` or ``1 - 2**nudge``.
+
+    Args:
+        model: The model; it has no copies unless embeddings are rows of a constant.
+        nudge: Relative change, as an exponent of 2.
+    """
     copies = (_nudged(model, nudge, seed) for seed in range(_DRAWS))
     return (copy for copy in copies if copy is not None)
 

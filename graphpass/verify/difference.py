@@ -174,7 +174,15 @@ class PooledComparer(OutputComparer):
         candidate: NDArray[Any],
         counts: NDArray[np.bool_] | None = None,
     ) -> Divergence | None:
-        """Accumulate one output; return a divergence only for other shapes, NaN or infinities."""
+        """Accumulate one output; return a divergence only for other shapes, NaN or infinities.
+
+        Args:
+            place: As `OutputComparer.compare`.
+            name: Name of the output, by which differences are accumulated.
+            reference: As `OutputComparer.compare`.
+            candidate: As `OutputComparer.compare`.
+            counts: See `difference`.
+        """
         if reference.shape != candidate.shape:
             return super().compare(place, name, reference, candidate, counts)
         finite = np.isfinite(reference) & np.isfinite(candidate)

@@ -82,7 +82,13 @@ def plan_of(model: Model) -> InputPlan:
 
 
 def random_step(batch: int, past: int, length: int) -> StepInputs:
-    """Return the inputs of a step of ``length`` random tokens after ``past`` positions, without padding."""
+    """Return the inputs of a step of random tokens, without padding.
+
+    Args:
+        batch: Number of rows.
+        past: Number of positions in the caches.
+        length: Number of new tokens in each row.
+    """
     positions = np.tile(np.arange(past, past + length), (batch, 1))
     ids = noise("i64", (batch, length), "tokens")
     return StepInputs(ids, np.ones((batch, past + length), np.int64), positions, past)
@@ -91,6 +97,13 @@ def random_step(batch: int, past: int, length: int) -> StepInputs:
 def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Run a model once in the runtime of its dialect.
 
+    Args:
+        model: The model.
+        feeds: Arrays by name, for each input of the model.
+
+    Returns:
+        The outputs by name.
+
     Raises:
         UnsupportedError: GP321, the runtime cannot load the model; GP322, the run failed.
     """
@@ -98,7 +111,12 @@ def evaluate(model: Model, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def accepts_feeds(model: Model, feeds: Iterable[str]) -> bool:
-    """Return whether ``feeds`` name all inputs of a model without variables."""
+    """Return whether a model without variables has arrays for all inputs.
+
+    Args:
+        model: The model; models with variables accept no feeds.
+        feeds: Names of the arrays, possibly more than the model's inputs.
+    """
     return {port.name for port in model.inputs} <= set(feeds) and not any(model.graph.of_op("ReadValue"))
 
 
@@ -127,7 +145,13 @@ def difference_on(reference: Mapping[str, Array], candidate: Model, feeds: Mappi
 
 
 def differing(name: str, expected: Array, actual: Array) -> str | None:
-    """Return the first difference beyond rounding, as text; ``None`` if the arrays agree."""
+    """Return the first difference beyond rounding, as text; ``None`` if the arrays agree.
+
+    Args:
+        name: Name of the output.
+        expected: The reference's output, whose type and root mean square determine the tolerance.
+        actual: The other model's output.
+    """
     finite = expected[np.isfinite(expected)].astype(np.float64)
     size = float(np.sqrt(np.square(finite).mean())) if finite.size else 0.0
     share = _SHARES.get(expected.dtype.name, 1e-3)

@@ -22,8 +22,12 @@ def identify(reference: Model, candidate: Model) -> tuple[Contents, Contents]:
     """Identify all weights of both models by their bytes.
 
     Weights that both models read from the same offset of a file are equal without being read. Others are compared by
-    digest if their sizes match. A weight of the reference in f32 has the identity of the candidate's weight in f16 or
-    bf16 that equals it after rounding.
+    digest if their sizes match.
+
+    Args:
+        reference: The reference model. Its weights in f32 have the identities of the candidate's weights in f16 or bf16
+            that equal them after rounding.
+        candidate: The candidate model.
 
     Returns:
         The identities of the reference's and of the candidate's weights.

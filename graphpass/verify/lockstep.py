@@ -127,7 +127,13 @@ def compare(reference: Model, candidate: Model, **settings: Any) -> Comparison:
 
 
 def compare_by(request: ProofRequest, reference: Model, candidate: Model) -> Comparison:
-    """Run two models as `compare`, with the settings as one object."""
+    """Run two models as `compare`, with the settings as one object.
+
+    Args:
+        request: The settings.
+        reference: The reference model.
+        candidate: The candidate model.
+    """
     run, opened = partial(_compare, request), request.opened
     wide = reference.analysis(dequantized), candidate.analysis(dequantized)
     in_four_bits = rounded_to_four_bits(*wide)

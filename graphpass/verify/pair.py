@@ -32,6 +32,10 @@ _STEPS = 4
 def sizes_of(prefill: Model, decode: Model) -> Split:
     """Return the sizes of a pair from its metadata.
 
+    Args:
+        prefill: The model for prompts, which has the past and chunk of the prefill.
+        decode: The model for steps of one token, which has the past of the decode.
+
     Raises:
         UnsupportedError: GP394, the two models are not a pair.
     """

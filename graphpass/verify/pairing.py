@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 
 def with_names(proven: Comparison, reference: Model, candidate: Model) -> Comparison:
-    """Add pasts and presents of ``candidate`` whose names do not match to a comparison.
+    """Add pasts and presents whose names do not match to a comparison.
 
     They are a divergence, or a warning if the reference has some, too. Sessions pair by dataflow, so sequences do not
     detect them.
+
+    Args:
+        proven: The comparison of both models; its divergence, if any, is kept.
+        reference: The reference model.
+        candidate: The candidate model, whose names are checked.
     """
     crossed = candidate.analysis(crossed_caches)
     if not crossed:

@@ -42,13 +42,24 @@ class Prompt:
 
 
 def rectangular(description: str, rows: list[tuple[int, ...]]) -> Prompt:
-    """Return a batch of prompts of equal length."""
+    """Return a batch of prompts of equal length.
+
+    Args:
+        description: Start of the description; the length follows.
+        rows: Token ids of each row, of equal length.
+    """
     ids = np.array(rows, np.int64)
     return Prompt(f"{description} of {ids.shape[1]} tokens", ids, np.ones_like(ids))
 
 
 def padded(description: str, rows: list[tuple[int, ...]], side: Literal["left", "right"] = "left") -> Prompt:
-    """Return a batch of prompts, padded on one side with id 0."""
+    """Return a batch of prompts, padded on one side with id 0.
+
+    Args:
+        description: Start of the description; lengths and side follow.
+        rows: Token ids of each row.
+        side: Side of the padding.
+    """
     width = max(map(len, rows))
 
     def wide(row: tuple[int, ...], filling: tuple[int, ...]) -> tuple[int, ...]:
@@ -63,6 +74,10 @@ def padded_inside(description: str, rows: list[tuple[int, ...]]) -> Prompt:
     """Return a batch of prompts, padded with id 0 after the first token.
 
     Padding counts in positions, as in models that compute positions without the attention mask.
+
+    Args:
+        description: Start of the description; the lengths follow.
+        rows: Token ids of each row, at least one.
     """
     left = padded(description, [row[1:] for row in rows])
     ids = np.concatenate([np.array([row[:1] for row in rows], np.int64), left.ids], axis=1)

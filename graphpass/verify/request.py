@@ -83,6 +83,11 @@ class ProofRequest:
 def check_numbers(steps: int, atol: float | None, rtol: float | None) -> None:
     """Check steps and tolerances.
 
+    Args:
+        steps: Number of greedy steps.
+        atol: Absolute tolerance, not NaN; ``None`` is valid.
+        rtol: Relative tolerance, likewise.
+
     Raises:
         UsageError: GP250, a number is below 0.
     """

@@ -58,7 +58,12 @@ def dequantized(model: Model) -> Model:
 
 
 def without_rounding(proven: Comparison, reference: Model) -> Comparison:
-    """Add a line to `Comparison.skipped` if the reference ran with dequantized caches."""
+    """Add a line to `Comparison.skipped` if the reference ran with dequantized caches.
+
+    Args:
+        proven: The comparison of both models with dequantized caches.
+        reference: The reference model before dequantization.
+    """
     scales = reference.analysis(find_cache_scales).values()
     if not scales:
         return proven
@@ -70,7 +75,12 @@ def without_rounding(proven: Comparison, reference: Model) -> Comparison:
 
 
 def rounds_alike(reference: Model, candidate: Model) -> bool:
-    """Return whether all quantized caches of ``candidate`` have the reference's scales."""
+    """Return whether all quantized caches of one model have another's scales.
+
+    Args:
+        reference: The model with the expected scales; it may quantize further caches.
+        candidate: The model whose scales are compared, by name of the cache.
+    """
     return not _own_scales(reference, candidate)
 
 
@@ -156,7 +166,12 @@ def find_coarse_scale(reference: Model, candidate: Model, opened: Callable[..., 
 
 
 def rounding_loss(content: Array, scale: CacheScale) -> float:
-    """Return the relative rounding error of ``content``, as root mean square."""
+    """Return the relative rounding error of a cache, as root mean square.
+
+    Args:
+        content: Values before rounding, ``[heads, positions, head_dim]``.
+        scale: The scale and number of bits; constant scales only.
+    """
     wide = content.astype(np.float64)
     size = float(np.linalg.norm(wide))
     return float(np.linalg.norm(scale.rounded(content) - wide)) / size if size else 0.0

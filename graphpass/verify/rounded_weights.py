@@ -52,7 +52,14 @@ def rounded_to_four_bits(reference: Model, candidate: Model) -> tuple[Model, int
 
 
 def rounded_to_f16(reference: Model, candidate: Model) -> tuple[Model, int] | None:
-    """Round those weights of ``reference`` that ``candidate`` has in f16, as `rounded_to_four_bits`.
+    """Round those weights of the reference that the candidate has in f16.
+
+    Args:
+        reference: The reference model; weights in other types than f32 are kept.
+        candidate: The candidate model, whose weights in f16 are found by content.
+
+    Returns:
+        As `rounded_to_four_bits`.
 
     Raises:
         ReadError: GP105, GP110 and GP111, weights cannot be read.

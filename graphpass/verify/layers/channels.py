@@ -63,7 +63,12 @@ def find_channels(graph: Graph) -> Channels | None:
 
 
 def with_channels(model: Model, ends: tuple[int, int]) -> Model:
-    """Return a copy of a part that computes the channels from ``ends[0]`` to before ``ends[1]``."""
+    """Return a copy of a part that computes a range of its inner channels.
+
+    Args:
+        model: The extracted part, with channels that `find_channels` finds.
+        ends: Start and end, exclusive, of the range: one of `Channels.slices`.
+    """
     copy = model.clone()
     graph = copy.graph
     channels = find_channels(graph)

@@ -35,7 +35,12 @@ _TURNS = 1.0, 10.0
 
 
 def sources_in(part: Part, node: Node) -> tuple[Value | None, ...]:
-    """Return the inputs of ``node`` that the extracted model of ``part`` keeps."""
+    """Return the inputs of a node that the extracted model of a part keeps.
+
+    Args:
+        part: The part.
+        node: A node upstream of the part's ends, in the graph of the whole model.
+    """
     graph = part.chain.graph
     if node.op in {"Parameter", "ReadValue"}:
         return node.inputs if node.name in part.reads else ()

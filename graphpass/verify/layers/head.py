@@ -34,7 +34,12 @@ class Head:
 
 
 def find_head(graph: Graph, logits: Node) -> Head | None:
-    """Return the MatMul of ``logits``; ``None`` if operators after it depend on the token id."""
+    """Return the MatMul of ``logits``; ``None`` if operators after it depend on the token id.
+
+    Args:
+        graph: Graph of the model.
+        logits: The Result of the logits.
+    """
     product = head_of(graph, logits)
     if product is None or product.op != "MatMul":
         return None
@@ -46,7 +51,12 @@ def find_head(graph: Graph, logits: Node) -> Head | None:
 
 
 def with_words(model: Model, words: tuple[int, int]) -> Model:
-    """Return a copy with the logits of token ids ``words[0]`` to before ``words[1]``."""
+    """Return a copy with the logits of a range of token ids.
+
+    Args:
+        model: The extracted last part, with a head that `find_head` finds.
+        words: Start and end, exclusive, of the range: one of `Head.slices`.
+    """
     copy = model.clone()
     graph = copy.graph
     logits = next(node for node in graph.of_op("Result") if node.name == LOGITS)

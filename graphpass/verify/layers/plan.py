@@ -78,6 +78,10 @@ class Plan:
 def plan(reference: Model, candidate: Model) -> Plan | str:
     """Pair the parts of two models.
 
+    Args:
+        reference: The reference model.
+        candidate: The candidate model, with weights in common with the reference, by which parts are paired.
+
     Returns:
         The pairs; the reason if a model has no parts or no common ones.
 

@@ -33,7 +33,15 @@ def bounds(size: int, elements: int) -> tuple[tuple[int, int], ...]:
 
 
 def multiplied_constant(graph: Graph, product: Node) -> Value | None:
-    """Return the Constant of rank 2 that a MatMul multiplies by, before casts."""
+    """Return the Constant of rank 2 that a MatMul multiplies by, before casts.
+
+    Args:
+        graph: Graph of the MatMul.
+        product: The MatMul, with the activation as its first operand.
+
+    Returns:
+        The weights; ``None`` if they are computed or of another rank, or if the activation is transposed.
+    """
     weights = graph.look_through(product.source(1), CASTS)
     sizes = [size for size in weights.shape or () if isinstance(size, int)]
     is_plain = weights.rank == 2 and len(sizes) == 2 and not product.attributes.get("transpose_a")
@@ -64,7 +72,13 @@ class Cutter:
         self._files = NewWeights(model.path, name) if isinstance(model, OnnxModel) else None
 
     def cut(self, weights: Value, ends: tuple[int, int], axis: int) -> Handle:
-        """Create the slice of a Constant from ``ends[0]`` to before ``ends[1]`` along ``axis``."""
+        """Create a slice of a Constant.
+
+        Args:
+            weights: The Constant's output.
+            ends: Start and end, exclusive.
+            axis: Axis of the slice, 0 or more.
+        """
         graph = self._model.graph
         constant = graph.constant(weights, known_elements(weights)) if weights.element_type in {"f16", "f32"} else None
         if constant is None:

@@ -45,6 +45,10 @@ def weights_alike(structures: tuple[Structure, Structure], contents: tuple[Conte
     have are at corresponding nodes. Weights that only the candidate has, for example rotary tables that all layers
     share, must be the same in both parts. So must the weights that only the reference has, since the candidate's may
     be computed from them.
+
+    Args:
+        structures: Structures of the reference's and of the candidate's part.
+        contents: Identities of the reference's and of the candidate's weights; weights without one equal no other.
     """
     numbers: dict[Hashable, int] = {}
     reference, candidate = (
