@@ -171,7 +171,12 @@ class Added:
 
 
 def skips(graph: Graph, chunk: Chunk) -> Iterator[Added]:
-    """Yield padded tensors whose only use is a product that is added to the result."""
+    """Yield padded tensors whose only use is a product that is added to the result.
+
+    Args:
+        graph: The graph.
+        chunk: The region; each of its candidate results is checked.
+    """
     for output in chunk.outputs:
         add = graph.producer(output)
         for operand in add.inputs if add.op == "Add" else ():

@@ -29,7 +29,13 @@ class RegionForm:
 
 
 def region_form(graph: Graph, sizes: Sizes, chunk: Chunk) -> RegionForm | None:
-    """Return the form of a region; ``None`` with further inputs or large constants."""
+    """Return the form of a region; ``None`` with further inputs or large constants.
+
+    Args:
+        graph: The graph.
+        sizes: Sizes of its tensors; equal regions read tensors of equal shapes.
+        chunk: The region.
+    """
     factors = (added.factor for added in skips(graph, chunk))
     leaves = {chunk.past: "past"} | dict.fromkeys((pad.source() for pad in chunk.entries), "entry")
     leaves |= dict.fromkeys(factors, "factor")

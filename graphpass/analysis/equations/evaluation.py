@@ -24,7 +24,13 @@ from graphpass.ir.model import Model
 
 
 def f32_shape(sizes: Sizes, producer: Node, value: Value, number: Callable[[Expr], int]) -> list[int]:
-    """Return the shape of an f32 tensor, given the size of each dimension.
+    """Return the shape of an f32 tensor.
+
+    Args:
+        sizes: Sizes of the tensors of the graph.
+        producer: The producer of ``value``, the node of the miss.
+        value: The tensor.
+        number: Returns the size of a dimension.
 
     Raises:
         MissError: The tensor has another type, or its shape is unknown.
@@ -166,7 +172,13 @@ class Evaluation:
 
 
 def evaluation_at(model: Model, step: SampledStep, known: Mapping[Value, Array]) -> Evaluation:
-    """Return an evaluation of one step from ``known`` arrays and the step's lengths."""
+    """Return an evaluation of one step.
+
+    Args:
+        model: The model.
+        step: Lengths of the step, which determine dynamic dimensions.
+        known: Arrays of inputs or intermediate values; operators upstream of these values are not computed.
+    """
     lengths = model.analysis(find_step_lengths)
 
     def number(dimension: Expr) -> int | None:

@@ -57,7 +57,12 @@ def why_left(group: GroupedQuery, lacks: Collection[Feature], *, any_padding: bo
 
 
 def why_refused(node: Node, lacks: Collection[Feature]) -> str | None:
-    """Return the reason if a GroupQueryAttention uses a feature that the kernel lacks."""
+    """Return the reason if a GroupQueryAttention uses a feature that the kernel lacks.
+
+    Args:
+        node: The GroupQueryAttention.
+        lacks: Features that the kernel lacks.
+    """
     attributes = node.attributes
     adds = node.input(10) is not None
     used: dict[Feature, object] = {

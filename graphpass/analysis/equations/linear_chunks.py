@@ -38,6 +38,11 @@ _VECTORS, _SCALARS = 3, 2
 def read_chunk(graph: Graph, sizes: Sizes, chunk: Chunk) -> LinearAttention:
     """Return the linear attention that ``chunk`` computes.
 
+    Args:
+        graph: The graph.
+        sizes: Sizes of its tensors.
+        chunk: The region. Its padded tensors are query, key, value, and optional decay and beta, in any order.
+
     Raises:
         MissError: The chunk computes another function, or an operator is not supported.
     """

@@ -48,6 +48,10 @@ class QuantizedBlocks:
 def packed_blocks(graph: Graph, product: Node) -> QuantizedBlocks:
     """Return the weight of a MatMulNBits.
 
+    Args:
+        graph: The graph.
+        product: The MatMulNBits.
+
     Raises:
         MissError: Zero points are not integers, inputs are reordered, or blocks do not divide the inputs.
     """

@@ -139,6 +139,11 @@ def _is_of_restart(elements: Elements, value: Value) -> bool:
 def rotation_tables(model: Model, rotation: Rotation, count: int) -> tuple[Array, Array]:
     """Compute the cosines and sines of positions 0 to ``count - 1``, ``[count, size / 2]``.
 
+    Args:
+        model: The model.
+        rotation: A rotation in ``model``; ``size`` is its number of rotated channels.
+        count: Number of positions.
+
     Raises:
         MissError: The angles of one position depend on other positions.
     """

@@ -20,7 +20,12 @@ _SUM_LESS_ONE = look_through(op.Subtract(_SUM, 1) | op.Add(_SUM, -1), KEEPS_ORDE
 
 
 def summed_mask(graph: Graph, lengths: Value | None) -> Value | None:
-    """Return the mask ``[batch, positions]`` whose row sums minus 1 are ``lengths``, if any."""
+    """Return the mask ``[batch, positions]`` whose row sums minus 1 are ``lengths``, if any.
+
+    Args:
+        graph: The graph.
+        lengths: Input ``seqlens_k``; ``None`` if omitted, which has no mask.
+    """
     match = _SUM_LESS_ONE.match(graph, lengths) if lengths is not None else None
     if not isinstance(match, Match):
         return None
@@ -36,7 +41,13 @@ def only_summed_mask(graph: Graph) -> Value | None:
 
 
 def rows_are_full(graph: Graph, lengths: Value, total: Value) -> bool:
-    """Return whether ``lengths`` is ``total - 1`` for each row, so that no row has padding."""
+    """Return whether ``lengths`` is ``total - 1`` for each row, so that no row has padding.
+
+    Args:
+        graph: The graph.
+        lengths: Input ``seqlens_k``, ``[batch]``.
+        total: Input ``total_sequence_length``, one element.
+    """
     sizes = Sizes(graph, {})
     last, count = (sizes.content(value) for value in (graph.look_through(lengths, LAYOUT), total))
     if last is None or count is None or len(last) != 1 or len(count) != 1:

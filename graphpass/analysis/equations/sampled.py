@@ -25,7 +25,12 @@ from graphpass.ir.values import MASKED_BELOW
 
 
 def step_at(model: Model, step: SampledStep) -> Evaluation:
-    """Return an evaluation of one step without padding."""
+    """Return an evaluation of one step without padding.
+
+    Args:
+        model: The model; its inputs of masks, positions and lengths are set, others are unknown.
+        step: Lengths of the step.
+    """
     inputs = model.graph.parameters
     # Tokens of text have the same position along each axis of multi-axis positions.
     shape = inputs[POSITIONS].shape or () if POSITIONS in inputs else ()
@@ -76,6 +81,11 @@ def visible_at(node: Node, masks: tuple[Mask, ...] | Miss, step: SampledStep, ev
 
 def columns_at(angles: Angles, step: SampledStep, evaluation: Evaluation) -> Array:
     """Compute the rows of all tables for the step's positions, ``[length, channels]``.
+
+    Args:
+        angles: Angles of an attention, or learned positions; the channels of all tables are concatenated in order.
+        step: The lengths of ``evaluation``.
+        evaluation: Computes tensors of the step.
 
     Raises:
         MissError: A table cannot be computed.

@@ -206,7 +206,12 @@ class LoopNumbers:
 
 
 def ends_early(graph: Graph, iteration: Node) -> bool:
-    """Return whether a condition may end the Loop of ``iteration`` before the last iteration."""
+    """Return whether a condition may end the Loop of ``iteration`` before the last iteration.
+
+    Args:
+        graph: A graph with inlined bodies, see `graphpass.ir.bodies`.
+        iteration: The Iteration node of a Loop.
+    """
     starts, goes_on, left = iteration.attributes["conditions"]
 
     def is_true(value: Value | None) -> bool:

@@ -71,6 +71,10 @@ class Function:
 def name_activation(graph: Graph, function: Function) -> tuple[Activation, tuple[int, ...]]:
     """Return the activation, and the indices of gate and linear part among the products.
 
+    Args:
+        graph: The graph.
+        function: Function between the products of an expert; only functions of one or two products have a name.
+
     Raises:
         MissError: MoE does not have an activation that equals the function.
     """

@@ -83,6 +83,10 @@ def why_exact_stays(graph: Graph, mixture: Mixture) -> Miss | None:
 
     ONNX Runtime 1.32's kernel rounds activations for weights in 8 bits at every ``accuracy_level``
     (``onnxruntime/contrib_ops/cpu/moe/moe_quantization_cpu.cc``), which changes results by 1 %.
+
+    Args:
+        graph: The graph.
+        mixture: The layer that QMoE would compute.
     """
     if mixture.blocks is None or mixture.blocks.bits != _ROUNDING_BITS or mixture.rounds:
         return None
