@@ -22,7 +22,13 @@ LARGEST: dict[Half, float] = {"f16": float(numpy.finfo(numpy.float16).max), "bf1
 
 
 def pieces_of(file: Path, offset: int, length: int) -> Iterator[bytes]:
-    """Yield a range of a file in chunks."""
+    """Yield a range of a file in chunks.
+
+    Args:
+        file: The file, open until the last chunk is read.
+        offset: Offset of the first byte.
+        length: Number of bytes.
+    """
     with file.open("rb") as stream:
         stream.seek(offset)
         for start in range(0, length, _PIECE):

@@ -39,7 +39,12 @@ def _hash(*parts: object) -> str:
 
 
 def meaning(node: Node, model: Model) -> tuple[str, int] | None:
-    """Return `signature` and the version of the operator; ``None`` for operators with bodies."""
+    """Return `signature` and the version of the operator; ``None`` for operators with bodies.
+
+    Args:
+        node: The operator.
+        model: Its model, which imports the operator set; the version is 0 in OpenVINO.
+    """
     known = signature(node)
     if known is None or not isinstance(model, OnnxModel):
         return None if known is None else (known, 0)

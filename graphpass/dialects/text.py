@@ -56,7 +56,13 @@ def parse_model(text: str, dialect: Dialect = "onnx", *, opset: int = 21) -> Mod
 
 
 def noise(element_type: str, shape: tuple[int, ...], seed: str) -> numpy.ndarray:
-    """Return random elements seeded by ``seed``; columns have a norm of about 1."""
+    """Return random elements, equal for equal arguments.
+
+    Args:
+        element_type: OpenVINO's short name; integers are from 0 to 3, floating-point elements normally distributed.
+        shape: Fixed sizes; columns of floating-point elements have a norm of about 1.
+        seed: Seed of the generator, such as the name of the tensor.
+    """
     random = numpy.random.default_rng(zlib.crc32(seed.encode()))
     dtype = numpy.dtype(ELEMENT_TYPES[element_type].dtype or "float32")
     if dtype.kind == "b":

@@ -101,6 +101,10 @@ def digests_of_weights(weights: Iterable[Weight]) -> dict[Weight, str]:
 def digests_in(half: Half, weights: Iterable[Weight]) -> dict[Weight, str]:
     """Return the SHA-256 of each f32 weight after rounding to ``half``.
 
+    Args:
+        half: Type of 16 bits; ties round to even.
+        weights: Weights in f32.
+
     Raises:
         ReadError: GP110, a file changed since the model was read.
     """

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 def take_branches(model: OnnxModel, decider: str, value: bool) -> tuple[int, int]:
     """Replace each If whose condition is the input ``decider`` by its branch for ``value``.
 
-    The input is removed. Ifs in bodies are kept.
+    Ifs in bodies are kept.
+
+    Args:
+        model: The model, which is edited.
+        decider: Name of the input; it is removed if an If was replaced.
+        value: Value of the input: ``True`` selects ``then_branch``, ``False`` selects ``else_branch``.
 
     Returns:
         The number of replaced Ifs, and the number of removed outputs. Outputs that depend on no input are removed.

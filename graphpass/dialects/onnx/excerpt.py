@@ -45,7 +45,15 @@ def excerpt_of(proto: onnx.ModelProto, nodes: Iterable[Node]) -> onnx.ModelProto
 
 
 def counterparts(nodes: Iterable[Node], copy: Graph) -> dict[int, int]:
-    """Map nodes to nodes of an excerpt by the names of their values."""
+    """Map nodes to nodes of an excerpt by the names of their values.
+
+    Args:
+        nodes: Nodes of the original view; those that the excerpt lacks are ignored.
+        copy: View of the excerpt.
+
+    Returns:
+        Index in the excerpt, by index in the original view.
+    """
     wanted = list(nodes)
     made = {value.name: node.index for node in copy.nodes for value in node.outputs if value.name}
     results = {node.name: node.index for node in copy.of_op("Result")}

@@ -75,7 +75,14 @@ def _moved(tensor: onnx.TensorProto, location: str, stream: BinaryIO) -> onnx.Te
 
 
 def referring(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> onnx.TensorProto:
-    """Return a tensor without data that refers to a range of a data file."""
+    """Return a tensor without data that refers to a range of a data file.
+
+    Args:
+        tensor: The tensor whose name, type, shape and metadata are copied.
+        location: The data file, relative to the model's folder.
+        offset: Offset of the first byte in the data file.
+        length: Number of bytes.
+    """
     made = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,

@@ -66,7 +66,12 @@ class FourBits:
 
 
 def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
-    """Return integers as bytes: pairs of 4-bit integers, the first in the lower bits."""
+    """Return integers as bytes: pairs of 4-bit integers, the first in the lower bits.
+
+    Args:
+        numbers: Integers from 0 to ``2**bits - 1``; pairs are along the last axis, padded with 0 to an even size.
+        bits: Bits of an integer, 4 or 8; 8-bit integers are returned unchanged.
+    """
     if bits == 8:
         return numbers
     even = numpy.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, numbers.shape[-1] % 2)])
@@ -74,7 +79,12 @@ def packed(numbers: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]
 
 
 def unpacked(stored: NDArray[numpy.uint8], bits: int = 4) -> NDArray[numpy.uint8]:
-    """Return the integers in `packed` bytes, including the padding of the last pair."""
+    """Return the integers in `packed` bytes, including the padding of the last pair.
+
+    Args:
+        stored: Bytes with pairs along the last axis.
+        bits: As for `packed`.
+    """
     if bits == 8:
         return stored
     return numpy.stack([stored & 15, stored >> 4], axis=-1).reshape(*stored.shape[:-1], -1)
@@ -111,7 +121,12 @@ class FourBitProduct:
 
 
 def four_bit_product(graph: Graph, product: Node) -> FourBitProduct | None:
-    """Return the weight of a MatMul; ``None`` unless a constant in f32 or f16."""
+    """Return the weight of a MatMul; ``None`` unless a constant in f32 or f16.
+
+    Args:
+        graph: Graph of the MatMul.
+        product: The MatMul; its second input may be a weight after Transposes of both axes and Converts.
+    """
     value, is_transposed = product.source(1), False
     while (node := graph.producer(value)).op in {"Transpose", "Convert"}:
         if node.op == "Transpose" and node.attributes.get("order") != (1, 0):

@@ -185,8 +185,11 @@ def _of_fused_product(attributes: Mapping[str, onnx.AttributeProto]) -> dict[str
 def build(proto: onnx.ModelProto, path: Path | None, *, inline: bool = False) -> Graph:
     """Build a view: inputs, constants, sorted nodes, and a ``Result`` for each output.
 
-    With ``inline``, bodies are inlined as `graphpass.ir.bodies` describes; otherwise a node with bodies also reads the
-    values that they capture. External data is in the folder of ``path``.
+    Args:
+        proto: The model.
+        path: The ``.onnx`` file, whose folder contains the data files; ``None`` for a model in memory.
+        inline: Whether to inline bodies as `graphpass.ir.bodies` describes; otherwise a node with bodies also reads the
+            values that they capture.
     """
     scope = _Scope(inferred(proto).graph)
     builder = _Builder(scope, path)

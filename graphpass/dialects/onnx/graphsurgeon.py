@@ -74,7 +74,16 @@ class SurgeonGraph(gs.Graph):  # type: ignore[misc]
     def toposort(
         self, recurse_subgraphs: bool = True, recurse_functions: bool = True, mode: str = "full"
     ) -> SurgeonGraph:
-        """Sort the nodes; see `onnx_graphsurgeon.Graph.toposort`."""
+        """Sort the nodes; see `onnx_graphsurgeon.Graph.toposort`.
+
+        Args:
+            recurse_subgraphs: Whether to sort bodies, too.
+            recurse_functions: Whether to sort the nodes of functions, too.
+            mode: ``full`` or ``nodes``; ``functions`` sorts nothing, as the list of functions keeps its order.
+
+        Returns:
+            This graph.
+        """
         graphs = [self, *(self.functions if recurse_functions else ())] if mode != "functions" else []
         for graph in graphs:
             for inner in (graph, *(inner_graphs(graph.nodes) if recurse_subgraphs else ())):

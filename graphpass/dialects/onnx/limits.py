@@ -25,6 +25,10 @@ _EXPORT_AGAIN = "export the model again"
 def check_limits(proto: onnx.ModelProto, path: Path) -> None:
     """Check versions of operator sets, nesting of bodies, and the size of functions.
 
+    Args:
+        proto: The model, before its functions are expanded.
+        path: The model's file, named in errors.
+
     Raises:
         ReadError: GP119, a version is out of range, bodies are nested too deep, a function calls itself, or the
             expanded functions have too many nodes.

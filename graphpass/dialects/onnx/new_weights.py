@@ -34,7 +34,14 @@ class NewWeights:
     def written(
         self, data_type: int, shape: Sequence[int], pieces: Iterable[bytes], *, external: bool
     ) -> onnx.TensorProto:
-        """Return a tensor with the bytes of ``pieces``, without a name."""
+        """Return a tensor with the bytes of ``pieces``, without a name.
+
+        Args:
+            data_type: ONNX's code of the element type.
+            shape: Shape of the tensor.
+            pieces: The data in the layout of ``raw_data``, in chunks.
+            external: Whether to write the data into the new data file; otherwise it is inline.
+        """
         made = onnx.TensorProto(data_type=data_type, dims=shape)
         if not external:
             made.raw_data = b"".join(pieces)
@@ -45,7 +52,13 @@ class NewWeights:
         return made
 
     def declare(self, rewriter: OnnxRewriter, tensor: onnx.TensorProto, name: str) -> Handle:
-        """Create a constant of a tensor that `written` returned."""
+        """Create a constant with the data of a tensor.
+
+        Args:
+            rewriter: Rewriter of the model that gets the constant.
+            tensor: A tensor that `written` returned.
+            name: Name of the constant, with a number if it is taken.
+        """
         made = rewriter.declared(LazyWeights(tensor, None), list(tensor.dims), name)
         weights = rewriter.weights(made)
         assert weights is not None
@@ -57,6 +70,10 @@ class NewWeights:
         """Move remaining external constants to the new data file if they are smaller than it.
 
         Otherwise the result would need a copy of their whole old file.
+
+        Args:
+            rewriter: Rewriter of the model that contains the constants.
+            kept: Constants that the model still reads; inline ones are not moved.
         """
         rest = [node for node in kept if is_external(node.native)]
         if self.file is None or sum(nbytes(node.native) for node in rest) > self.file.size:

@@ -56,7 +56,11 @@ SWISH = 24
 
 
 def check_opset(opset: int, what: str) -> None:
-    """Check that the model imports opset 13 or later; errors begin with ``what``.
+    """Check that a model imports opset 13 or later.
+
+    Args:
+        opset: Imported version of the default operator set.
+        what: Start of the message, such as the name of the node to create.
 
     Raises:
         UnsupportedError: GP340, the opset is older.
@@ -72,7 +76,16 @@ def check_opset(opset: int, what: str) -> None:
 def translated(
     rewriter: Rewriter, opset: int, kind: str, inputs: list[Handle | None], name: str, attributes: dict[str, Any]
 ) -> tuple[str, str | None, list[Handle | None], dict[str, Any]]:
-    """Return operator, domain, inputs and attributes in ONNX; arguments as in `Rewriter.make`."""
+    """Return operator, domain, inputs and attributes in ONNX; see `Rewriter.make`.
+
+    Args:
+        rewriter: Rewriter that creates additional inputs, such as axes.
+        opset: Imported version of the default operator set.
+        kind: Neutral name; the native name if ``attributes`` has a ``domain``.
+        inputs: Operands, ``None`` if omitted.
+        name: Name of the node, the prefix for names of additional inputs.
+        attributes: Neutral attributes, or native ones with a ``domain``; the dictionary is modified.
+    """
     domain: str | None = attributes.pop("domain", None)
     if domain is not None:
         return kind, domain, inputs, attributes

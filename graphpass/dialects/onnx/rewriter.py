@@ -112,7 +112,14 @@ class OnnxRewriter(Rewriter):
     def declared(
         self, content: LazyWeights | numpy.ndarray, shape: Sequence[int], name: str, element_type: str = ""
     ) -> Handle:
-        """Create an initializer with the same bytes and another shape or type, without reading them."""
+        """Create an initializer with the same bytes and another shape or type, without reading them.
+
+        Args:
+            content: The data.
+            shape: Shape of the initializer.
+            name: Its name, with a number if it is taken.
+            element_type: OpenVINO's short name, ``u8``; empty for the type of ``content``.
+        """
         tensor = onnx.TensorProto()
         tensor.CopyFrom(content.tensor if isinstance(content, LazyWeights) else numpy_helper.from_array(content))
         tensor.dims[:] = shape
@@ -121,7 +128,12 @@ class OnnxRewriter(Rewriter):
         return gs.Constant(claim_name(self._names, name), LazyWeights(tensor, self._path))
 
     def declare_type(self, target: Value | Node, element_type: str) -> None:
-        """Declare the element type of a value, a Parameter or a Result."""
+        """Declare the element type of a value, an input or an output.
+
+        Args:
+            target: The value; a Parameter or Result for an input or output of the model.
+            element_type: OpenVINO's short name, ``f16``.
+        """
         tensor = self.native(target) if isinstance(target, Value) else self._port(target)
         tensor.dtype = element_code(element_type)
 
@@ -343,7 +355,12 @@ class OnnxRewriter(Rewriter):
                 ports[node].name = name
 
     def rename_dimension(self, symbol: str, name: str) -> None:
-        """Rename a symbolic dimension in all tensors of the main graph."""
+        """Rename a symbolic dimension in all tensors of the main graph.
+
+        Args:
+            symbol: The present ``dim_param``.
+            name: The new ``dim_param``.
+        """
         graph = self.surgery.graph
         inner = (output for node in graph.nodes for output in node.outputs)
         for tensor in {id(tensor): tensor for tensor in (*graph.inputs, *inner)}.values():
@@ -351,7 +368,13 @@ class OnnxRewriter(Rewriter):
                 tensor.shape = [name if size == symbol else size for size in tensor.shape]
 
     def name_dimension(self, node: Node, axis: int | None, name: str) -> None:
-        """Set the symbol of an input's or output's dimension, unless the size is fixed."""
+        """Set the symbol of an input's or output's dimension, unless the size is fixed.
+
+        Args:
+            node: Parameter or Result of the input or output.
+            axis: Axis of the dimension; ``None`` changes nothing.
+            name: The symbol, a ``dim_param``.
+        """
         tensor = self._port(node)
         if axis is not None and tensor.shape is not None and not isinstance(tensor.shape[axis], int):
             tensor.shape = [name if index == axis else size for index, size in enumerate(tensor.shape)]
@@ -395,7 +418,17 @@ class OnnxRewriter(Rewriter):
     def add_native(
         self, op: str, inputs: list[gs.Tensor], name: str, count: int, attributes: dict[str, Any], domain: str | None
     ) -> list[Handle]:
-        """Add a node with native attributes; return its ``count`` outputs."""
+        """Add a node with native attributes; return its outputs.
+
+        Args:
+            op: Native name of the operator.
+            inputs: Input tensors; an empty variable for an omitted input.
+            name: Name of the node and of a single output, with a number if it is taken; ``/output_<index>`` is appended
+                for several outputs.
+            count: Number of outputs; those in `LEFT_OUT` have no name.
+            attributes: Native attributes, with tensors as constants of graphsurgeon.
+            domain: Domain of the operator; ``None`` or empty for ONNX operators.
+        """
         name = claim_name(self._names, name)
         names = [name] if count == 1 else [claim_name(self._names, f"{name}/output_{index}") for index in range(count)]
         left_out = LEFT_OUT.get(op, ())

@@ -20,7 +20,9 @@ _LOOPED = "/looped"
 def shape_proxies(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.NodeProto]:
     """Replace nodes without shape inference in onnx by proxies with equal shapes, but other values.
 
-    Nodes must be in topological order. Before opset 13 only outputs of loops get proxies.
+    Args:
+        nodes: Nodes in topological order.
+        opset: Imported version of the default operator set; before 13 only outputs of loops get proxies.
     """
     proxies: list[onnx.NodeProto] = []
     for node in nodes:

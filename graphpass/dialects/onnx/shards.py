@@ -47,12 +47,22 @@ class _Position:
 
 
 def count_shards(model: OnnxModel, limit: int = PROTO_LIMIT) -> int:
-    """Return the number of data files that `stage_sharded` writes; raises the same errors."""
+    """Return the number of data files that `stage_sharded` writes; raises the same errors.
+
+    Args:
+        model: The model.
+        limit: As for `stage_sharded`.
+    """
     return max((position.shard for position in _places(model, limit).values()), default=-1) + 1
 
 
 def shard_names(file_name: str, count: int) -> list[str]:
-    """Return the names of a model's data files that transformers.js expects."""
+    """Return the names of a model's data files that transformers.js expects.
+
+    Args:
+        file_name: Name of the ``.onnx`` file.
+        count: Number of data files.
+    """
     return [f"{file_name}_data" + (f"_{shard}" if shard else "") for shard in range(count)]
 
 

@@ -93,7 +93,12 @@ def is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def is_small_inline(tensor: onnx.TensorProto, limit: int) -> bool:
-    """Return whether the tensor is inline and has at most ``limit`` elements."""
+    """Return whether the tensor is inline and small.
+
+    Args:
+        tensor: An initializer, or a tensor in an attribute.
+        limit: Largest number of elements of a small tensor.
+    """
     return not is_external(tensor) and prod(tensor.dims) <= limit
 
 
@@ -126,10 +131,13 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def rebuilt(proto: onnx.ModelProto, change: Callable[[onnx.TensorProto], onnx.TensorProto | None]) -> onnx.ModelProto:
-    """Return a copy of a model with tensors replaced by ``change``.
+    """Return a copy of a model with some tensors replaced.
 
-    ``change`` returns the replacement of a tensor; ``None`` keeps it. Replaced initializers of the main graph are not
-    copied.
+    Replaced initializers of the main graph are not copied.
+
+    Args:
+        proto: The model, which is not modified.
+        change: Function from a tensor to its replacement; ``None`` keeps the tensor.
     """
     copy = onnx.ModelProto()
     merge(proto, copy, without="graph")
@@ -165,6 +173,10 @@ class ExternalData:
 def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> ExternalData:
     """Return the file range of an external tensor.
 
+    Args:
+        tensor: The tensor, whose data type and shape determine the expected length.
+        model_file: The ``.onnx`` file, whose folder contains the data files; ``None`` for a model in memory.
+
     Raises:
         ReadError: GP105, the reference is invalid, the file is missing or not readable, or it is outside the model's
             folder.
@@ -174,6 +186,10 @@ def external_data(tensor: onnx.TensorProto, model_file: Path | None) -> External
 
 def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | None) -> Iterator[ExternalData]:
     """Yield the file ranges of external tensors; each file is checked once.
+
+    Args:
+        tensors: External tensors of one model; ranges have the same order.
+        model_file: As for `external_data`.
 
     Raises:
         ReadError: As `external_data`.
@@ -200,7 +216,14 @@ def all_external_data(tensors: Iterable[onnx.TensorProto], model_file: Path | No
 
 
 def mapped(tensor: onnx.TensorProto, model_file: Path | None) -> numpy.ndarray | None:
-    """Map the elements of a large external tensor in f16 or f32; ``None`` for others.
+    """Map the elements of a large external tensor into memory.
+
+    Args:
+        tensor: Any tensor of the model.
+        model_file: As for `external_data`.
+
+    Returns:
+        The read-only elements in the tensor's shape; ``None`` unless external, in f16 or f32, and above 1 MiB.
 
     Raises:
         ReadError: As `external_data`.
@@ -236,7 +259,15 @@ def _data_file(tensor: onnx.TensorProto, location: str, model_file: Path | None)
 
 
 def external_files(proto: onnx.ModelProto, model_file: Path | None) -> dict[str, Path]:
-    """Return data files by location, in the model's order; raise GP105 if one is missing."""
+    """Return data files by location, in the model's order.
+
+    Args:
+        proto: The model.
+        model_file: As for `external_data`.
+
+    Raises:
+        ReadError: As `external_data`.
+    """
     files = all_external_data(filter(is_external, tensors(proto)), model_file)
     return {data.location: data.file for data in files}
 
@@ -245,6 +276,10 @@ def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorPr
     """Return the tensor with inline data, read from its file if external.
 
     ``onnx`` rejects links to data files, which download caches and shared results contain.
+
+    Args:
+        tensor: Any tensor of the model; an inline one is returned unchanged.
+        model_file: As for `external_data`.
 
     Raises:
         ReadError: GP105, external data is missing.
@@ -260,6 +295,10 @@ def embedded(tensor: onnx.TensorProto, model_file: Path | None) -> onnx.TensorPr
 
 def sample(tensor: onnx.TensorProto, model_file: Path | None) -> bytes:
     """Return the first and last 64 bytes of a tensor, or values of typed fields.
+
+    Args:
+        tensor: Any tensor of the model.
+        model_file: As for `external_data`.
 
     Raises:
         ReadError: GP105, external data is missing.
@@ -296,7 +335,13 @@ def _dense(sparse: Any) -> Iterator[onnx.TensorProto]:
 
 
 def merge(source: Any, target: Any, without: str) -> None:
-    """Copy all fields of a message except ``without`` into another."""
+    """Copy all fields of a message except one into another.
+
+    Args:
+        source: The message to copy.
+        target: A message of the same type; repeated fields are extended.
+        without: Name of the omitted field.
+    """
     for field, value in source.ListFields():
         if field.name == without:
             continue

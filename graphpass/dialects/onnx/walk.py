@@ -164,7 +164,15 @@ def _sizes(kind: onnx.TypeProto.Tensor) -> list[int]:
 
 
 def in_order(nodes: Any, available: set[str]) -> list[onnx.NodeProto]:
-    """Sort ``nodes`` topologically; the file's order is kept if it is topological."""
+    """Sort ``nodes`` topologically; the file's order is kept if it is topological.
+
+    Args:
+        nodes: All nodes of one graph.
+        available: Names that are defined before the first node, such as inputs and initializers.
+
+    Returns:
+        The sorted nodes, without nodes on cycles or downstream of them.
+    """
     pending = list(nodes)
     produced = {output for node in pending for output in node.output if output}
     waiting: dict[str, list[int]] = {}

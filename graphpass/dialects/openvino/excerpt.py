@@ -64,7 +64,16 @@ def _cut_off(kept: Mapping[int, Node]) -> Iterator[list[openvino.Node]]:
 
 
 def counterparts(graph: Graph, copy: Graph, nodes: Iterable[Node]) -> dict[int, int]:
-    """Map ``nodes`` of a graph to nodes of its excerpt, whose order may differ."""
+    """Map nodes of a graph to nodes of its excerpt, whose order may differ.
+
+    Args:
+        graph: The original view.
+        copy: View of the excerpt.
+        nodes: The nodes that were copied.
+
+    Returns:
+        Index in the excerpt, by index in the original view.
+    """
     kept = {node.index: node for node in nodes}
     ends = {_called(node): node for node in copy.of_op("Result", "Assign", "Parameter")}
     pairs = [(top, copy.producer(ends[f"{_NAME}/{number}"].source())) for number, top in enumerate(_tops(kept))]

@@ -69,8 +69,10 @@ _USUAL = {
 def build(ov_model: openvino.Model, *, inline: bool = False) -> Graph:
     """Build the view of a model, with operators as nodes in topological order.
 
-    With ``inline``, bodies are inlined as `graphpass.ir.bodies` describes; otherwise an operator with bodies is one
-    node.
+    Args:
+        ov_model: The model.
+        inline: Whether to inline bodies as `graphpass.ir.bodies` describes; otherwise an operator with bodies is one
+            node.
     """
     builder = _Builder()
     with counting("building the graph", ov_model.get_ordered_ops(), "operators") as ops:

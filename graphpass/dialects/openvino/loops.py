@@ -46,7 +46,16 @@ class LoopRewriter(OpenVINORewriter):
         return None
 
     def slice_input(self, source: Handle, axis: int, name: str) -> Handle:
-        """Add an input that slices ``source`` per iteration, with size 1 along ``axis``."""
+        """Add an input that slices ``source`` per iteration.
+
+        Args:
+            source: Value of the outer graph.
+            axis: Axis of ``source``, of which iteration ``i`` reads index ``i``.
+            name: Name of the body's Parameter.
+
+        Returns:
+            The slice in the body, with size 1 along ``axis``.
+        """
         shape = openvino.PartialShape([1 if index == axis else -1 for index in range(len(source.get_partial_shape()))])
         parameter = opset13.parameter(shape, source.get_element_type())
         parameter.set_friendly_name(name)

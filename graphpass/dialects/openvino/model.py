@@ -24,11 +24,14 @@ from graphpass.storage.weight_file import MappedWeights, WeightFile, check_uncha
 
 
 def check_trim(model: Model, taker: str) -> None:
-    """Check that ``model`` is correct on more than one plugin version.
+    """Check that a model is correct on more than one plugin version.
+
+    Args:
+        model: A model of either dialect.
+        taker: The device or target that gets the model, named in the message: ``device CPU``.
 
     Raises:
-        UnsupportedError: GP367, the model trims its caches in the form of the GPU plugin of 2026.4.1; the message names
-            ``taker``.
+        UnsupportedError: GP367, the model trims its caches in the form of the GPU plugin of 2026.4.1.
     """
     if model.read_note(TRIM_NOTE) is not None:
         raise UnsupportedError(

@@ -50,7 +50,9 @@ def all_ops(ov_model: openvino.Model) -> Iterator[openvino.Node]:
 def has_generated_name(op: openvino.Node, types: Collection[str]) -> bool:
     """Return whether the operator's name has the form of names that OpenVINO generates.
 
-    ``types`` are the operator types to recognize. OpenVINO's passes transfer names to operators of another type.
+    Args:
+        op: The operator.
+        types: Operator types to recognize in names; OpenVINO's passes transfer names to operators of another type.
     """
     name = op.get_friendly_name()
     matched = _GENERATED.fullmatch(name)

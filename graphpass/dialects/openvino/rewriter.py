@@ -233,7 +233,15 @@ class OpenVINORewriter(Rewriter):
         initial: Handle | None,
         name: str,
     ) -> Handle:
-        """Add a variable, of any rank without ``shape``; return the output of its ReadValue."""
+        """Add a variable; return the output of its ReadValue.
+
+        Args:
+            variable_id: Id of the variable.
+            element_type: OpenVINO's short name, ``f16``.
+            shape: Shape of the variable; symbols and ``None`` in it are dynamic, ``None`` alone is any rank.
+            initial: Initial value; ``None`` for zeros, with size 0 along dynamic dimensions.
+            name: Name of the ReadValue.
+        """
         self._changed = True
         info = VariableInfo()
         info.variable_id, info.data_type = variable_id, getattr(openvino.Type, element_type)
@@ -261,7 +269,13 @@ class OpenVINORewriter(Rewriter):
             self.add_assign(name, source, f"{name}/write")
 
     def add_assign(self, variable_id: str, source: Handle, name: str) -> None:
-        """Add the Assign, named ``name``, of a variable of `add_variable`."""
+        """Add the Assign of a variable.
+
+        Args:
+            variable_id: Id of a variable of `add_variable`.
+            source: Value of the variable after the step.
+            name: Name of the Assign.
+        """
         # The Python binding requires a node with a single output, so the source is connected afterwards.
         assign = opset6.assign(self._reads[variable_id], self._native.get_variable_by_id(variable_id))
         assign.input(0).replace_source_output(source)
@@ -281,7 +295,12 @@ class OpenVINORewriter(Rewriter):
                 self._native.remove_variable(self._native.get_variable_by_id(node.attributes["variable"]))
 
     def adopt(self, node: Node, name: str) -> None:
-        """Rename a node that moves to another model, and remove the names of its tensors."""
+        """Rename a node that moves to another model, and remove the names of its tensors.
+
+        Args:
+            node: A node of this rewriter's model.
+            name: Its name in the other model.
+        """
         node.native.set_friendly_name(name)
         for output in node.native.outputs():
             output.set_names(set())

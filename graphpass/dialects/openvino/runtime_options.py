@@ -33,6 +33,12 @@ def scales_activations(model: Model) -> bool:
 
 
 def set_runtime_option(model: OpenVINOModel, name: str, value: str) -> None:
-    """Set one option of ``model``."""
+    """Set one option of a model.
+
+    Args:
+        model: The model, whose rt_info is edited.
+        name: Key of the option, ``KV_CACHE_PRECISION``.
+        value: Its value as text.
+    """
     model.ov_model.set_rt_info(value, [_PLACE, name])
     model.mark_edited()

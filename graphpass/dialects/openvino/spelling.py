@@ -14,7 +14,12 @@ _NEUTRAL_NAMES = {native: neutral for neutral, native in NATIVE_NAMES.items()}
 
 
 def spelled(graph: Graph, node: Node) -> Spelling:
-    """Return the spelling of an operator; an opset other than `make`'s is a prefix."""
+    """Return the spelling of an operator; an opset other than `make`'s is a prefix.
+
+    Args:
+        graph: Graph of the operator, from which axes and other constant inputs are read.
+        node: The operator.
+    """
     kind, inputs = node.op, list(node.inputs)
     if kind == "Parameter":
         names = node.attributes["names"]

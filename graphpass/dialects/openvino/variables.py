@@ -48,12 +48,23 @@ def named_kind(variable_id: str) -> Literal["kv", "linear", "nothing"]:
 
 
 def remember_names(model: Model, names: Mapping[str, tuple[str, str]]) -> None:
-    """Record the past and present of each variable id; replace earlier records."""
+    """Record the names of past and present of variables; replace earlier records.
+
+    Args:
+        model: The model, whose metadata is edited.
+        names: Past and present by variable id.
+    """
     model.write_note(_NOTE, json.dumps(names, separators=(",", ":")))
 
 
 def add_names(model: Model, names: Mapping[str, tuple[str, str]], like: str) -> None:
-    """Record ``names`` if the names of variable ``like`` are recorded; otherwise ids imply them."""
+    """Record ``names`` if the names of variable ``like`` are recorded; otherwise ids imply them.
+
+    Args:
+        model: The model, whose metadata is edited.
+        names: Past and present by id of the new variables.
+        like: Id of an existing variable.
+    """
     known = _known_names(model)
     if like in known:
         remember_names(model, known | dict(names))
@@ -69,6 +80,10 @@ def split_id(model: Model, variable_id: str) -> tuple[str, str]:
 
     The first available form is used: recorded names (`remember_names`), names of known forms, then
     ``input_restored.<id>`` and ``output_restored.<id>`` as in OpenVINO's StatefulToStateless.
+
+    Args:
+        model: The model, whose metadata may record names.
+        variable_id: Id of one of its variables.
     """
     if variable_id in (known := _known_names(model)):
         return known[variable_id]
@@ -79,7 +94,12 @@ def split_id(model: Model, variable_id: str) -> tuple[str, str]:
 
 
 def rename_variables(native: openvino.Model, names: Mapping[str, str]) -> None:
-    """Rename variables by the map ``names`` from old to new ids."""
+    """Rename variables.
+
+    Args:
+        native: The model, which is edited.
+        names: New ids by old id; other variables keep their ids.
+    """
     from openvino.op.util import VariableInfo
 
     for variable in native.get_variables():
