@@ -13,12 +13,22 @@ from graphpass.verify.structure.tensors import Steps
 
 
 def swish(operand: Expr, beta: Expr = ONE) -> Expr:
-    """Return ``operand * sigmoid(beta * operand)``."""
+    """Return ``operand * sigmoid(beta * operand)``.
+
+    Args:
+        operand: Element of the input.
+        beta: Factor in the sigmoid; 1 for SiLU.
+    """
     return ex.multiply(operand, sigmoid(ex.multiply(beta, operand)))
 
 
 def gelu(operand: Expr, approximate: bool) -> Expr:
-    """Return GELU, exact by erf or approximated by tanh."""
+    """Return GELU of an element.
+
+    Args:
+        operand: Element of the input.
+        approximate: Whether to approximate by tanh; otherwise exact by erf.
+    """
     if not approximate:
         inner = ex.apply("erf", (ex.multiply(operand, number(math.sqrt(0.5))),))
     else:

@@ -196,7 +196,12 @@ class Algebra:
         return self.power(base, float(exponent))
 
     def power(self, base: Expr, exponent: float) -> Expr:
-        """Return ``base ** exponent``."""
+        """Return ``base ** exponent`` in canonical form.
+
+        Args:
+            base: Expression in canonical form.
+            exponent: Real number; -1 for a reciprocal, 0.5 for a square root.
+        """
         value = base.as_number
         if value is not None and (value > 0 or (value and float(exponent).is_integer())):
             return self._snapped(number(float(value) ** exponent))
@@ -270,7 +275,12 @@ class Algebra:
         return factors[0] if len(factors) == 1 else ex.make("times", (ONE, *factors), "real")
 
     def scaled(self, expr: Expr, factor: float) -> Expr:
-        """Return ``factor * expr``, multiplied out in each case and term."""
+        """Return ``factor * expr``, multiplied out in each case and term.
+
+        Args:
+            expr: Expression in canonical form.
+            factor: Number that multiplies the coefficient of each term.
+        """
         if expr.op == "choose":
             return ex.choose(expr.args[0], *(self.scaled(branch, factor) for branch in expr.args[1:]))
         if expr.op == "real_sum":

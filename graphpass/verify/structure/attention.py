@@ -104,7 +104,15 @@ def gate_sink(element: Element) -> Generator[Request, Expr, Expr | None]:
 
 
 def share_of(definitions: Definitions, visible: Expr, score: Expr, along: Expr, sink: Expr | None) -> Expr:
-    """Return the attention weight of the key ``along``; a sink is an additional score."""
+    """Return the attention weight of the key ``along``.
+
+    Args:
+        definitions: Definitions of both models.
+        visible: Effective mask at the key.
+        score: Score of the key, with scale, soft cap and bias.
+        along: Index variable of the key; 0 if there is one key.
+        sink: Logit of the sink, an additional score; ``None`` without one.
+    """
     if sink is None:
         return definitions.softmax(visible, score, along)
     keys = along.args[1] if along.op == "index" else ONE

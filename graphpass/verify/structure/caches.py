@@ -74,6 +74,10 @@ def paired(reference: Model, candidate: Model) -> Iterator[Carried]:
 
     The proof is by induction, so any pairing is sound: if paired caches are equal before a step, then the results and
     the paired caches after it are proven equal.
+
+    Args:
+        reference: Model whose caches give the pairs their names.
+        candidate: Model compared with it.
     """
     caches = [{cache.name: cache for cache in analyze_caches(model).caches} for model in (reference, candidate)]
     named = {name for name in caches[0].keys() & caches[1] if caches[0][name].kind == caches[1][name].kind}
@@ -132,6 +136,10 @@ def never_selected(models: tuple[Model, Model], pairs: Iterable[Carried]) -> Ite
     """Yield names of caches whose rows the candidate's caller selects, but not the reference.
 
     Encoder states are an example: they are equal in all rows that continue one sequence.
+
+    Args:
+        models: Reference and candidate.
+        pairs: Their pairs of caches.
     """
     reference, candidate = models
     selectors = SELECTORS & reference.graph.parameters.keys()
@@ -157,6 +165,10 @@ def starts(models: tuple[Model, Model], pair: Carried) -> tuple[Value, Value] | 
 
     For example, variables of encoder states have initial values. They are one leaf if the initial values are equal, and
     the values after each step.
+
+    Args:
+        models: Reference and candidate.
+        pair: A pair of their caches.
     """
     first, second = _first_values(models, pair)
     return None if first is None or second is None else (first, second)
@@ -169,13 +181,23 @@ def _first_values(models: tuple[Model, Model], pair: Carried) -> list[Value | No
 
 
 def first_value(model: Model, cache: Cache) -> Value | None:
-    """Return the initial value of a variable; ``None`` if it is empty or zero."""
+    """Return the initial value of a variable; ``None`` if it is empty or zero.
+
+    Args:
+        model: The model.
+        cache: One of its caches; an input has no initial value.
+    """
     read = model.graph.reads.get(cache.read)
     value = read.source() if read is not None and read.op == "ReadValue" and read.inputs else None
     return None if value is None or is_zero(model.graph, value) else value
 
 
 def written(model: Model, cache: Cache) -> Value | None:
-    """Return the value of a cache after the step; ``None`` if it is not written."""
+    """Return the value of a cache after the step; ``None`` if it is not written.
+
+    Args:
+        model: The model.
+        cache: One of its caches.
+    """
     node = model.graph.writes.get(cache.write)
     return None if node is None else node.source()

@@ -93,6 +93,10 @@ def count_of(body: Expr, index: Expr) -> Expr | None:
 
     For example, a causal mask has ``past + q + 1`` visible keys; guards of fully masked rows compute this number.
 
+    Args:
+        body: Expression of ``index``, such as an effective mask as a number.
+        index: Index variable, whose values are counted.
+
     Returns:
         ``None`` unless ``body`` is 1 between bounds of the index and 0 at all other values.
     """
@@ -112,7 +116,12 @@ def count_of(body: Expr, index: Expr) -> Expr | None:
 
 
 def place_of(condition: Expr, index: Expr) -> Expr | None:
-    """Return the value of an index that satisfies an equation; ``None`` unless in range."""
+    """Return the value of an index that satisfies an equation; ``None`` unless in range.
+
+    Args:
+        condition: The equation, for example ``x - past = 0``.
+        index: Index variable, which the equation is solved for.
+    """
     solved = _solved(condition, "zero", index)
     if solved is None:
         return None
@@ -131,7 +140,13 @@ def _solved(condition: Expr, op: str, index: Expr) -> tuple[int, Expr] | None:
 
 
 def decide(condition: Expr, holds: bool, other: Expr) -> bool | None:
-    """Return whether ``other`` holds if ``condition`` has the value ``holds``; ``None`` if undecided."""
+    """Return the value of ``other`` under a known condition; ``None`` if undecided.
+
+    Args:
+        condition: The known condition.
+        holds: Its value.
+        other: The condition to decide.
+    """
     limit = limited(condition, holds)
     if limit is not None and (value := ex.substitute(other, limit).as_number) is not None:
         return bool(value)
@@ -159,7 +174,12 @@ def _follows(bounds: Sequence[Expr], bound: Expr) -> bool:
 
 
 def count_cases(conditions: Sequence[Expr], most: int) -> int:
-    """Return the number of possible combinations of conditions; it stops above ``most``."""
+    """Return the number of possible combinations of conditions.
+
+    Args:
+        conditions: The conditions; earlier ones decide later ones.
+        most: Number above which counting stops.
+    """
     count, pending = 0, [tuple(conditions)]
     while pending and count <= most:
         left = pending.pop()

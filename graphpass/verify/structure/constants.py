@@ -44,7 +44,13 @@ class Constants:
         self._angles, self._weights, self._blocks, self._rounded = angles, weights, blocks, rounded
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
-        """Return an element of a constant; ``None`` if small, boolean, or unreadable."""
+        """Return an element of a constant; ``None`` if small, boolean, or unreadable.
+
+        Args:
+            graph: Graph of the constant.
+            value: The constant.
+            index: Index of the element, one expression an axis.
+        """
         sizes = [size for size in value.shape or () if isinstance(size, int)]
         if value.shape is None or len(sizes) != len(value.shape) or value.element_type == "boolean":
             return None
@@ -76,7 +82,12 @@ class Constants:
         return read(weight, places, "int" if value.element_type in INTEGERS else "real")
 
     def by_blocks(self, other: Graph, half: Half | None = None) -> Constants:
-        """Return elements in terms of the constants of ``other``, optionally rounded to ``half``."""
+        """Return elements in terms of the constants of another graph.
+
+        Args:
+            other: Graph whose constants other constants are composed of.
+            half: Type of 16 bits, to which constants of ``other`` may be rounded; ``None`` if they are not.
+        """
 
         def element(value: Value, index: Index) -> Expr:
             expr = self.element(other, value, index) or constant_element(other, value, index)

@@ -74,7 +74,12 @@ class TruePlaces:
     count: Expr
 
     def place(self, axis: int, number_of: Expr) -> Expr:
-        """Return the index along ``axis`` of selected element ``number_of``, as a new index variable."""
+        """Return the index of a selected element along an axis, as a new index variable.
+
+        Args:
+            axis: Axis of the tensor.
+            number_of: Number of the element in the order of NonZero.
+        """
         own = self.own[axis]
         return own if own is ZERO else ex.index((self.count, axis), own.args[1], number_of)
 
@@ -130,7 +135,12 @@ def _is_met_once(condition: Expr, index: Expr) -> bool:
 
 
 def is_rank(place: Expr, index: Expr) -> bool:
-    """Return whether ``place`` is the position of the ``index``-th largest element."""
+    """Return whether ``place`` is the position of the ``index``-th largest element.
+
+    Args:
+        place: Index into an axis.
+        index: Index variable of the rank.
+    """
     return _is_top(place) and place.args[-1] is index and not ex.contains(place.args[1:-1], index)
 
 
@@ -217,7 +227,12 @@ class Definitions:
         return self._sums[expr]
 
     def selection(self, condition: Expr, own: tuple[Expr, ...]) -> TruePlaces:
-        """Return the selection of elements at which a condition holds; see `TruePlaces`."""
+        """Return the selection of elements at which a condition holds.
+
+        Args:
+            condition: See `TruePlaces`; in canonical form.
+            own: See `TruePlaces`.
+        """
         key = condition, *own
         if key not in self._selections:
             count = ex.length(f"places {len(self._selections)}")
@@ -239,7 +254,12 @@ class Definitions:
         return self.abstract("top", (*parameters, bound.args[1]), (body,), [bound])
 
     def are_distinct(self, place: Expr, bound: Expr) -> bool:
-        """Return whether ``place`` is proven to differ for any two values of ``bound``."""
+        """Return whether ``place`` is proven to differ for any two values of ``bound``.
+
+        Args:
+            place: Index that an update writes, as an expression of ``bound``.
+            bound: Index variable of the updates.
+        """
         if place is bound or is_rank(place, bound):
             return True
         if place.op != "index" or place.args[2:] != (bound,):
@@ -248,9 +268,13 @@ class Definitions:
         return self._by_count[count].is_single(axis)
 
     def sum_selected(self, body: Expr, bound: Expr) -> Expr:
-        """Return the sum of ``body`` over ``bound``, which may number the elements of a selection.
+        """Return the sum of ``body`` over all values of ``bound``.
 
         A sum over a selection is written as a sum over all elements, with 0 where the condition does not hold.
+
+        Args:
+            body: Terms of the sum, as an expression of ``bound``.
+            bound: Index variable, which may number the elements of a selection; 0 for a single term.
         """
         selection = self._by_count.get(bound.args[1]) if bound is not ZERO else None
         if selection is None:
@@ -393,7 +417,13 @@ class Definitions:
         return ex.substitute(expr, known)
 
     def softmax(self, visible: Expr, score: Expr, along: Expr) -> Expr:
-        """Return the softmax of ``score`` at the key ``along``, over the keys under ``visible``."""
+        """Return the softmax of ``score`` at the key ``along``.
+
+        Args:
+            visible: Condition under which a key takes part, such as the effective mask.
+            score: Score of a key.
+            along: Index variable of the key, in both expressions.
+        """
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
         # Softmax does not depend on a term that is equal for all keys.
         score = ex.add(ZERO, *(term for term in terms if ex.contains([term], along)))

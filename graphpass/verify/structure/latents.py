@@ -50,7 +50,12 @@ class Expanded:
 
 
 def expanded_caches(reference: Model, candidate: Model) -> tuple[Expanded, ...]:
-    """Return the candidate's caches of keys and values in layers where the reference caches latents."""
+    """Return the candidate's caches of keys and values in layers where the reference caches latents.
+
+    Args:
+        reference: Model that may cache latents.
+        candidate: Model compared with it; the result is empty if it caches latents, too.
+    """
     layers = {latents.caches[0].layer: latents for latents in find_latents(reference)}
     if not layers or find_latents(candidate):
         return ()
@@ -98,7 +103,12 @@ def latents_of(pairs: Iterable[Expanded]) -> set[Cache]:
 
 
 def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf]:
-    """Return the leaves of the reference's latents, by index of the node that reads them."""
+    """Return the leaves of the reference's latents, by index of the node that reads them.
+
+    Args:
+        pairs: Caches that `expanded_caches` returned.
+        reference: The model with the latents.
+    """
     caches = {cache for pair in pairs for cache in pair.latents}
     return {
         reference.graph.reads[cache.read].index: Leaf(cache.name, tuple(range(len(cache.shape or ()))), None)
@@ -107,7 +117,13 @@ def latent_leaves(pairs: Iterable[Expanded], reference: Model) -> dict[int, Leaf
 
 
 def leaf_of(pair: Expanded, reference: DefinedTensors, candidate: Model) -> Leaf:
-    """Return the leaf of a cache: the reference's keys or values of past positions."""
+    """Return the leaf of a cache: the reference's keys or values of past positions.
+
+    Args:
+        pair: The cache, which `expanded_caches` returned.
+        reference: Tensors of the model with the latents.
+        candidate: The model with the cache.
+    """
     selectors = SELECTORS & candidate.graph.parameters.keys() - reference.graph.parameters.keys()
     past = _past(pair, reference)
     return Leaf(pair.cache.name, _ORDER, 0, selectors=frozenset(selectors), window=pair.window, past=past)

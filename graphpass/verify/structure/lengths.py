@@ -64,6 +64,10 @@ def input_lengths(model: Model, caches: Collection[Cache]) -> tuple[dict[Expr, E
     """Return `known_lengths`, limited to dimensions of inputs and caches; all caches have one batch size.
 
     Sizes of other values are derived from these, or unknown.
+
+    Args:
+        model: The model.
+        caches: All of its caches.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     lengths, bits = known_lengths(model, caches)
@@ -82,6 +86,12 @@ def moved_caches(
     """Return lengths, and moves by index of the node that reads the cache.
 
     The size of a cache before its move is free. A cache that is not trimmed to the past has no move.
+
+    Args:
+        model: A model with inputs that move slots.
+        caches: All of its caches; those of kind ``kv`` may move.
+        lengths: Lengths by dimension.
+        selectors: Inputs that may select rows of a cache before its move.
     """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     growing = [cache for cache in caches if cache.kind == "kv"]

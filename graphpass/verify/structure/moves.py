@@ -74,7 +74,13 @@ def find_move(model: Model, cache: Cache, selectors: frozenset[str]) -> Move | N
 
 
 def selects_rows(model: Model, cache: Cache, selectors: frozenset[str]) -> bool:
-    """Return whether a direct user of a cache selects its rows by an input."""
+    """Return whether a direct user of a cache selects its rows by an input.
+
+    Args:
+        model: The model.
+        cache: One of its caches.
+        selectors: Names of inputs that select rows, such as ``beam_idx``.
+    """
     read = model.graph.reads.get(cache.read)
     uses = [] if read is None else model.graph.uses(read.outputs[0])
     return any(use.node.op not in CASTS and _passes(model.graph, use, cache, selectors) for use in uses)

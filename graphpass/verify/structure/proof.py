@@ -136,7 +136,14 @@ class Comparer:
                 yield ComparedResult(f"{pair.name} before the first step", *first, pair.orders(), pair.windows())
 
     def expression(self, side: int, value: Value, order: tuple[int, ...], window: CacheWindow | None = None) -> Expr:
-        """Return a value, or its part ``window``, as an expression of indices in common order."""
+        """Return a value as an expression of indices in common order.
+
+        Args:
+            side: 0 for the reference, 1 for the candidate.
+            value: Value of this model.
+            order: Its axes in common order.
+            window: Part of the value; ``None`` for all elements.
+        """
         tensors = self.sides[side]
         sizes = list(tensors.shape(value))
         if window is not None:

@@ -141,7 +141,12 @@ class BodyTensors(DefinedTensors):
         return super()._start(value, index) if other is None else done(self._outer.of(other, index))
 
     def port(self, loop: str, value: Value) -> Value | None:
-        """Return a loop's output in the inlined view; ``None`` if several loops have its name."""
+        """Return a loop's output in the inlined view; ``None`` if several loops have its name.
+
+        Args:
+            loop: Name of the loop.
+            value: Output of the loop in the model.
+        """
         ends = [node for node in self.graph.of_op(*_RESULTS) if node.name == loop]
         own = [node.outputs[0] for node in ends if node.attributes["port"] == value.port]
         return own[0] if len(own) == 1 else None

@@ -30,7 +30,12 @@ _STILL = NO_DATA | SOURCES | {"Result", "Assign"}
 
 
 def upstream_operators(graph: Graph, results: Iterable[Value]) -> list[Node]:
-    """Return the operators that compute ``results``, without those that compute no data."""
+    """Return the operators that compute ``results``, without those that compute no data.
+
+    Args:
+        graph: Graph of one model.
+        results: Values of the graph.
+    """
     return [node for node in graph.backward(results, lambda node: node.inputs) if node.op not in _STILL]
 
 
@@ -98,7 +103,12 @@ def forms_of(tensors: DefinedTensors) -> Iterator[tuple[Value, Form]]:
 
 
 def form_of(tensors: DefinedTensors, value: Value) -> Form | None:
-    """Return the form of a tensor, independent of the order of axes; ``None`` if unknown."""
+    """Return the form of a tensor, independent of the order of axes; ``None`` if unknown.
+
+    Args:
+        tensors: Tensors of one model.
+        value: Value of this model.
+    """
     try:
         expr = tensors.whole(value)
     except UnknownError:

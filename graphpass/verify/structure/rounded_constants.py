@@ -31,6 +31,10 @@ def rounded_type(reference: Model, candidate: Model) -> Half | None:
     """Return the 16-bit type of most products in the candidate, if the reference has none.
 
     A few products in 16 bits are not a conversion of the model, and are reported as a difference.
+
+    Args:
+        reference: Model before a conversion to 16 bits.
+        candidate: Model after it.
     """
     known, made = types_of_products(reference), types_of_products(candidate)
     halves: tuple[Half, ...] = ("f16", "bf16")
@@ -38,7 +42,12 @@ def rounded_type(reference: Model, candidate: Model) -> Half | None:
 
 
 def rounded_and_clipped(half: Half, array: Array) -> Array:
-    """Return f32 numbers rounded to ``half``, clipped to its range."""
+    """Return f32 numbers rounded to ``half``, clipped to its range.
+
+    Args:
+        half: Type of 16 bits; ties round to even.
+        array: The numbers, in any shape.
+    """
     cut = numpy.clip(array, -LARGEST[half], LARGEST[half])
     return numpy.asarray(typed(cut, half).astype(numpy.float32))
 
@@ -62,7 +71,13 @@ class RoundedConstants:
         self._blocks = ConstantBlocks(graph, element, weights, self._stored)
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
-        """Return an element of a 16-bit constant as that of its f32 constant, if found."""
+        """Return an element of the f32 constant of a 16-bit constant; ``None`` if not found.
+
+        Args:
+            graph: Graph of the 16-bit constant.
+            value: The 16-bit constant.
+            index: Index of the element, one expression an axis.
+        """
         if value.element_type != self._half:
             return None
         weight = self._weights.of(graph, value)

@@ -46,7 +46,12 @@ class SortedExperts:
                 self.sizes |= dict.fromkeys(others) | {last: ex.subtract(whole, ex.add(ZERO, *others))}
 
     def element(self, node: Node, index: Index) -> Generator[Request, Expr, Expr] | None:
-        """Return an element of a slice or of the Concat of products; otherwise ``None``."""
+        """Return an element of a slice or of the Concat of products; otherwise ``None``.
+
+        Args:
+            node: Any node of the model.
+            index: Index into its output, one expression an axis.
+        """
         if node.index in self._pieces.joins:
             return _of_experts(node, self._pieces.joins[node.index], index)
         if node.index in self._pieces.cuts:

@@ -53,7 +53,12 @@ class CacheWindow:
     is_filled: bool
 
     def shifted(self, index: Index, places: int) -> Index:
-        """Return ``index`` with ``places`` added along the axis."""
+        """Return an index moved along the axis.
+
+        Args:
+            index: Index into the cache or the part.
+            places: Number to add; ``first`` to convert an index into the part to one into the cache.
+        """
         moved = ex.add(index[self.axis], ex.number(places))
         return (*index[: self.axis], moved, *index[self.axis + 1 :])
 
@@ -293,7 +298,12 @@ class DefinedTensors(Elements):
         return result if all(index is place for index, place in places.items()) else ex.substitute(result, places)
 
     def own_index(self, value: Value, letter: str = "x") -> Index:
-        """Return an index variable for each axis of ``value``."""
+        """Return an index variable for each axis of a value; 0 for size 1.
+
+        Args:
+            value: Value of the model.
+            letter: Prefix of the variables' names, before the number of the axis.
+        """
         return tuple(index_along(f"{letter}{axis}", size) for axis, size in enumerate(self.shape(value)))
 
     def whole(self, value: Value) -> Expr:
@@ -320,7 +330,12 @@ def _part(own: Expr, place: Expr) -> tuple[int, Expr] | None:
 
 
 def closed(define: Callable[[Element], Steps], *, by_part: bool = False) -> Rule:
-    """Return a rule that defines each result once for all indices; see `DefinedTensors.closed`."""
+    """Return a rule that defines each result once for all indices; see `DefinedTensors.closed`.
+
+    Args:
+        define: The operator's rule.
+        by_part: Whether to define slices of the result separately.
+    """
 
     def rule(element: Element) -> Steps:
         tensors = element.elements
@@ -339,8 +354,12 @@ def _kind(node: Node, tensors: DefinedTensors) -> tuple[str, int] | None:
 def as_function(element: Element, reason: str) -> Steps:
     """Return an element of a result as an uninterpreted function of the operands.
 
+    Args:
+        element: The element.
+        reason: Message of the error.
+
     Raises:
-        UnknownError: Results depend on more than the operands; the message is ``reason``.
+        UnknownError: Results depend on more than the operands.
     """
     tensors, node = element.elements, element.node
     assert isinstance(tensors, DefinedTensors)

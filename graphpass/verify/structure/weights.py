@@ -39,11 +39,21 @@ class WeightDigests:
         self._known: dict[tuple[int, int], KnownWeight | None] = dict(shared)
 
     def is_shared(self, graph: Graph, value: Value) -> bool:
-        """Return whether both models read a constant from the same bytes of a file."""
+        """Return whether both models read a constant from the same bytes of a file.
+
+        Args:
+            graph: Graph of the constant.
+            value: The constant.
+        """
         return (id(graph), value.node) in self._shared
 
     def of(self, graph: Graph, value: Value) -> KnownWeight | None:
-        """Return the identity of a constant; ``None`` if it cannot be read."""
+        """Return the identity of a constant; ``None`` if it cannot be read.
+
+        Args:
+            graph: Graph of the constant.
+            value: The constant, of any size.
+        """
         key = id(graph), value.node
         if key not in self._known:
             self._known[key] = _weight_of(graph, value)
@@ -76,7 +86,12 @@ def _weight_of(graph: Graph, value: Value) -> KnownWeight | None:
 
 
 def constant_elements(graph: Graph, value: Value) -> Array | None:
-    """Return the elements of a constant of any size; ``None`` if they cannot be read."""
+    """Return the elements of a constant of any size; ``None`` if they cannot be read.
+
+    Args:
+        graph: Graph of the constant.
+        value: The constant.
+    """
     try:
         constant = graph.constant(value, 1 << 62)
     except FileNotFoundError:
