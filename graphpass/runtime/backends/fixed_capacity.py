@@ -97,7 +97,12 @@ class FixedCapacityStore(CacheStore):
 
 
 def cache_memory(cache: Cache, batch: int, capacity: int | None = None) -> Array:
-    """Return zeros in the shape of ``cache``, for ``capacity`` positions if given.
+    """Return zeros in the shape and element type of ``cache``.
+
+    Args:
+        cache: The cache.
+        batch: Size of the batch axis, if the cache has one.
+        capacity: Size of the sequence axis; ``None`` for the size in the cache's shape.
 
     Raises:
         UnsupportedError: GP320, a dimension is unknown.
@@ -111,6 +116,13 @@ def cache_memory(cache: Cache, batch: int, capacity: int | None = None) -> Array
 
 
 def part(memory: Array, cache: Cache, start: int, stop: int) -> Array:
-    """Return the entries of a growing cache from ``start`` up to ``stop``."""
+    """Return a view of entries of a growing cache.
+
+    Args:
+        memory: Contents of the cache.
+        cache: The cache, whose sequence axis is known.
+        start: The first entry.
+        stop: The end of the entries, exclusive.
+    """
     assert cache.axes.sequence is not None
     return memory[(slice(None),) * cache.axes.sequence + (slice(start, stop),)]

@@ -24,6 +24,10 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
 
     They can if all have the same capacity, an operator updates each in the buffer of its past, and no other operator
     reads that past, as in models from `static-cache` or the onnxruntime-genai builder.
+
+    Args:
+        model: A model with caches as inputs and outputs.
+        inventory: The caches of the model.
     """
     graph = model.graph
     reads, writes = graph.reads, graph.writes
@@ -39,7 +43,12 @@ def capacity_in_place(model: OnnxModel, inventory: Inventory) -> int | None:
 
 
 def has_open_capacity(model: OnnxModel, inventory: Inventory) -> bool:
-    """Return whether buffers may have any capacity: only GroupQueryAttention reads each past."""
+    """Return whether buffers may have any capacity: only GroupQueryAttention reads each past.
+
+    Args:
+        model: A model with caches as inputs and outputs.
+        inventory: The caches of the model; the result is false unless all are ``kv`` and store all positions.
+    """
     graph = model.graph
     pasts = [graph.reads[cache.read].outputs[0] for cache in inventory.caches if cache.kind == "kv" and cache.write]
     is_alone = all({use.node.op for use in graph.uses(past)} == {"GroupQueryAttention"} for past in pasts)

@@ -112,7 +112,12 @@ class OpenVINORequest:
         return content
 
     def set_state(self, name: str, value: Array) -> None:
-        """Set a variable to a copy of ``value``."""
+        """Set a variable.
+
+        Args:
+            name: Id of the variable.
+            value: New contents, of the variable's element type; they are copied.
+        """
         with running(self._runtime):
             self._states[name].state = openvino.Tensor(np.ascontiguousarray(value))
 

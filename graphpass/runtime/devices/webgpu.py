@@ -54,7 +54,15 @@ def webgpu_device() -> Any:
 
 
 def for_adapter(model: _Model, *, is_software: bool) -> tuple[_Model, str]:
-    """Return the model to run on a WebGPU adapter, and a description of its difference."""
+    """Return the model to run on a WebGPU adapter, and a description of its difference.
+
+    Args:
+        model: The model to try.
+        is_software: Whether the adapter is SwiftShader, for which a model in f16 is copied in f32.
+
+    Returns:
+        The model or its copy, and a text on the copy's precision; the text is empty for the model itself.
+    """
     from graphpass.dialects.onnx.precision import in_f32, is_in_f16
 
     if not is_software or not model.analysis(is_in_f16):

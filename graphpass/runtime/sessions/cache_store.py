@@ -114,27 +114,57 @@ class CacheStore(ABC):
         """Return the settings of the runtime that affect the contents of caches."""
 
     def runs(self, past: int, length: int, batch: int) -> list[int]:
-        """Split ``length`` new tokens after ``past`` entries into runs; return the tokens of each."""
+        """Split a step into runs of the model; return the number of tokens of each.
+
+        Args:
+            past: Number of entries in the caches before the step.
+            length: Number of new tokens of each row.
+            batch: Number of rows.
+
+        Raises:
+            UnsupportedError: GP323, the model has a fixed length, and ``length`` is not a multiple of it.
+        """
         size = self.inputs.tokens_at_once(past, length, batch)
         if length % size:
             raise UnsupportedError("GP323", f"the model accepts multiples of {size} tokens, got {length} tokens")
         return [size] * (length // size)
 
     def check_room(self, count: int, length: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Raise if ``count`` more tokens do not fit after ``length`` others."""
+        """Check that new tokens fit; by default any number does.
+
+        Args:
+            count: Number of new tokens of each row.
+            length: Number of slots before them.
+
+        Raises:
+            UsageError: GP267, they do not fit.
+        """
 
     def check_mask(self, mask: ArrayLike) -> None:  # noqa: B027 - few refuse or do anything
         """Raise if the runtime cannot apply an ``attention_mask``."""
 
     def check_positions(self, tokens: Tokens, length: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Raise if the runtime does not support the positions of tokens after ``length`` others."""
+        """Check that the runtime supports the positions of new tokens; by default it supports all.
+
+        Args:
+            tokens: The new tokens.
+            length: Number of slots before them.
+
+        Raises:
+            UnsupportedError: GP376, the runtime does not support a position.
+        """
 
     def check_editable(self) -> None:
         """Raise if the contents of a cache after an edit are unknown; see `check_editable`."""
         check_editable(self.inventory)
 
     def must_replay(self, slots: Slots, policy: CompactionPolicy) -> bool:
-        """Return whether to recompute tokens, because their entries have to move and cannot."""
+        """Return whether to recompute tokens, because their entries have to move and cannot.
+
+        Args:
+            slots: The map of slots to entries before the step.
+            policy: Decides whether entries have to move.
+        """
         return self.growing_sealed and not self.inputs.takes_moves and policy.must_move(slots)
 
     @abstractmethod
@@ -147,13 +177,29 @@ class CacheStore(ABC):
 
     @abstractmethod
     def write(self, cache: Cache, value: Array) -> None:
-        """Set a cache to ``value``; the caller must not change the array afterwards."""
+        """Set the contents of a cache.
+
+        Args:
+            cache: One of the model's caches.
+            value: New contents in the cache's axes and element type; the caller must not change the array afterwards.
+        """
 
     def move(self, sources: NDArray[np.int64], destinations: NDArray[np.int64], size: int) -> None:  # noqa: B027 - few refuse or do anything
-        """Copy entries of growing caches, which have ``size``; all are read before any is written."""
+        """Copy entries of growing caches; all are read before any is written.
+
+        Args:
+            sources: Indices of the entries, int64 [n].
+            destinations: New index of each entry, int64 [n].
+            size: Number of entries in the caches.
+        """
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """Gather ``entries`` of growing caches and ``rows`` of all caches; ``None`` keeps all."""
+        """Gather entries and rows of caches.
+
+        Args:
+            entries: Entry of growing caches from which each new entry is gathered, int64 [length]; ``None`` keeps all.
+            rows: Row of all caches from which each new row is gathered, int64 [batch]; ``None`` keeps all.
+        """
         for cache in self.inventory.caches:
             if cache in self.growing and entries is not None:
                 assert cache.axes.sequence is not None
@@ -185,7 +231,7 @@ class CacheStore(ABC):
         return states
 
     def put(self, cache: Cache, value: Array) -> None:
-        """Set a cache as `write` does, and count its bytes."""
+        """See `write`; adds the bytes to `bytes_copied`."""
         self.bytes_copied += value.nbytes
         self.write(cache, value)
 

@@ -62,7 +62,12 @@ class Checkpoints:
         return sum(checkpoint.bytes for checkpoint in self.kept)
 
     def are_due(self, length: int, *, drafting: bool) -> bool:
-        """Return whether to add a checkpoint at ``length`` slots before the next step."""
+        """Return whether to add a checkpoint before the next step.
+
+        Args:
+            length: Number of slots before the step.
+            drafting: Whether the step may verify drafts, so that the session may return to ``length``.
+        """
         last = self.kept[-1].length if self.kept else None
         if last == length or length == 0:
             return False

@@ -127,7 +127,13 @@ class InputPlan:
         self._one_by_one, self._rows_one_by_one = step_tokens.one_by_one, step_tokens.rows_one_by_one
 
     def tokens_at_once(self, past: int, length: int, rows: int) -> int:
-        """Return the number of tokens per run, for ``length`` new tokens of ``rows`` rows."""
+        """Return the number of tokens per run.
+
+        Args:
+            past: Number of entries in the caches.
+            length: Number of new tokens of each row.
+            rows: Number of rows; some models accept one new token at a time for several.
+        """
         if self._length is not None:
             return self._length
         one_by_one = self._one_by_one or (self._rows_one_by_one and rows > 1)
@@ -139,10 +145,14 @@ class InputPlan:
 
 
 def numpy_type(element_type: str, owner: str) -> np.dtype[Any]:
-    """Return the numpy type of OpenVINO's ``element_type``.
+    """Return the numpy type of an element type.
+
+    Args:
+        element_type: OpenVINO's name: ``"f16"``.
+        owner: Name of the tensor in the message: ``"input position_ids"``.
 
     Raises:
-        UnsupportedError: GP320, numpy does not have the type; the message names ``owner``.
+        UnsupportedError: GP320, numpy does not have the type.
     """
     known = ELEMENT_TYPES.get(element_type)
     if known is None or known.dtype is None:

@@ -46,7 +46,12 @@ class Tokens:
         return int(self.ids.shape[1])
 
     def part(self, start: int, stop: int) -> Tokens:
-        """Return the tokens from ``start`` up to ``stop``."""
+        """Return the tokens in a range of columns.
+
+        Args:
+            start: The first column.
+            stop: The end of the range, exclusive.
+        """
         new = slice(start, stop)
         return Tokens(self.ids[:, new], self.mask[:, new], self.positions[..., new])
 
@@ -161,7 +166,12 @@ class Slots:
         return self._counted
 
     def tokens(self, start: int = 0, stop: int | None = None) -> Tokens:
-        """Return the contents of the slots from ``start`` up to ``stop``."""
+        """Return the contents of a range of slots.
+
+        Args:
+            start: The first slot.
+            stop: The end of the range, exclusive; by default `length`.
+        """
         tokens = self._table[:, :, self.entries[start:stop]]
         return Tokens(tokens[_IDS], tokens[_MASK], tokens[_POSITIONS:].reshape(*self._axes, *tokens.shape[1:]))
 
@@ -192,7 +202,12 @@ class Slots:
 
     @classmethod
     def holding(cls, tokens: Tokens, origins: NDArray[np.int64]) -> Slots:
-        """Return slots of ``tokens`` with these `origins`; slot i has entry i."""
+        """Return slots with given contents; slot i has entry i.
+
+        Args:
+            tokens: Contents of the slots.
+            origins: The `origins` of the slots, int64 [2, length].
+        """
         slots = cls(len(tokens.ids), tokens.positions.shape[:-2])
         slots.append(tokens)
         slots._origins[:, : tokens.length] = origins
@@ -211,7 +226,12 @@ class Slots:
         self.in_order = self.in_order or self._is_in_order()
 
     def reorder(self, sources: NDArray[np.int64], destinations: NDArray[np.int64]) -> None:
-        """Map slot ``destinations[i]`` to the old entry of slot ``sources[i]``."""
+        """Map slots to entries of other slots.
+
+        Args:
+            sources: Slots whose entries are read before any slot is mapped, int64 [n].
+            destinations: Slots that are mapped to these entries, in the same order, int64 [n].
+        """
         entries = self.entries.copy()
         entries[destinations] = self.entries[sources]
         self.hold(entries)

@@ -73,7 +73,7 @@ class HiddenStateDraft:
         self._states: Array | None = None
 
     def observe(self, first: int, states: Mapping[int, Array]) -> None:
-        """Receive hidden states of accepted tokens; see `StateDrafter`."""
+        """See `StateDrafter.observe`."""
         joined = np.concatenate([states[layer] for layer in sorted(states)], axis=-1)[-self._context :]
         features = joined if self._fuse is None else self._fuse(joined)
         if first:

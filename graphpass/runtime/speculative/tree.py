@@ -25,7 +25,13 @@ class DraftTree:
 
     @classmethod
     def of(cls, last: int, continuations: Sequence[Sequence[int]], depth: int) -> DraftTree:
-        """Merge continuations, each cut to ``depth`` tokens, by their common prefixes."""
+        """Return a tree of continuations, merged by their common prefixes.
+
+        Args:
+            last: The last token id of the history, the root of the tree.
+            continuations: Token ids after ``last``, of one branch each.
+            depth: Largest number of tokens of a branch; further tokens are dropped.
+        """
         tokens, parents = [last], [-1]
         nodes: dict[tuple[int, int], int] = {}
         for continuation in continuations:
