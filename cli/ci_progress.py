@@ -36,7 +36,7 @@ class PlainLines(Progress):
             self._console.note(f"{cell.id} started")
 
     def moved(self, cell: Cell, at: Position) -> None:
-        """Print the stage of a cell, at most every 10 s."""
+        """See `Progress.moved`; prints the stage of the cell, at most every 10 s."""
         if (beat := self._beats[cell.id]).is_due():
             self._console.note(f"{cell.id} {_in_words(at, time_left(at.stage), f'{beat.seconds:.0f} s')}")
 
@@ -86,7 +86,7 @@ class LiveTable(Progress):
         self._tasks[cell.id] = self._bars.add_task(printable(on_one_line(cell.id)), total=None, stage="")
 
     def moved(self, cell: Cell, at: Position) -> None:
-        """Show the stage of the cell."""
+        """See `Progress.moved`; shows the stage of the cell."""
         if (task := self._tasks.get(cell.id)) is not None:
             self._bars.update(task, stage=_in_words(at, time_left(at.stage)))
 

@@ -55,6 +55,12 @@ def report_files(paths: Mapping[str, Path | None], configured: Callable[[str], P
 def publish(console: Console, run: MatrixResults, files: Mapping[str, Path], form: str) -> None:
     """Write the reports, print the run, and annotate it in GitHub Actions.
 
+    Args:
+        console: Prints the run.
+        run: The results.
+        files: The file of each report, by format.
+        form: Format of the printed run: ``text`` or ``json``.
+
     Raises:
         WriteError: GP501, a report cannot be written.
     """

@@ -27,14 +27,26 @@ def command(console: Console, shell: str) -> None:
 
 
 def complete_targets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the targets whose names begin with ``incomplete``."""
+    """Return the targets that an argument can be completed to.
+
+    Args:
+        _: Context of the command, unused.
+        __: The parameter to complete, unused.
+        incomplete: The typed beginning of a target's name.
+    """
     from graphpass.engine.registry import target_names
 
     return [name for name in target_names() if name.startswith(incomplete)]
 
 
 def complete_passes(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the pipeline ``incomplete`` with each completion of its last pass."""
+    """Return the pipelines that an argument can be completed to.
+
+    Args:
+        _: Context of the command, unused.
+        __: The parameter to complete, unused.
+        incomplete: A pipeline, of which the name of the last pass is completed.
+    """
     from graphpass.engine.registry import pass_names
 
     before, comma, last = incomplete.rpartition(",")
@@ -42,7 +54,13 @@ def complete_passes(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 
 def complete_explained(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the passes and error ids that begin with ``incomplete``."""
+    """Return the passes and error ids that an argument can be completed to.
+
+    Args:
+        context: Context of the command.
+        parameter: The parameter to complete.
+        incomplete: The typed beginning; error ids match in upper and lower case.
+    """
     from graphpass.error_catalog import CATALOG
 
     errors = [name for name in CATALOG if incomplete and name.startswith(incomplete.upper())]

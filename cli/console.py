@@ -85,7 +85,14 @@ class Console(Watch):
             click.echo(f"{click.style('hint:', fg='cyan')} {_inset(error.hint)}", err=True)
 
     def failed(self, error_id: str | None, message: str, hint: str | None, code: int) -> None:
-        """Print an error in place of the result if the format is JSON."""
+        """Print an error in place of the result if the format is JSON.
+
+        Args:
+            error_id: Id of the catalog, ``GP101``; ``None`` for errors of the command line and internal errors.
+            message: The message, without id and hint.
+            hint: Advice, if any.
+            code: Exit code of the program.
+        """
         if not self.in_json:
             return
         from graphpass.reports.header import with_header

@@ -45,7 +45,11 @@ def command(console: Console, job: Job, text: str, stop_after: str | None, form:
 
 
 def read_passes(text: str, stop_after: str | None = None) -> tuple[Pass[Model], ...]:
-    """Return the passes of ``--pipeline``, up to and including ``stop_after`` if not ``None``.
+    """Return the passes of ``--pipeline``.
+
+    Args:
+        text: A pipeline, or ``@`` and the path of a TOML file.
+        stop_after: Name of a pass; passes after the first of this name are omitted. ``None`` for all passes.
 
     Raises:
         ReadError, UsageError: As `graphpass.engine.pipeline.parse` and `load_toml`; GP210, the pipeline is empty.

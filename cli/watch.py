@@ -221,7 +221,12 @@ def counts(stage: Stage) -> str:
 
 
 def described(stage: Stage, *, at: bool = True) -> str:
-    """Return the description of a stage, with ``at`` also its item in progress."""
+    """Return the description of a stage.
+
+    Args:
+        stage: The stage.
+        at: Whether to append the stage's item in progress.
+    """
     return printable(on_one_line(f"{stage.text} {stage.at}".rstrip() if at else stage.text))
 
 

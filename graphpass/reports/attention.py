@@ -45,7 +45,12 @@ def group_attention(inventory: Inventory) -> tuple[AttentionGroup, ...]:
 
 
 def attention_in_words(block: AttentionBlock, *, is_cross: bool = False) -> str:
-    """Describe an attention block: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``."""
+    """Return a description: ``4 heads over 2, scale 0.25, mask causal+input, window 8 in the mask``.
+
+    Args:
+        block: The attention block; unknown parts are named as such, absent ones are omitted.
+        is_cross: Whether the block reads caches of kind ``cross``.
+    """
     heads = "heads unknown" if block.heads is None else f"{block.heads} heads"
     if block.key_heads not in {None, block.heads}:
         heads += f" over {block.key_heads}"

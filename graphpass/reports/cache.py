@@ -123,7 +123,11 @@ class Reasoning(Report):
 
 
 def find_cache(inventory: Inventory, name: str) -> Cache:
-    """Return a cache by name, past, present, or a unique prefix of its name.
+    """Return a cache by name.
+
+    Args:
+        inventory: The caches to search.
+        name: Name of a cache, of its past or present, or a prefix of these names that only one cache has.
 
     Raises:
         UsageError: GP217, no cache matches, or several have the prefix.

@@ -84,7 +84,12 @@ class Diff(Report):
         }
 
     def to_html(self, before: str, after: str) -> str:
-        """Return the page of ``graphpass diff --format html``; ``before`` and ``after`` are titles."""
+        """Return the page of ``graphpass diff --format html``.
+
+        Args:
+            before: Title of the first model.
+            after: Title of the second model.
+        """
         parts = page_parts([before, after], self.before, self.after, self.difference)
         return framed("differences", f"{before} \u2192 {after}", parts)
 
@@ -99,7 +104,14 @@ def difference_in_short(difference: ModelDifference) -> tuple[str, ...]:
 
 
 def page_parts(titles: Sequence[str], before: Model, after: Model, difference: ModelDifference) -> list[str]:
-    """Return the contents of `Diff.to_html`, for pages that compare several pairs."""
+    """Return the contents of `Diff.to_html`, for pages that compare several pairs.
+
+    Args:
+        titles: Titles of both models in the picture.
+        before: The first model.
+        after: The second model.
+        difference: The differences, from `graphpass.reports.diff.diff_models`.
+    """
     parts = [f"<p>{escape(_unchanged(difference))}</p>"]
     if difference.same:
         return ["<p>They are the same.</p>", *parts]

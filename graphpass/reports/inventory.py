@@ -147,7 +147,12 @@ def _numbers(owner: Cache | Port) -> list[int | None] | None:
 
 
 def inventory_in_short(model: Model, inventory: Inventory) -> str:
-    """Describe a model in one line."""
+    """Return a description of a model in one line.
+
+    Args:
+        model: The model.
+        inventory: Its caches and attention blocks.
+    """
     kinds = Counter(cache.kind for cache in inventory.caches)
     caches = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no"
     forms = Counter(map(form_in_words, inventory.attention))

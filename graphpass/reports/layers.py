@@ -52,7 +52,13 @@ class LayerGroup:
 
 
 def flow_of(model: Model, inventory: Inventory, cache: Cache) -> Flow:
-    """Return the shortest paths of ``cache`` through ``model``, along data edges."""
+    """Return the shortest paths of ``cache`` through ``model``, along data edges.
+
+    Args:
+        model: The model; paths lead through bodies, too.
+        inventory: The caches of the model, with the attention blocks at which paths of keys and values end.
+        cache: A cache of ``inventory``.
+    """
     model = inlined(model)
     read = next(node for node in model.graph.of_op(*SOURCES) if node.name == cache.read)
     writes = (node for node in model.graph.of_op("Result", "Assign") if node.name == cache.write)
@@ -77,7 +83,12 @@ def _stops(nodes: tuple[Node, ...]) -> tuple[Stop, ...]:
 
 
 def group_layers(model: Model, inventory: Inventory) -> tuple[LayerGroup, ...]:
-    """Return groups of layers with equal caches and paths, ordered by their first layers."""
+    """Return groups of layers with equal caches and paths, ordered by their first layers.
+
+    Args:
+        model: The model.
+        inventory: The caches to group; caches of unknown layer are grouped as one layer.
+    """
     layers: dict[int | None, list[Cache]] = {}
     for cache in inventory.caches:
         layers.setdefault(cache.layer, []).append(cache)

@@ -176,7 +176,12 @@ def _changed(record: PassRecord) -> bool:
 
 
 def proof_text(comparison: Comparison, *, verbose: bool = False) -> list[str]:
-    """Return lines about a comparison; the last is the verdict."""
+    """Return lines about a comparison; the last is the verdict.
+
+    Args:
+        comparison: The comparison of a result with its input.
+        verbose: Whether to return all lines of the summary, not only 3 remarks.
+    """
     _, *details = comparison.summary().splitlines()
     proven = () if comparison.structure is None else comparison.structure.in_words()
     remarks = shortened([f"  {on_one_line(line)}" for line in (*comparison.remarks, *proven)], _REMARKS)
@@ -191,7 +196,15 @@ def files_text(
     *,
     verbose: bool = False,
 ) -> list[str]:
-    """Return lines about written files: sizes, warnings about shared weights, notes."""
+    """Return lines about written files: sizes, warnings about shared weights, notes.
+
+    Args:
+        folder: Folder of the files.
+        files: The files.
+        written: Storage of the weights of each model.
+        notes: Further sentences.
+        verbose: Whether to list all files, warnings and notes, not only the total size and 3 warnings or notes.
+    """
     warnings = [_warning(shared, result.appended) for result in written for shared in result.shared]
     if verbose:
         lines = [f"{file.name} ({in_bytes(file.bytes)})" for file in files]

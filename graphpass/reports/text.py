@@ -12,7 +12,12 @@ from graphpass.progress import Timing
 
 
 def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
-    """Return rows as lines with aligned columns; cells are escaped."""
+    """Return rows as lines with aligned columns.
+
+    Args:
+        rows: Rows of the same number of cells, which are escaped.
+        indent: Beginning of each line.
+    """
     rows = [tuple(map(on_one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -21,7 +26,13 @@ def columns(rows: Sequence[tuple[str, ...]], indent: str = "  ") -> list[str]:
 
 
 def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list[str]:
-    """Return at most ``most`` lines, and a line with the number of omitted lines."""
+    """Return the first lines, and a line with the number of omitted lines.
+
+    Args:
+        lines: The lines; the added line has the indentation of the first.
+        most: Largest number of lines, without the added line.
+        verbose: Whether to return all lines.
+    """
     if verbose or len(lines) <= most:
         return list(lines)
     indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
@@ -29,7 +40,12 @@ def shortened(lines: Sequence[str], most: int, *, verbose: bool = False) -> list
 
 
 def some_of(names: Sequence[str], most: int = 5) -> str:
-    """Return the first names, and the number of those left out: ``a, b and 7 more``."""
+    """Return the first names, and the number of those left out: ``a, b and 7 more``.
+
+    Args:
+        names: The names.
+        most: Largest number of names to return.
+    """
     listed = ", ".join(names[:most])
     return listed if len(names) <= most else f"{listed} and {len(names) - most} more"
 

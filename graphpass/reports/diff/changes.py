@@ -85,7 +85,12 @@ class ModelDifference:
 
 
 def changes_between(before: Mapping[str, Facets], after: Mapping[str, Facets]) -> tuple[Change, ...]:
-    """Return changed and removed entries in the order of ``before``, then added entries."""
+    """Return changed and removed entries in the order of ``before``, then added entries.
+
+    Args:
+        before: Facets of the first model's entries, by name.
+        after: Facets of the second model's entries, by name.
+    """
     changes = []
     for name, old in before.items():
         if name not in after:

@@ -40,6 +40,10 @@ def compare_operators(before: Model, after: Model) -> tuple[Change, ...]:
 
     Operators are paired by name. Remaining operators with equal facets count as renamed, since exporters generate names
     anew at each export.
+
+    Args:
+        before: The first model; changes have its names.
+        after: The second model.
     """
     olds, news = _described(before), _described(after)
     names = {name: name for name in news if name in olds}
@@ -104,7 +108,12 @@ def _source(value: Value, graph: Graph) -> str:
 
 
 def constant_in_words(node: Node, graph: Graph) -> str | None:
-    """Return type, shape and elements of a small constant; ``None`` for a weight."""
+    """Return type, shape and elements of a small constant; ``None`` for a weight.
+
+    Args:
+        node: The constant. More than 16 elements are replaced by a digest.
+        graph: The graph of the node.
+    """
     value = node.outputs[0]
     if value.element_type == "string":
         return f"strings {node.name}"
@@ -118,7 +127,12 @@ def constant_in_words(node: Node, graph: Graph) -> str | None:
 
 
 def attributes_of(node: Node, model: Model) -> dict[str, str]:
-    """Return the attributes of an operator except bodies, by their names in the model's dialect."""
+    """Return the attributes of an operator except bodies, as text.
+
+    Args:
+        node: An operator of the model or of a body.
+        model: The model, whose dialect determines the names of attributes.
+    """
     if model.dialect == "openvino":
         return {str(name): str(value) for name, value in node.native.get_attributes().items()}
     import onnx

@@ -35,6 +35,10 @@ def compare_weights(before: Sequence[Weight], after: Sequence[Weight]) -> Weight
     Weights of the same name, element type and size are compared by digest, unless both are the same range of the same
     file. Remaining weights with equal contents count as renamed.
 
+    Args:
+        before: Weights of the first model, from `weights_of`.
+        after: Weights of the second model.
+
     Raises:
         ReadError: GP110, a weight file changed since the model was read.
     """

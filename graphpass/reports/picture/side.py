@@ -173,7 +173,12 @@ class Side:
         return self.marks[index].partner or self.key(index)
 
     def describe(self, segments: Sequence[int], first: Sequence[Node]) -> dict[str, Any]:
-        """Return the object of segments with equal structure, with nodes in the order of ``first``."""
+        """Return the object of segments with equal structure, one of the ``sides`` of `picture_of`.
+
+        Args:
+            segments: The segments, keys of `members`.
+            first: Operators of the first segment, in display order.
+        """
         positions = {node.index: position for position, node in enumerate(first)}
         weights: dict[tuple[int, int], int] = {}
         nodes = [self._node(node, positions, weights) for node in first]
