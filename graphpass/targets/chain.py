@@ -61,7 +61,11 @@ class OperandChain:
 
 
 def trace_operand(graph: Graph, operand: Value) -> OperandChain:
-    """Return the chain that ends in ``operand``, a key or value of attention.
+    """Return the chain that ends in an operand of attention.
+
+    Args:
+        graph: The graph of the operand.
+        operand: A key or value of attention.
 
     Raises:
         MissError: At the first node upstream of attention that is not part of a chain.
@@ -73,5 +77,10 @@ def trace_operand(graph: Graph, operand: Value) -> OperandChain:
 
 
 def data_uses(graph: Graph, value: Value) -> tuple[Node, ...]:
-    """Return the users of ``value`` except ShapeOfs, which plugins fold before matching."""
+    """Return the users of a value except ShapeOfs, which plugins fold before matching.
+
+    Args:
+        graph: The graph of the value.
+        value: The value; a node with several uses of it is returned several times.
+    """
     return tuple(use.node for use in graph.uses(value) if use.node.op != "ShapeOf")

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def constant_window(graph: Graph, mask: Value | None) -> Node | None:
-    """Return a square constant upstream of ``mask`` that hides other positions than later ones."""
+    """Return a square constant upstream of ``mask`` that hides other positions than later ones.
+
+    Args:
+        graph: The graph of the mask.
+        mask: The mask operand of attention; ``None`` for attention without one.
+    """
     import numpy
 
     for node in graph.backward([mask], lambda node: () if node.op in SHAPE_READERS else node.inputs):

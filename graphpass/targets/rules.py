@@ -20,13 +20,22 @@ _GENERIC = "src/plugins/intel_npu/src/plugin/npuw/compiled_model.cpp"
 
 
 def encoder_error(target: str, others: str) -> UnsupportedError:
-    """Return the error for an encoder and a target that requires caches."""
+    """Return the error for an encoder and a target that requires caches.
+
+    Args:
+        target: Name of the target.
+        others: Targets that support encoders, for the hint: ``cpu or gpu``.
+    """
     reason = f"the model is an encoder without caches, which target {target} requires"
     return UnsupportedError("GP338", reason, f"convert it for {others}")
 
 
 def require_onnx(model: Model, target: str) -> None:
     """Refuse OpenVINO IR.
+
+    Args:
+        model: The model to convert.
+        target: Name of the target, for the message.
 
     Raises:
         UnsupportedError: GP366, the model is OpenVINO IR.
@@ -89,7 +98,13 @@ def attention_findings(
 
 
 def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:
-    """Return the finding on a ``linear`` cache, which plugins do not fuse."""
+    """Return the finding on a ``linear`` cache, which plugins do not fuse.
+
+    Args:
+        cache: The cache.
+        source: The runtime's source file that contains the rule.
+        is_variable: Whether the cache is a variable, which plugins support unchanged.
+    """
     if is_variable:
         return Finding("cache", cache.name, "taken", cache.layer)
     reason = "the state is an input of the model, not a variable: run make-stateful"
@@ -97,7 +112,12 @@ def linear_finding(cache: Cache, source: str, *, is_variable: bool) -> Finding:
 
 
 def failing_branches(model: Model, source: str) -> Iterator[Finding]:
-    """Yield a finding for each If of dynamic rank, which plugins do not compile."""
+    """Yield a finding for each If of dynamic rank, which plugins do not compile.
+
+    Args:
+        model: A model in OpenVINO IR.
+        source: The runtime's source file that contains the rule.
+    """
     for node in model.graph.of_op("If"):
         if any(value.rank is None for value in node.outputs):
             yield Finding.of_model(model, "refused", "it is an If of dynamic rank", source, node)
@@ -108,6 +128,13 @@ def static_findings(model: Model, phase: Phase) -> tuple[Finding, ...]:
 
     Its caches are inputs and outputs, and the caller writes new positions into them. NPUW runs it on its generic path,
     without ``NPUW_LLM``.
+
+    Args:
+        model: The model.
+        phase: The phase of the model, with its caches.
+
+    Returns:
+        A refusal of each input of dynamic shape, then a finding on each cache.
     """
     dynamic = "its shape is not static: run graphpass split again"
     written = "static shape; the caller writes new positions"

@@ -25,7 +25,12 @@ _FED = frozenset({*TOKEN_INPUTS, "attention_mask", "position_ids", "token_type_i
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as openvino.genai's ``LLMPipeline`` classifies them."""
+    """Return the caches of ``model`` as openvino.genai's ``LLMPipeline`` classifies them.
+
+    Args:
+        model: The model; the rule is for stateful OpenVINO IR only.
+        inventory: The caches of the model, which the view is compared with.
+    """
     outside = not_stateful_ir(
         CONSUMER, model, inventory, finds="initializers", cross="runs language models without an encoder"
     )

@@ -26,7 +26,12 @@ _HYBRID = re.compile(r"cache_params\.(past|present)\.(key|value|conv|ssm)")
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as optimum-intel classifies them."""
+    """Return the caches of ``model`` as optimum-intel classifies them.
+
+    Args:
+        model: The model.
+        inventory: The caches of the model, which the view is compared with.
+    """
     if (empty := without_caches(CONSUMER, inventory)) is not None:
         return empty
     return _stateful(inventory) if inventory.stateful else _stateless(model, inventory)

@@ -39,7 +39,12 @@ _SETTINGS = {"cross_key": "cross_past_key_names", "cross_value": "cross_past_val
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as onnxruntime-genai classifies them."""
+    """Return the caches of ``model`` as onnxruntime-genai classifies them.
+
+    Args:
+        model: The model; the rule is for ONNX only.
+        inventory: The caches of the model, which the view is compared with.
+    """
     if (other := not_onnx(CONSUMER, model, inventory)) is not None:
         return other
     sees: dict[str, Sees] = {}

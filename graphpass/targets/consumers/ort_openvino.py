@@ -27,7 +27,12 @@ _AXIS = 2
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as the provider classifies them."""
+    """Return the caches of ``model`` as the provider classifies them.
+
+    Args:
+        model: The model; the rule is for ONNX only.
+        inventory: The caches of the model, which the view is compared with.
+    """
     if (other := not_onnx(CONSUMER, model, inventory)) is not None:
         return other
     outputs = [port.name for port in model.outputs]

@@ -22,7 +22,15 @@ _GRAPH = "src/plugins/intel_cpu/src/graph.cpp"
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict how the CPU plugin executes ``model``, an OpenVINO IR."""
+    """Predict how the CPU plugin executes a model.
+
+    Args:
+        model: A model in OpenVINO IR.
+        inventory: The caches of the model.
+
+    Returns:
+        Findings on the model as a whole, on attention blocks, on ``linear`` caches, and on other variables.
+    """
     attention = attention_findings(model, inventory, _require_fusion, _FUSION)
     variables = {node.attributes["variable"] for node in model.graph.of_op("ReadValue")}
     linear = inventory.of_kind("linear")

@@ -40,7 +40,15 @@ class _RefusalError(MissError):
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict how the GPU plugin executes ``model``, an OpenVINO IR."""
+    """Predict how the GPU plugin executes a model.
+
+    Args:
+        model: A model in OpenVINO IR.
+        inventory: The caches of the model.
+
+    Returns:
+        Findings on the model as a whole, and on ``kv`` and ``linear`` caches.
+    """
     writes = {node.attributes["variable"]: node for node in model.graph.of_op("Assign")}
     return (
         *failing_branches(model, _SHAPE),

@@ -76,9 +76,14 @@ _ANGLES = op.Cos(op.Concat(_TRANSPOSED, _TRANSPOSED))
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict how the NPU plugin executes ``model``, an OpenVINO IR.
+    """Predict how the NPU plugin executes a model.
 
-    The plugin runs with ``NPUW_LLM``, except for models of static shapes.
+    Args:
+        model: A model in OpenVINO IR. The plugin runs it with ``NPUW_LLM``, unless its shapes are static.
+        inventory: The caches of the model; unused for prefill and decode models of a pair.
+
+    Returns:
+        Findings on the model as a whole, on inputs and outputs, on caches, and on attention.
     """
     phase = Phase.find(model)
     if phase is not None:

@@ -20,7 +20,12 @@ _ATTENDS = {"ScaledDotProductAttention": 2, "MatMul": 1}
 
 
 def is_transposed(graph: Graph, read: Node) -> bool:
-    """Return whether NPUW transposes the values that ``read`` reads."""
+    """Return whether NPUW transposes the values of a cache.
+
+    Args:
+        graph: The graph of ``read``.
+        read: The ReadValue of a cache of values, ``[batch, heads, sequence, head_dim]``.
+    """
     return any(
         graph.producer(joined.source(1)).op in _PRODUCERS and _is_attended(graph, joined.outputs[0])
         for joined in _joined(graph, read)
@@ -49,6 +54,10 @@ def misreads(graph: Graph, read: Node) -> Iterator[Use]:
     """Yield the `length_reads` that read a wrong size after NPUW transposes the values, if `is_transposed`.
 
     NPUW rewrites the target shapes of copied kv heads, so reads that only affect those of this value are correct.
+
+    Args:
+        graph: The graph of ``read``.
+        read: See `is_transposed`.
     """
     own = {
         node.index

@@ -15,7 +15,12 @@ _FAILS = {"refused": "will fail on", "wrong": "will compute incorrect results wi
 
 
 def view(model: Model, inventory: Inventory) -> View:
-    """Return the caches of ``model`` as ``NPUW_LLM`` classifies them."""
+    """Return the caches of ``model`` as ``NPUW_LLM`` classifies them.
+
+    Args:
+        model: The model; the rule is for stateful OpenVINO IR only.
+        inventory: The caches of the model, which the view is compared with.
+    """
     outside = not_stateful_ir(
         _CONSUMER, model, inventory, finds="names", cross="runs encoder-decoder models in another way"
     )

@@ -15,6 +15,10 @@ _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
     """Return a configuration beside a model, with the entries of its section ``text_config``, if any.
 
+    Args:
+        model_file: A file in the folder of the configuration; the result is empty for ``None``.
+        name: Name of the configuration file; the result is empty if it is missing.
+
     Raises:
         ReadError: GP116, the file is not a JSON object.
     """

@@ -82,6 +82,11 @@ def session_options(device: Device) -> dict[str, Any]:
 def sizes_and_tokens(source: Path | None, length: int, vocabulary: int) -> dict[str, Any]:
     """Return the entries with the number of positions and the special tokens.
 
+    Args:
+        source: A file of the input, in the folder of its configurations.
+        length: Number of positions.
+        vocabulary: Number of token ids.
+
     Raises:
         ReadError: GP116, a configuration of the input is not a JSON object.
     """
@@ -113,6 +118,12 @@ def shares_buffers(model: Model) -> bool:
 
 def require_sizes(model: Model, source: Path | None, context: int | None) -> tuple[int, int]:
     """Return the number of positions and of token ids.
+
+    Args:
+        model: The decoder, whose logits have one element for each token id; if this size is dynamic, it is read from
+            config.json.
+        source: A file of the input, in the folder of its configurations.
+        context: Number of positions; ``None`` for that in config.json.
 
     Raises:
         PreconditionError: GP396, a number is unknown.

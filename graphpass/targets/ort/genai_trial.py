@@ -25,14 +25,25 @@ _UNPACKED = {"session.disable_prepacking": "1"}
 
 
 def observe(model: Model, context: int | None) -> Observation | str:
-    """Generate with ``model``; return the reason if no trial is possible."""
+    """Generate with ``model``; return the reason if no trial is possible.
+
+    Args:
+        model: A decoder in ONNX.
+        context: Number of positions; ``None`` for that in config.json beside the model.
+    """
     from graphpass.targets.ort.genai_config import genai_config
 
     return _observe({"model.onnx": model}, lambda: genai_config(model, model.path, context))
 
 
 def observe_whisper(encoder: Model, decoder: Model, context: int | None) -> Observation | str:
-    """Generate with an audio encoder and its decoder from silence; see `observe`."""
+    """Generate from silence; return the reason if no trial is possible.
+
+    Args:
+        encoder: The audio encoder.
+        decoder: Its decoder.
+        context: Number of positions; ``None`` for that in config.json beside the decoder.
+    """
     from graphpass.targets.ort.genai_whisper import FRAMES, whisper_config
 
     port = encoder.inputs[0]

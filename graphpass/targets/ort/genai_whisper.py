@@ -161,7 +161,12 @@ def why_no_whisper(decoder: Model) -> str | None:
 
 
 def why_no_pair(encoder: Model, decoder: Model) -> str | None:
-    """Return why an encoder does not match its decoder; ``None`` if it does."""
+    """Return why an encoder does not match its decoder; ``None`` if it does.
+
+    Args:
+        encoder: The encoder; onnxruntime-genai requires caches of cross attention and hidden states as its outputs.
+        decoder: The decoder, whose caches of cross attention have the types and sizes of these outputs.
+    """
     outputs = {port.name: port for port in encoder.outputs}
     for role in ("cross_key", "cross_value"):
         for cache in _caches(decoder)[role]:

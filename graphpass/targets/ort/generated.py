@@ -46,7 +46,12 @@ def batches_for(model: Model) -> tuple[Rows, ...]:
 
 
 def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:
-    """Generate on ONNX Runtime's CPU provider; return the reason if it fails."""
+    """Generate on ONNX Runtime's CPU provider; return the reason if it fails.
+
+    Args:
+        model: The model.
+        batches: Prompts of each batch, see `generate`.
+    """
     from graphpass.runtime import open_session
 
     try:
@@ -57,7 +62,11 @@ def on_cpu(model: Model, batches: tuple[Rows, ...]) -> list[Generated] | str:
 
 
 def generate(session: DecodeSession, rows: Rows) -> Generated:
-    """Generate greedily.
+    """Generate `STEPS` tokens greedily.
+
+    Args:
+        session: The session, which is reset.
+        rows: Token ids of each prompt; shorter prompts are padded on the left.
 
     Raises:
         UnsupportedError: The runtime fails.
@@ -73,14 +82,25 @@ def generate(session: DecodeSession, rows: Rows) -> Generated:
 
 
 def largest_difference(right: list[Generated], ours: list[Generated]) -> float:
-    """Return the largest difference of logits."""
+    """Return the largest absolute difference of logits.
+
+    Args:
+        right: Results of the reference.
+        ours: Results of the tested runtime, of the same batches.
+    """
     return max(
         float(numpy.abs(expected.logits - actual.logits).max()) for expected, actual in zip(right, ours, strict=True)
     )
 
 
 def generated_difference(right: list[Generated], ours: list[Generated], model: Model) -> str | None:
-    """Return the first difference above the tolerance; ``None`` without one."""
+    """Return the first difference above the tolerance; ``None`` without one.
+
+    Args:
+        right: Results of the reference.
+        ours: Results of the tested runtime, of the same batches.
+        model: The model. With f16 caches, the tolerance is larger, and tokens may differ.
+    """
     in_half = any(cache.element_type == "f16" for cache in analyze_caches(model).caches)
     tolerance = _TOLERANCE["f16" if in_half else "f32"]
     for expected, actual in zip(right, ours, strict=True):

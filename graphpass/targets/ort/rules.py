@@ -36,7 +36,16 @@ _FUSION = "fuse-group-query-attention"
 
 
 def predict(model: Model, inventory: Inventory, device: Device) -> tuple[Finding, ...]:
-    """Predict how ONNX Runtime executes ``model``, in ONNX, on ``device``."""
+    """Predict how ONNX Runtime executes a model.
+
+    Args:
+        model: A model in ONNX.
+        inventory: The caches of the model.
+        device: The execution provider.
+
+    Returns:
+        Findings on the model as a whole, on caches, on attention, and on experts.
+    """
     phase = Phase.find(model)
     if phase is not None:
         return static_findings(model, phase)

@@ -177,7 +177,12 @@ class ORT(Target):
         return f"fuse-experts{{{','.join(options)}}}" if options else "fuse-experts"
 
     def demotion(self, model: Model, *, cross: bool = False) -> str | None:
-        """Return the pass that changes ``model`` to 16 bits; ``None`` for f32."""
+        """Return the pass that changes a model to 16 bits, as text; ``None`` for f32.
+
+        Args:
+            model: The model; if it is in bf16 and the provider supports bf16, it stays in bf16 by default.
+            cross: Whether caches of cross attention are changed, too.
+        """
         default = "bf16" if self.provider.has_bf16 and _is_in_bf16(model) else self.provider.precision
         precision = self.precision or default
         options = f"to={precision},cross=true" if cross else f"to={precision}"

@@ -39,7 +39,15 @@ _GATE, _GATE_RANK = 5, 3
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict the treatment of ``model``, an OpenVINO IR, by SDPAToPagedAttention."""
+    """Predict the treatment of a model by SDPAToPagedAttention.
+
+    Args:
+        model: A model in OpenVINO IR.
+        inventory: The caches of the model.
+
+    Returns:
+        Findings on attention, on caches, and on parts that would be computed differently.
+    """
     if not inventory.stateful:
         return (Finding.of_model(model, "refused", "it has no variables: run make-stateful", _TRANSFORMATION),)
     attention = attention_findings(model, inventory, _require_form, _MATCHER, "refused")

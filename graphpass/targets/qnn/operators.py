@@ -78,7 +78,12 @@ def _computed_by(use: Use) -> tuple[Value, ...]:
 
 
 def why_on_cpu(graph: Graph, node: Node) -> str | None:
-    """Return the reason if HTP does not run ``node``, one of the `computed_nodes`."""
+    """Return the reason if HTP does not run a node; ``None`` if it does.
+
+    Args:
+        graph: The graph of the node.
+        node: One of the `computed_nodes`.
+    """
     if node.op in {"Gather", "GatherND"} and _takes_matrices(graph, node):
         return "it gathers matrices of a product, as for experts, which crashes or gives wrong outputs"
     if node.op in _UNTYPED:

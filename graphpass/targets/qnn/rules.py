@@ -31,7 +31,15 @@ _BUILDERS = "onnxruntime/core/providers/qnn/builder/op_builder_factory.cc"
 
 
 def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa: ARG001 - as `Target.predict`
-    """Predict how HTP executes ``model``, a prefill or decode model in ONNX."""
+    """Predict how HTP executes a model.
+
+    Args:
+        model: A prefill or decode model in ONNX.
+        inventory: The caches of the model, unused.
+
+    Returns:
+        Findings on operators, inputs and caches; one refusal for other models.
+    """
     phase = Phase.find(model)
     if phase is None:
         reason = "its shapes are dynamic; HTP requires static ones: run graphpass convert --target qnn"
@@ -40,7 +48,16 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:  # noqa:
 
 
 def predict_pair(prefill: Model, decode: Model, inventory: Inventory) -> tuple[Finding, ...]:
-    """Predict how HTP executes a pair, with findings on the operators of both models."""
+    """Predict how HTP executes a pair.
+
+    Args:
+        prefill: The prefill model; a model without a phase has no findings.
+        decode: The decode model.
+        inventory: The caches of the decode model.
+
+    Returns:
+        Findings on the operators of the prefill model, then all findings on the decode model.
+    """
     return (*(_operators(prefill) if Phase.find(prefill) is not None else ()), *predict(decode, inventory))
 
 

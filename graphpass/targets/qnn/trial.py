@@ -112,7 +112,15 @@ def is_installed() -> bool:
 
 
 def observe(prefill: Model, decode: Model) -> Observation | str:
-    """Compare the logits of a prompt and steps on HTP and on the CPU provider."""
+    """Compare the logits of a prompt and steps on HTP and on the CPU provider.
+
+    Args:
+        prefill: The prefill model.
+        decode: The decode model.
+
+    Returns:
+        The observation, or the reason why HTP cannot be tried.
+    """
     phase = Phase.find(decode)
     if phase is None:
         return "its shapes are dynamic; HTP requires static ones"

@@ -59,6 +59,10 @@ class Named:
 def caches_for(model: Model, inventory: Inventory) -> Named:
     """Return the caches that transformers.js feeds, by the model's configuration or another type.
 
+    Args:
+        model: The model, with config.json in its folder.
+        inventory: The caches of the model.
+
     Raises:
         ReadError: GP116, the configuration is not a JSON object.
     """
@@ -92,6 +96,10 @@ def _roles(inventory: Inventory) -> list[frozenset[str]]:
 
 def why_not(model: Model, inventory: Inventory) -> tuple[str, str] | None:
     """Return why transformers.js does not run a model, and a remedy; ``None`` if it does.
+
+    Args:
+        model: The model, with config.json in its folder.
+        inventory: The caches of the model.
 
     Raises:
         ReadError: GP116, the configuration is not a JSON object.
@@ -140,7 +148,15 @@ def _of_open_size(inventory: Inventory) -> Iterator[str]:
 
 
 def predict(model: Model, inventory: Inventory) -> Iterator[Finding]:
-    """Predict how transformers.js executes a model."""
+    """Predict how transformers.js executes a model.
+
+    Args:
+        model: The model, with config.json in its folder.
+        inventory: The caches of the model.
+
+    Yields:
+        Findings on the model as a whole, then on each cache that is fed incorrectly.
+    """
     if (refusal := why_not(model, inventory)) is not None:
         yield Finding.of_model(model, "refused", f"{refusal[0]}: {refusal[1]}", _FORWARD)
         return

@@ -91,7 +91,16 @@ def run_task(
     *,
     in_browser: bool,
 ) -> list[Generated] | str:
-    """Generate with a folder in a separate process; return the error if that fails."""
+    """Generate with a folder in a separate process; return the error if that fails.
+
+    Args:
+        javascript: The programs.
+        folder: A folder with config.json and the model, as transformers.js loads it.
+        device: ``"cpu"``, ``"wasm"`` or ``"webgpu"``.
+        batches: Prompts of each batch, as token ids; shorter prompts are padded on the left.
+        steps: Number of tokens to generate.
+        in_browser: Whether to generate in Chromium, not in Node.
+    """
     results = answers_of(javascript, folder, device, batches, steps, in_browser=in_browser)
     if isinstance(results, str):
         return results
@@ -101,7 +110,7 @@ def run_task(
 def answers_of(
     javascript: JavaScript, folder: Path, device: str, batches: tuple[Rows, ...], steps: int, *, in_browser: bool
 ) -> list[dict[str, Any]] | str:
-    """Return the results of ``generate.mjs`` for each batch, or its error."""
+    """See `run_task`; returns the results of ``generate.mjs`` as objects."""
     with tempfile.TemporaryDirectory(prefix=".graphpass_web-") as name:
         task, answer = Path(name, "task.json"), Path(name, "answer.json")
         software = software_vulkan()
