@@ -14,7 +14,12 @@ from graphpass.passes.convert.select_branch import SelectBranch
 
 
 def first_decoder(model: Model, further: tuple[Pass[Any], ...] = ()) -> Model:
-    """Return the decoder for the first step, extracted from a merged decoder, after ``further`` passes."""
+    """Return the decoder for the first step, which computes the caches of cross attention.
+
+    Args:
+        model: The decoder; if it is merged, its branch without past is extracted.
+        further: Passes to run afterwards.
+    """
     passes = (SelectBranch(BRANCH, value=False), *further) if is_merged(model.graph) else further
     return PassManager(passes).run(model).model if passes else model
 

@@ -131,7 +131,12 @@ class LinearOperands:
         return product
 
     def constant(self, numbers: Any, key: Handle) -> Handle:
-        """Broadcast ``numbers``, ``[1]`` or ``[heads]``, to ``[batch, tokens, heads]`` of ``key``."""
+        """Broadcast numbers to ``[batch, tokens, heads]``.
+
+        Args:
+            numbers: One number, or one for each head; written in f32.
+            key: A tensor ``[batch, tokens, ...]``.
+        """
         write, heads = self.write, self.recurrence.heads
         array = numpy.broadcast_to(numpy.array(numbers, numpy.float32), [heads])
         shape = write.op("Concat", write.size(key, 0), write.size(key, 1), [heads], axis=0)

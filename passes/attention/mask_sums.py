@@ -11,7 +11,14 @@ from graphpass.ir.values import MASKED
 
 
 def write_product(graph: Graph, write: Writer, factors: tuple[Scale, ...], kind: str) -> Handle:
-    """Write the product of ``factors``, a scalar of type ``kind``."""
+    """Write the product of factors, a scalar.
+
+    Args:
+        graph: The graph of the factors, whose constants are folded.
+        write: Writer of the new nodes.
+        factors: Factors and divisors of the scores.
+        kind: Element type of the product.
+    """
     known, computed = _known_product(graph, factors)
     return _times(write, write.number(known, kind, "scale"), computed, kind)
 
@@ -45,7 +52,14 @@ class MaskSums:
         self._made: dict[tuple[object, ...], Handle] = {}
 
     def of(self, masks: tuple[Mask, ...], kind: str, heads: int, prefix: str) -> Handle:
-        """Return the sum of ``masks``, named under ``prefix``; a scalar 0 without masks."""
+        """Return the sum of the masks of an attention; a scalar 0 without masks.
+
+        Args:
+            masks: The masks; each term and the sum are clamped to at least `MASKED`.
+            kind: Element type of the sum.
+            heads: Number of query heads, for masks that merge batch and heads.
+            prefix: Beginning of the names of new nodes; unused if the sum is already written.
+        """
         key = (masks, kind, heads)
         if key not in self._made:
             self._made[key] = self._sum(self._rewriter.under(prefix), masks, kind, heads)

@@ -44,7 +44,17 @@ def keys_with_values(inventory: Inventory) -> list[tuple[Cache, Cache]]:
 
 
 def pack_keys_with_values(model: Model, rewriter: Rewriter, pairs: Iterable[tuple[Cache, Cache]]) -> None:
-    """Store each key and its value in one cache; raise GP386 if they differ."""
+    """Store each key and its value in one cache.
+
+    Args:
+        model: The model.
+        rewriter: Its rewriter, which the caller finishes.
+        pairs: Key and value of each layer, from `keys_with_values`.
+
+    Raises:
+        UnsupportedError: GP386, a key and its value differ in type or update, are updated otherwise than by a Concat of
+            past and new positions, or have an unknown size of ``head_dim``.
+    """
     graph = model.graph
     for pair in pairs:
         key, value = (_Chain(graph, cache, graph.reads[cache.read], graph.writes[cache.write]) for cache in pair)

@@ -59,7 +59,12 @@ def _shared(words: Sequence[Sequence[str]]) -> int:
 
 
 def split_name(name: str, count: int) -> list[str]:
-    """Return the names of the parts: the inverse of `joined_name`, or ``name`` with indices."""
+    """Return the names of the parts of a packed cache, the inverse of `joined_name`.
+
+    Args:
+        name: Name of the cache; if `joined_name` did not make it, the parts are ``name.0``, ``name.1`` and so on.
+        count: Number of parts.
+    """
     for match in _JOINED.finditer(name):
         words = match[0].split("+")
         if len(set(words)) == len(words) == count:
@@ -68,13 +73,25 @@ def split_name(name: str, count: int) -> list[str]:
 
 
 def names_together(model: Model, caches: Sequence[Cache], join: Callable[[Sequence[str]], str]) -> tuple[str, str]:
-    """Return the past and present name of packed ``caches``; for a variable, its id twice."""
+    """Return past and present name of a packed cache; for a variable, its id twice.
+
+    Args:
+        model: The model, which gets the names of a new variable.
+        caches: The caches to pack.
+        join: Returns the name of the packed cache from the names of pasts, or of presents.
+    """
     pasts, presents = zip(*(_ports(model, cache) for cache in caches), strict=True)
     return _called(model, caches[0], join(pasts), join(presents))
 
 
 def names_apart(model: Model, cache: Cache, split: Callable[[str], Iterable[str]]) -> list[tuple[str, str]]:
-    """Return the past and present name of each part; for a variable, its id twice."""
+    """Return past and present name of each part; for a variable, its id twice.
+
+    Args:
+        model: The model, which gets the names of new variables.
+        cache: The packed cache.
+        split: Returns the names of the parts from the name of the past, or of the present.
+    """
     pasts, presents = (split(name) for name in _ports(model, cache))
     return [_called(model, cache, *pair) for pair in zip(pasts, presents, strict=True)]
 
@@ -134,6 +151,12 @@ def resized_start(rewriter: Rewriter, start: Value, sizes: Sequence[int | None],
 
 
 def finish(model: Model, rewriter: Rewriter, made: Mapping[str, Sequence[Declaration]]) -> None:
-    """Finish the edits; ``made`` has the new declarations by the name of a removed cache."""
+    """Finish the edits, and replace declarations of removed caches.
+
+    Args:
+        model: The model.
+        rewriter: Its rewriter.
+        made: New declarations by the name of a removed cache; other declarations are unchanged.
+    """
     rewriter.finish()
     model.declare(new for declaration in model.declarations for new in made.get(declaration.name, [declaration]))

@@ -23,7 +23,12 @@ _SHAPE_ARITHMETIC = frozenset(
 
 
 def refusal(cache: Cache, reason: str) -> UnsupportedError:
-    """Return the error GP391 of ``cache``."""
+    """Return the error GP391.
+
+    Args:
+        cache: The cache that cannot have a fixed capacity.
+        reason: A predicate with the cache as implied subject: ``is read by ...``.
+    """
     return UnsupportedError(
         "GP391",
         f"cache {cache.name} cannot have a fixed capacity: it {reason}",
@@ -62,7 +67,12 @@ class PositionsInUse:
         return self.buffers.get(value, value)
 
     def for_each_row(self, number: Handle, new: Value) -> Handle:
-        """Broadcast ``number``, i64 [1], to the batch size of ``new``."""
+        """Broadcast a number to the batch size.
+
+        Args:
+            number: The number, i64 [1].
+            new: A tensor ``[batch, ...]``.
+        """
         if id(number) not in self._rows:
             rows = self._write.size(new, 0)
             self._rows[id(number)] = self._write.op("Broadcast", number, rows, label="for_each_row")

@@ -44,7 +44,16 @@ def growing_caches(model: Model) -> tuple[Cache, ...]:
 
 
 def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: Trim, name: str) -> Handle:
-    """Cut ``past`` to its first ``length`` (i64 ``[1]``) positions along ``axis``."""
+    """Cut a past to its first positions.
+
+    Args:
+        rewriter: Rewriter of the model.
+        past: The past, or a tensor of its slots.
+        length: Number of positions, i64 [1].
+        axis: Index of the sequence axis, not negative.
+        form: The operator to write.
+        name: Name of the result.
+    """
     if form == "slice":
         return rewriter.op("Slice", past, [0], length, [1], axes=[axis], name=name)
     # kv_cache_fusion.cpp of 2026.4.1 requires a begin of constant ones, but does not drop the first position. It reads
@@ -58,10 +67,19 @@ def trimmed(rewriter: Rewriter, past: Operand, length: Handle, axis: int, form: 
 def redirect_to_cut(
     rewriter: Rewriter, uses: list[Use], cut: Handle, past: Operand, length: Handle, axis: int, form: Trim
 ) -> None:
-    """Redirect users of a past to ``cut``, and users of its shape.
+    """Redirect users of a past, and users of its shape, to its cut.
 
     A StridedSlice that begins at 1 has one position less. Its shape is therefore written with ``length`` along
     ``axis``.
+
+    Args:
+        rewriter: Rewriter of the model.
+        uses: Uses of the past.
+        cut: The result of `trimmed`.
+        past: The past.
+        length: See `trimmed`.
+        axis: See `trimmed`.
+        form: See `trimmed`.
     """
     for use in uses:
         if form == "slice" or use.node.op != "ShapeOf":
@@ -76,6 +94,10 @@ def redirect_to_cut(
 
 def past_with_uses(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
     """Return the past after its beam Gather, and its uses before and after the Gather.
+
+    Args:
+        graph: The graph of the model.
+        cache: One of its caches.
 
     Raises:
         PreconditionError: GP319, the past is already cut.
@@ -92,9 +114,13 @@ def past_with_uses(graph: Graph, cache: Cache) -> tuple[Value, list[Use]]:
 
 
 def conversions(graph: Graph, value: Value) -> list[Node]:
-    """Return the Converts of ``value``, if all users except ShapeOf convert it to one type.
+    """Return the Converts of a value if all users except ShapeOf convert to one type.
 
     Plugins match a converted cache only if the Convert directly follows the ReadValue, before a reorder.
+
+    Args:
+        graph: The graph of the value.
+        value: The past of a cache, or the output of its beam Gather.
     """
     nodes = [use.node for use in graph.uses(value) if use.node.op != "ShapeOf"]
     types = {node.outputs[0].element_type for node in nodes if node.outputs}

@@ -25,7 +25,12 @@ from graphpass.passes.caches.relayout import move_picks
 def unpack_keys_with_values(
     model: Model, rewriter: Rewriter, caches: Iterable[Cache]
 ) -> tuple[dict[str, list[Declaration]], list[str]]:
-    """Replace each of ``caches`` by a cache of keys and a cache of values.
+    """Replace each packed cache by a cache of keys and a cache of values.
+
+    Args:
+        model: The model.
+        rewriter: Its rewriter, which the caller finishes.
+        caches: Caches that each pack key and value.
 
     Returns:
         Declarations of the parts by cache, and a note on each unchanged cache.

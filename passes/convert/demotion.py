@@ -28,7 +28,13 @@ _BOUNDING = EXTREMA | {"Clamp", "Clip", "Select"}
 
 
 def demote(model: OnnxModel, half: Half, *, cross: bool) -> Done:
-    """Convert hidden states, weights and caches to ``half``; see `ChangePrecision`."""
+    """Convert hidden states, weights and caches to 16 bits; see `ChangePrecision`.
+
+    Args:
+        model: The model, which is edited in place.
+        half: The type.
+        cross: Whether to convert caches of cross attention, too.
+    """
     graph, inventory = model.graph, analyze_caches(model)
     opset = opset_of(model.proto)
     carried = [cache for cache in inventory.of_kind("kv", "linear") if cache.write is not None]

@@ -75,7 +75,14 @@ class ExpertWeights:
         self._inline: dict[Value, Array] = {}
 
     def lay(self, experts: Products, count: int, name: str, block: int) -> Laid:
-        """Write the operands of one product of ``count`` experts, quantized in blocks of ``block``."""
+        """Write the operands of one product of all experts.
+
+        Args:
+            experts: The products; the columns of each entry are joined.
+            count: Number of experts.
+            name: Beginning of the names of the operands.
+            block: Number of inputs in a written block, a divisor of the stored block size; 0 if not quantized.
+        """
         self._inline = {}
         first, group = experts[0][0], _Group(experts, count, name)
         real, scaled = first.element_type, [product.blocks for product in group.products if product.blocks is not None]

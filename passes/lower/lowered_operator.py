@@ -43,7 +43,12 @@ class LoweredOperator:
         return name
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute, or ``default`` if it is omitted."""
+        """Return the value of an attribute.
+
+        Args:
+            name: Name in ONNX.
+            default: Value of an omitted attribute.
+        """
         return self.native.attrs.get(name, default)
 
     def read(self, port: int) -> Handle:
@@ -56,21 +61,41 @@ class LoweredOperator:
         return self.node.inputs[port] if self.node is not None and port < len(self.node.inputs) else None
 
     def size(self, port: int, axis: int) -> Dimension:
-        """Return a dimension of an input; ``None`` if its shape is unknown."""
+        """Return a dimension of an input; ``None`` if its shape is unknown.
+
+        Args:
+            port: Index of the input.
+            axis: Index of the dimension; may be negative.
+        """
         value = self.value(port)
         return value.shape[axis] if value is not None and value.shape else None
 
     def once(self, key: Hashable, make: Callable[[], Handle]) -> Handle:
-        """Return the result of ``make``, computed once for each ``key`` in a model."""
+        """Return a tensor that is written once per model.
+
+        Args:
+            key: Identity of the tensor among those of all operators to lower.
+            make: Writes the tensor; called for the first use of ``key``.
+        """
         if key not in self.shared:
             self.shared[key] = make()
         return self.shared[key]
 
     def replace(self, port: int, new: Handle) -> None:
-        """Replace an output by ``new``; an omitted output is ignored."""
+        """Replace an output; an omitted output is ignored.
+
+        Args:
+            port: Index of the output.
+            new: The new tensor.
+        """
         if self.node is not None and port < len(self.node.outputs) and self.node.outputs[port].name:
             self.rewriter.replace(self.node.outputs[port], new)
 
     def refusal(self, reason: str, hint: str | None = None) -> UnsupportedError:
-        """Return the error GP341."""
+        """Return the error GP341.
+
+        Args:
+            reason: The reason, as a sentence about the operator: ``its activation is gelu``.
+            hint: Advice to the user, if any.
+        """
         return UnsupportedError("GP341", f"{self.native.op} {self.name} cannot be lowered: {reason}", hint)

@@ -140,6 +140,10 @@ def window_slots(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | No
     NPUW's phi3_sliding_mask.cpp requires Ranges whose bounds a Gather reads from the shape of a cache, and an Unsqueeze
     for each axis. If the model moves and cuts slots, the length of the past varies, and the padding mask's is read.
 
+    Args:
+        model: The model.
+        rewriter: Its rewriter.
+
     Returns:
         The slots; ``None`` for a model without growing caches or input of tokens.
     """
@@ -170,6 +174,10 @@ def window_slots(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle] | No
 
 def counted_tokens(model: Model, rewriter: Rewriter) -> tuple[Handle, Handle]:
     """Count the tokens up to each key and query by attention_mask.
+
+    Args:
+        model: A model with input ``attention_mask``.
+        rewriter: Its rewriter.
 
     Returns:
         Counts of keys ``[batch, 1, 1, sequence]`` and of queries ``[batch, 1, length, 1]``, i64.

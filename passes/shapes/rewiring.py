@@ -17,7 +17,12 @@ class Rewiring:
         self._uses: dict[tuple[int, int], list[Use]] = {}
 
     def source(self, node: Node, port: int = 0) -> Value:
-        """Return input ``port`` of ``node``, which is not omitted."""
+        """Return an input of a node after the collected changes.
+
+        Args:
+            node: A node of the graph.
+            port: Index of the input, which must not be omitted.
+        """
         return self._sources.get((node.index, port)) or node.source(port)
 
     def uses(self, value: Value) -> list[Use]:
@@ -25,13 +30,23 @@ class Rewiring:
         return self._uses.setdefault((value.node, value.port), list(self.graph.uses(value)))
 
     def move(self, use: Use, new: Value) -> None:
-        """Redirect ``use`` to ``new``."""
+        """Redirect one use.
+
+        Args:
+            use: The input of a node to change.
+            new: Its new source, of the same element type.
+        """
         self.uses(self.source(use.node, use.port)).remove(use)
         self.uses(new).append(use)
         self._sources[use.node.index, use.port] = new
 
     def redirect(self, old: Value, new: Value) -> int:
-        """Redirect users of ``old`` except model outputs; return their number."""
+        """Redirect users of a value except model outputs; return their number.
+
+        Args:
+            old: The present source of the users.
+            new: Their new source, of the same element type.
+        """
         uses = [use for use in self.uses(old) if use.node.op != "Result"]
         for use in uses:
             self.move(use, new)

@@ -224,7 +224,12 @@ def _broadcast_tiles(model: OpenVINOModel) -> int:
 
 
 def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
-    """Bypass operators whose result equals their input; return the number by operator."""
+    """Bypass operators whose result equals their input; return the number by operator.
+
+    Args:
+        sizes: Proven sizes of all tensors, and contents of shapes.
+        edits: The edges of the graph, which are changed.
+    """
     kept, dropped = _mask_ends(edits), Counter[str]()
     for node in edits.living():
         if (
@@ -237,7 +242,12 @@ def drop_identities(sizes: Sizes, edits: Rewiring) -> dict[str, int]:
 
 
 def drop_broadcasts(sizes: Sizes, edits: Rewiring) -> int:
-    """Bypass Broadcasts for users that broadcast to the same shape; return the number of users."""
+    """Bypass Broadcasts for users that broadcast to the same shape; return the number of users.
+
+    Args:
+        sizes: Proven sizes of all tensors, and contents of shapes.
+        edits: The edges of the graph, which are changed.
+    """
     kept, dropped = _mask_ends(edits), 0
     fed = _users(edits.graph, {node.index for node in edits.graph.nodes if node.op in {"Parameter", "ReadValue"}})
     living = edits.living()
