@@ -9,6 +9,7 @@ from typing import Any
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import quotient
+from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.places import digits
@@ -278,7 +279,7 @@ class Definitions:
         """
         selection = self._by_count.get(bound.args[1]) if bound is not ZERO else None
         if selection is None:
-            return self.sum(body, *([] if bound is ZERO else [bound]))
+            return self.sum(body, bound)
         bounds = {
             selection.place(axis, bound): ex.index(f"s{axis}", index.args[1])
             for axis, index in enumerate(selection.own)
@@ -293,7 +294,13 @@ class Definitions:
         return self.sum(ex.choose(ex.substitute(selection.condition, places), body, ZERO), *bounds.values())
 
     def sum(self, body: Expr, *bounds: Expr) -> Expr:
-        """Return the sum of ``body`` over all values of the indices ``bounds``."""
+        """Return the sum of ``body`` over all values of indices.
+
+        Args:
+            body: Terms of the sum.
+            bounds: Index variables; 0 for a single term.
+        """
+        bounds = tuple(bound for bound in bounds if bound is not ZERO)
         if len(bounds) == 1:
             body = self.algebra.normal(body)
             count = count_of(body, bounds[0])
@@ -422,12 +429,19 @@ class Definitions:
         Args:
             visible: Condition under which a key takes part, such as the effective mask.
             score: Score of a key.
-            along: Index variable of the key, in both expressions.
+            along: Index variable of the key, in both expressions; 0 if there is one key.
+
+        Raises:
+            UnknownError: All scores are equal, and the mask may hide all keys.
         """
         terms = score.args if (score := self.algebra.normal(score)).op == "real_sum" else (score,)
         # Softmax does not depend on a term that is equal for all keys.
         score = ex.add(ZERO, *(term for term in terms if ex.contains([term], along)))
         score = self.algebra.cases(score)
+        if along.op != "index" or not ex.contains([score, visible], along):
+            if visible is not TRUE:
+                raise UnknownError("softmax of equal scores with a mask that may hide all keys")
+            return self.algebra.power(along.args[1] if along.op == "index" else ONE, -1.0)
         if visible is TRUE and along.args[1].as_number is not None:
             # Written as exp(score) / sum, ratios of results reduce to ratios of exponentials.
             exponent = ex.apply("exp", (score,))
