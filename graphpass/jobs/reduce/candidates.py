@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from graphpass.dialects.text import noise
 from graphpass.ir.text.statements import Literal, Statement, TensorType
 
 if TYPE_CHECKING:
@@ -264,14 +263,3 @@ def with_named_sizes(statements: Statements, inputs: Mapping[str, Array]) -> tup
             statement = replace(statement, types=(TensorType(statement.types[0].element_type, new),))
         named.append(statement)
     return tuple(named), names
-
-
-def noisy(statements: Statements, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return noise in the shapes of ``inputs``.
-
-    Args:
-        statements: The graph, which declares the element types.
-        inputs: Values of the inputs by name; names that the graph lacks are dropped.
-    """
-    types = {statement.results[0]: statement.types[0] for statement in statements if statement.kind == "Parameter"}
-    return {name: noise(types[name].element_type, array.shape, name) for name, array in inputs.items() if name in types}
