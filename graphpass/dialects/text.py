@@ -69,7 +69,7 @@ def noise(element_type: str, shape: tuple[int, ...], seed: str) -> numpy.ndarray
         return numpy.asarray(random.random(shape) < 0.5)
     if dtype.kind in "iu":
         return numpy.asarray(random.integers(0, 4, shape), dtype)
-    return numpy.asarray(random.standard_normal(shape) * max(1, *shape[:1]) ** -0.5, dtype)
+    return numpy.asarray(random.standard_normal(shape) * max((1, *shape[:1])) ** -0.5, dtype)
 
 
 def _empty(dialect: Dialect, opset: int) -> Model:

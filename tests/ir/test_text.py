@@ -87,3 +87,13 @@ def test_values_from_outside_of_an_excerpt_are_parameters():
     text = text_of(graph, [node for node in graph.nodes if node.op == "Convert"])
     assert text.splitlines()[0] == "// made by QuickGelu swish"
     assert [statement.kind for statement in parse_text(text)] == ["Parameter", "Convert"]
+
+
+@dialects
+def test_a_constant_may_have_no_elements(dialect):
+    text = """%x = Parameter : f32[2, 4]
+    %none = Constant : f32[0, 4]
+    %y = Concat(%none, %x) {axis=0} : f32[2, 4]
+    Result(%y) {name=y}"""
+    (join,) = parse_model(text, dialect).graph.of_op("Concat")
+    assert join.inputs[0].shape == (0, 4)
