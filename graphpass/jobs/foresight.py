@@ -56,12 +56,13 @@ def check_sharing(model: Model, dialect: Dialect, scratch: Path) -> None:
         link.unlink()
 
 
-def check_room(files: Collection[WeightFile], scratch: Path) -> None:
+def check_room(files: Collection[WeightFile], scratch: Path, folder: Path) -> None:
     """Check that copies of weights fit on the file system of the result.
 
     Args:
         files: The files to copy.
         scratch: A folder on the file system of the result; free space is not required if blocks are cloned into it.
+        folder: The folder of the result, for the message.
 
     Raises:
         WriteError: GP501, the copies do not fit.
@@ -69,7 +70,7 @@ def check_room(files: Collection[WeightFile], scratch: Path) -> None:
     needed = sum(file.size for file in files)
     free = shutil.disk_usage(scratch).free
     if needed > free and not all(shares_blocks(file.path, scratch) for file in files):
-        reason = f"cannot write to {scratch.parent}: the weights have {needed:,} bytes, and {free:,} are free"
+        reason = f"cannot write to {folder}: the weights have {needed:,} bytes, and {free:,} are free"
         raise WriteError("GP501", reason, "no file was changed; free space, or choose another folder")
 
 

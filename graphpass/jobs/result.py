@@ -122,7 +122,7 @@ class Result:
                     check_sharing(model, dialect_after(model, passes), folder)
                 copied |= {file.path: file for file in model.weight_files}
             if self._job.weights != "share":
-                check_room(copied.values(), folder)
+                check_room(copied.values(), folder, self.folder)
             yield folder
         if not self._job.if_changed:
             unnoted.remember_weights(manifest, self._models)

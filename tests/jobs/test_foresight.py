@@ -43,7 +43,7 @@ def test_a_disk_without_room_is_refused_in_advance(capfd, tmp_path, monkeypatch)
     done = convert(capfd, export("llama", "ov-stateless"), tmp_path / "out")
     assert done.code == 6
     size = (export("llama", "ov-stateless") / "openvino_model.bin").stat().st_size
-    assert f"the weights have {size:,} bytes, and 1,000 are free" in done.err
+    assert f"GP501: cannot write to {tmp_path / 'out'}: the weights have {size:,} bytes, and 1,000 are free" in done.err
     assert list(tmp_path.iterdir()) == []
 
 
