@@ -21,7 +21,7 @@ def command(console: Console, model: Path, cache: str, unfolded: bool, form: str
     """Explain the kind and role of a cache.
 
     MODEL is an .onnx file, an .xml file, or a folder with one of them. CACHE is the name of a cache, of its past
-    input or of its present output, or a unique prefix of the cache's name. Prints the evidence, the path from past to
+    input or of its present output, or a unique prefix of one of these. Prints the evidence, the path from past to
     present, the users, and the rules in the order in which they were tried, each with its first miss.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
