@@ -18,11 +18,13 @@ from .models import PATH, load_model
 @click.option("--all", "unfolded", is_flag=True, help="Print the whole path, with layout operators and Converts.")
 @format_option("text", "json")
 def command(console: Console, model: Path, cache: str, unfolded: bool, form: str) -> None:
-    """Explain the kind and role of a cache.
+    """Explain the kind and role of a cache, and the attention that reads it.
 
     MODEL is an .onnx file, an .xml file, or a folder with one of them. CACHE is the name of a cache, of its past
-    input or of its present output, or a unique prefix of one of these. Prints the evidence, the path from past to
-    present, the users, and the rules in the order in which they were tried, each with its first miss.
+    input or of its present output, a unique prefix of one of these, or the number of a layer, for its first cache.
+    Prints the evidence, the path from past to present, the attention that reads the cache with its effective mask and
+    positions for row b, head h, query q and key k, and the rules in the order in which they were tried, each with its
+    first miss.
     """
     from graphpass.analysis.caches.inventory import analyze_caches
     from graphpass.reports.cache import find_cache, reason_about

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphpass.analysis.attention.mask import AttentionMask
+from graphpass.analysis.equations.angles import Angles
+from graphpass.analysis.equations.rotation import QUERY, ROW
+from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.text import expression_text
 from graphpass.ir.cache import AttentionBlock, Inventory
 from graphpass.ir.miss import Miss
@@ -80,6 +83,13 @@ def mask_in_words(mask: AttentionMask) -> list[str]:
     if mask.bias.as_number != 0:
         lines.append(f"adds {expression_text(mask.bias)}")
     return [*lines, *(f"unknown: {miss}" for miss in mask.misses)]
+
+
+def positions_in_words(angles: Angles) -> list[str]:
+    """Describe positions in lines, for row ``b`` and query ``q``."""
+    own = {ROW: ex.index("b", ROW.args[1]), QUERY: ex.index("q", QUERY.args[1])}
+    lines = [f"reads position {expression_text(ex.substitute(part, own))}" for part in angles.positions()]
+    return [*lines, *(f"unknown: {miss}" for miss in angles.misses)]
 
 
 def form_in_words(block: AttentionBlock) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 from graphpass.analysis.attention.reads import attention_reads
 from graphpass.analysis.caches.classify import RULES, CacheCase
+from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.pairs import Pair, find_pairs
+from graphpass.analysis.equations.angles import find_angles
 from graphpass.errors import UsageError
 from graphpass.ir.bodies import inlined
 from graphpass.ir.cache import Cache, Inventory
@@ -19,7 +21,7 @@ from graphpass.ir.model import Model
 from graphpass.ir.operators import LAYOUT, SOURCES
 from graphpass.ir.paths import shortest_way
 from graphpass.ir.types import shape_text
-from graphpass.reports.attention import FUSE, FUSE_GROUPED, grouped_query_misses
+from graphpass.reports.attention import FUSE, FUSE_GROUPED, grouped_query_misses, mask_in_words, positions_in_words
 from graphpass.reports.inventory import cache_json, miss_json
 from graphpass.reports.report import Report
 from graphpass.reports.text import columns, some_of
@@ -55,12 +57,16 @@ class Reader:
         role: Role of the cache in the block.
         through: Operators and names on the path from the cache to the block.
         misses: Misses of `fuse-attention` and `fuse-group-query-attention`, by pass.
+        mask: Lines of `mask_in_words`.
+        positions: Lines of `positions_in_words`.
     """
 
     node: str
     role: str
     through: tuple[str, ...] = ()
     misses: Mapping[str, Miss] = field(default_factory=dict)
+    mask: tuple[str, ...] = ()
+    positions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class Reasoning(Report):
         lines += ["", "read by"]
         for reader in self.readers:
             lines += [f"  {reader.node}, as {reader.role}", *(f"    through {step}" for step in reader.through)]
+            lines += [f"    {line}" for line in (*reader.mask, *reader.positions)]
             lines += [f"    {name} does not fuse it: {miss}" for name, miss in reader.misses.items()]
         if not self.readers:
             lines.append("  no recognized attention")
@@ -116,6 +123,8 @@ class Reasoning(Report):
                     "role": reader.role,
                     "through": list(reader.through),
                     "misses": {name: miss_json(miss) for name, miss in reader.misses.items()},
+                    "mask": list(reader.mask),
+                    "positions": list(reader.positions),
                 }
                 for reader in self.readers
             ],
@@ -127,7 +136,8 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
 
     Args:
         inventory: The caches to search.
-        name: Name of a cache, of its past or present, or a prefix of these names that only one cache has.
+        name: Name of a cache, of its past or present, a prefix of these names that only one cache has, or the number
+            of a layer, for its first cache.
 
     Raises:
         UsageError: GP217, no cache matches, or several have the prefix.
@@ -135,6 +145,8 @@ def find_cache(inventory: Inventory, name: str) -> Cache:
     for cache in inventory.caches:
         if name in {cache.name, cache.read, cache.write}:
             return cache
+    if name.isdecimal() and (inside := [cache for cache in inventory.caches if cache.layer == int(name)]):
+        return inside[0]
     known = [[label for label in (cache.name, cache.read, cache.write) if label] for cache in inventory.caches]
     beginning = [
         cache
@@ -172,12 +184,16 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
         (pair for pair in whole.analysis(find_pairs) if pair.read == past), Pair(past.outputs[0], None, past, None)
     )
     grouped = grouped_query_misses(model)
+    masks = {mask.node.name: tuple(mask_in_words(mask)) for mask in whole.analysis(find_masks)}
+    positions = {angles.node.name: tuple(positions_in_words(angles)) for angles in whole.analysis(find_angles)}
     readers = [
         Reader(
             read.attention.node.called,
             read.role,
             tuple(dict.fromkeys(step.node.called for step in reversed(read.path))),
             _known({FUSE: read.attention.miss, FUSE_GROUPED: grouped.get(read.attention.node.name)}),
+            masks[read.attention.node.name],
+            positions[read.attention.node.name],
         )
         for read in reads
     ]
@@ -186,7 +202,8 @@ def reason_about(model: Model, inventory: Inventory, cache: Cache) -> Reasoning:
     for block in inventory.attention:
         if block.node not in known:
             roles = [role for role, name in (("key", block.key), ("value", block.value)) if name == cache.name]
-            readers += [Reader(f"{block.form} {block.node}", role) for role in roles]
+            words = masks[block.node], positions[block.node]
+            readers += [Reader(f"{block.form} {block.node}", role, (), {}, *words) for role in roles]
     path = (shortest_way(whole, past, pair.write) if pair.write is not None else ()) or (past,)
     return Reasoning(cache, tuple(_attempts(CacheCase(whole, pair, reads))), path, tuple(readers))
 

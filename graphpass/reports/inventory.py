@@ -10,6 +10,7 @@ from typing import Any
 
 from graphpass.analysis.caches.encoders import is_encoder, is_pooled
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.equations.angles import find_angles, find_learned_positions
 from graphpass.dialects.openvino.runtime_options import runtime_options
 from graphpass.engine.view import View
 from graphpass.errors import UnsupportedError
@@ -25,6 +26,7 @@ from graphpass.reports.attention import (
     group_attention,
     grouped_query_in_words,
     mask_in_words,
+    positions_in_words,
 )
 from graphpass.reports.report import Report
 from graphpass.reports.text import columns, in_bytes, layers_in_words
@@ -274,6 +276,7 @@ def _unfolded_attention(model: Model, inventory: Inventory) -> list[str]:
 
     lines = []
     masks = {mask.node.name: mask for mask in inlined(model).analysis(find_masks)}
+    angles = {each.node.name: each for each in inlined(model).analysis(find_angles)}
     for group in group_attention(inventory):
         for block in group.blocks:
             caches = ", ".join(dict.fromkeys(name for name in (block.key, block.value) if name is not None))
@@ -285,5 +288,9 @@ def _unfolded_attention(model: Model, inventory: Inventory) -> list[str]:
             lines.append(f"    {attention_in_words(block, is_cross=group.is_cross)}")
             lines.append(f"    head_dim {known(block.head_dim)}, value head_dim {known(block.value_head_dim)}")
             lines.append(f"    reads {on_one_line(caches or 'no cache')}")
-            lines += [f"    {on_one_line(line)}" for line in mask_in_words(masks[block.node])]
+            words = [*mask_in_words(masks[block.node]), *positions_in_words(angles[block.node])]
+            lines += [f"    {on_one_line(line)}" for line in words]
+    for learned in inlined(model).analysis(find_learned_positions):
+        lines += ["", f"  {on_one_line(learned.node.name)}", "    adds learned positions to hidden states"]
+        lines += [f"    {on_one_line(line)}" for line in positions_in_words(learned)]
     return [*lines, ""] if lines else []

@@ -250,3 +250,4 @@ def test_all_prints_masks_as_expressions(capfd):
     done = in_process(capfd, "inspect", export("mistral_sw8", "onnx"), "--all")
     assert "attends to k if (" in done.out
     assert "past + q <= 7 + k" in done.out
+    assert done.out.count("    reads position position_ids[b, q]\n") == 2

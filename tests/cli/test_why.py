@@ -20,6 +20,13 @@ def test_the_path_of_a_kv_cache_is_printed(capfd):
     assert "  yes  kv: attention reads the positions that are appended or written\n" in out
 
 
+def test_the_number_of_a_layer_names_its_first_cache(capfd):
+    out = why(capfd, "gemma3_text", "onnx", "1")
+    assert out.startswith("past_key_values.1.key: kv, key, layer 1\n")
+    window = "attends to k if (k <= past + q and past + q <= 7 + k and attention_mask[b, k])"
+    assert f"    {window}\n    reads position past + q\n" in out
+
+
 def test_a_linear_cache_names_the_miss_of_each_rule(capfd):
     out = why(capfd, "lfm2", "ov-stateful", "cache_params.past.conv.1")
     told = out[out.index("rules, in") :].splitlines()
@@ -35,7 +42,8 @@ def test_a_linear_cache_names_the_miss_of_each_rule(capfd):
 
 def test_a_cache_inside_an_operator(capfd):
     out = why(capfd, "llama", "onnx-genai", "past_key_values.0.key")
-    assert "read by\n  GroupQueryAttention /model/layers.0/attn/GroupQueryAttention, as key\n" in out
+    reader = "GroupQueryAttention /model/layers.0/attn/GroupQueryAttention, as key"
+    assert f"read by\n  {reader}\n    attends to k if " in out
     assert "  yes  an operator updates it internally\n" in out
 
 

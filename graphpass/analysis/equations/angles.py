@@ -79,6 +79,22 @@ class Angles:
         ]
         return min((size for size in sizes if isinstance(size, int)), default=None)
 
+    def positions(self) -> tuple[Expr, ...]:
+        """Return the positions that the forms depend on, at `ROW` and `QUERY`, in order."""
+        positions, pending = dict[Expr, None](), list(reversed(self.forms))
+        while pending:
+            part = pending.pop()
+            if not ex.contains([part], QUERY):
+                continue
+            parts = tuple(ex.walk(part))
+            bound = {each.args[1] for each in parts if each.op == "running_sum"}
+            has_channels = any(each.op == "index" and each not in {ROW, QUERY, *bound} for each in parts)
+            if has_channels or any(each.op == "read" and isinstance(each.args[0], Table) for each in parts):
+                pending += reversed(part.operands)
+            else:
+                positions[part] = None
+        return tuple(positions)
+
     def channels(self) -> frozenset[Expr]:
         """Return the element of each channel; one with symbolic channels for wide tables."""
         return frozenset(form for table in self.tables for form in _by_channel(self.elements, table))
