@@ -44,6 +44,19 @@ SCATTERS = frozenset({"ScatterElementsUpdate", "ScatterNDUpdate", "ScatterUpdate
 #: Read the shape of their input, and none of its elements.
 SHAPE_READERS = frozenset({"ShapeOf", "Size"})
 
+#: Inputs of operators that determine the shape of the result.
+SIZE_PORTS: dict[str, tuple[int, ...]] = {
+    "Broadcast": (1,),
+    "Pad": (1, 2),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Slice": (1, 2, 3),
+    "StridedSlice": (1, 2, 3),
+    "Tile": (1,),
+    "TopK": (1,),
+    "VariadicSplit": (2,),
+}
+
 #: Read no elements of an activation.
 NO_DATA = SHAPE_READERS | {"Constant"}
 

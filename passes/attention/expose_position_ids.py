@@ -18,7 +18,7 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, COMPARISONS, MOVES, POSITIONWISE, SLICES
+from graphpass.ir.operators import ARITHMETIC, CASTS, COMPARISONS, MOVES, POSITIONWISE, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import is_activation
 
@@ -43,6 +43,15 @@ _ROWS = op.GatherND(var("table"), var("row"))
 
 #: Gathers rows of a table by flattened indices, as XGLM does.
 _FLATTENED = op.Reshape(op.Gather(var("table"), op.Reshape(var("row"), ...), ..., axis=0), ...)
+
+#: Gathers rows of a table by a vector, and adds the axis of the batch after that, as RoFormer does.
+_BY_VECTOR = op.Unsqueeze(op.Gather(var("table"), var("row"), ..., axis=0), ..., name="axes")
+
+#: Gathers rows of a table by a vector, and adds them to those of each sequence of the batch, as Marian does.
+_ADDED = op.Gather(var("table"), var("row"), ..., axis=0)
+
+#: Gathers from a table of one repeated number, as BERT does for the types of tokens.
+_UNIFORM = op.GatherElements(var("table"), var("row"), ...)
 
 
 @dataclass(frozen=True)
@@ -102,6 +111,16 @@ class ExposePositionIds(Pass[Model]):
         Range -> Unsqueeze -> Reshape(., [-1]) -> Gather(table [positions, n]) -> Reshape(., [1, -1, n])
     After:
         position_ids (Parameter) -> Gather(table [positions, n])
+
+    Before:
+        Slice([[0, 1, 2 ...]], past length, past length + length) -> Gather(table [positions, n])
+    After:
+        position_ids (Parameter) -> Gather(table [positions, n])
+
+    Before:
+        Range -> Gather(table [positions, n]) -> Unsqueeze(0)
+    After:
+        position_ids (Parameter) -> Gather(table [positions, n])
     """
 
     name = "expose-position-ids"
@@ -136,13 +155,16 @@ class ExposePositionIds(Pass[Model]):
 
 
 def _gather_rows(model: Model) -> None:
-    """Replace GatherElements, GatherND and flattened Gathers of whole table rows by Gather."""
+    """Replace GatherElements, GatherND and Gathers by vectors of whole table rows by Gather."""
     rewriter = model.rewriter()
     keeps_layout = partial(_keeps_layout, model.analysis(infer_sizes))
     rules = (
+        RewriteRule("rows", _UNIFORM, _repeat, _is_uniform),
         RewriteRule("rows", _BY_ELEMENT, _gather, _gathers_elements),
         RewriteRule("rows", _ROWS, _gather, _gathers_rows),
         RewriteRule("rows", _FLATTENED, _gather_unflattened, keeps_layout),
+        RewriteRule("rows", _BY_VECTOR, _gather_unsqueezed, _gathers_by_vector),
+        RewriteRule("rows", _ADDED, _gather_row, _adds_to_rows),
     )
     rewrite(rewriter, rules)
     rewriter.finish()
@@ -181,17 +203,63 @@ def _gather_unflattened(write: Writer, match: Match) -> Handle:
     return write.op("Gather", match["table"], match["row"], axis=0)
 
 
+def _is_uniform(graph: Graph, match: Match) -> bool:
+    table = fold_elements(graph, match["table"])
+    return table is not None and table.size > 0 and bool((table == table.flat[0]).all())
+
+
+def _repeat(write: Writer, match: Match) -> Handle:
+    table = match["table"]
+    number = write.op("ReduceMax", table, axes=[*range(table.rank or 0)], keep=True)
+    return write.op("Broadcast", number, write.op("ShapeOf", match["row"]))
+
+
+def _gathers_by_vector(graph: Graph, match: Match) -> bool:
+    axes = match.nodes["axes"].attributes.get("axes", ())
+    return match["row"].rank == 1 and _is_table(graph, match["table"]) and tuple(axes) in {(0,), (0, 1)}
+
+
+def _gather_unsqueezed(write: Writer, match: Match) -> Handle:
+    rows = write.op("Gather", match["table"], write.op("Unsqueeze", match["row"], axes=[0]), axis=0)
+    inner = match.nodes["axes"].attributes["axes"][1:]
+    return write.op("Unsqueeze", rows, axes=inner) if inner else rows
+
+
 def _counted_rows(model: Model) -> list[Value]:
     """Return positions ``[1, length]`` counted by the cache, or ``[batch, length]`` counted by the mask."""
     graph = model.graph
     rows = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
     sizes = model.analysis(infer_sizes)
     pasts = _past_lengths(model, sizes)
+    rows += [
+        node.outputs[0]
+        for node in graph.of_op("Slice")
+        if _slices_counts(graph, node) and (sizes.content(node.input(1)) or (None,))[0] in pasts
+    ]
     for node in graph.of_op("Range"):
         start = sizes.content(node.inputs[0])
         if start is not None and fold_scalar(graph, node.inputs[2]) == 1:
             rows += _rows_after(graph, sizes, node.outputs[0], start[0], pasts)
     return rows
+
+
+def _adds_to_rows(graph: Graph, match: Match) -> bool:
+    if match["row"].rank != 1 or not _is_table(graph, match["table"]):
+        return False
+    uses = graph.uses(match.node.outputs[0])
+    return all(use.node.op in ARITHMETIC and use.node.source(1 - use.port).rank == 3 for use in uses)
+
+
+def _gather_row(write: Writer, match: Match) -> Handle:
+    return write.op("Gather", match["table"], write.op("Unsqueeze", match["row"], axes=[0]), axis=0)
+
+
+def _slices_counts(graph: Graph, node: Node) -> bool:
+    """Return whether the node slices columns of ``[[0, 1, 2 ...]]``."""
+    table, kept = graph.constant(node.source(), limit=1 << 20), fold_cuts(graph, node)
+    if table is None or table.ndim != 2 or [(cut.axis, cut.step) for cut in kept] != [(1, 1)]:
+        return False
+    return bool((table == [[*range(table.shape[1])]]).all())
 
 
 def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from graphpass.analysis.attention.find import find_score_masks
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.caches.step_lengths import POSITIONS
-from graphpass.ir.graph import Graph, Node, Value
+from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
+from graphpass.analysis.symbolic.expressions import contains
+from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.ir.cache import Inventory
+from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
-from graphpass.ir.operators import GATHERS, LAYOUT, SHAPE_READERS
+from graphpass.ir.operators import COMPARISONS, GATHERS, LAYOUT, SHAPE_READERS, SIZE_PORTS, SLICES
 from graphpass.ir.values import REALS
 
 
@@ -45,6 +50,42 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
         else:
             computed.update(node.outputs)
     return tuple(read)
+
+
+def past_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
+    """Yield operators that compute numbers from the past's length, such as positions, that activations read."""
+    graph, sizes = model.graph, model.analysis(infer_sizes)
+    activations, masks = model.analysis(find_activations), mask_values(model)
+    total = sizes.shape(graph.parameters.get(MASK))
+    pasts = {total[1]} if total is not None and len(total) == 2 else set()
+    for cache in inventory.of_kind("kv"):
+        shape = sizes.shape(graph.reads[cache.read].outputs[0])
+        if shape is not None and cache.axes.sequence is not None:
+            pasts.add(shape[cache.axes.sequence])
+
+    def outputs(use: Use) -> tuple[Value, ...]:
+        inside = _computes_numbers(graph, use) and use.node.index not in activations
+        return tuple(value for value in use.node.outputs if inside and value not in masks)
+
+    for node in graph.nodes:
+        uses = [Use(node, port) for port, value in enumerate(node.inputs) if value is not None]
+        counts = [use for use in uses if contains(sizes.content(node.source(use.port)) or (), *pasts)]
+        counts = [use for use in counts if _computes_numbers(graph, use)]
+        if counts and sizes.content(node.outputs[0]) is None:
+            read = [*counts[:1], *graph.forward(outputs(counts[0]), outputs)]
+            if any(_computes_numbers(graph, use) and use.node.index in activations for use in read):
+                yield node
+
+
+def _computes_numbers(graph: Graph, use: Use) -> bool:
+    """Return whether elements of the result depend on those at ``use``, other than by comparisons."""
+    node = use.node
+    if node.op in SLICES and use.port == 1:
+        return graph.producer(node.source()).op == "Constant"
+    if node.op == "Range":
+        return use.port != 1
+    ignores = SHAPE_READERS | COMPARISONS.keys() | {"Equal", "NotEqual"}
+    return node.op not in ignores and use.port not in SIZE_PORTS.get(node.op, ())
 
 
 def mask_values(model: Model) -> dict[Value, None]:

@@ -23,6 +23,7 @@ from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.step_tokens import absorbs_padding
+from graphpass.analysis.equations.activations import past_counters
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind
@@ -33,7 +34,7 @@ from graphpass.ir.graph import Graph, Node
 from graphpass.ir.inputs import TOKEN_INPUTS
 from graphpass.ir.miss import Miss, MissError
 from graphpass.ir.model import Model
-from graphpass.ir.operators import SLICES
+from graphpass.ir.operators import SIZE_PORTS, SLICES
 from graphpass.ir.phase import Phase
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN
@@ -53,19 +54,6 @@ _VALUES = f"{_NPUW}/npuw_transformations/optimize_value_tensors.cpp"
 _MASKS = f"{_NPUW}/npuw_transformations/phi3_sliding_mask.cpp"
 _WEIGHTS = f"{_NPUW}/util_xarch.cpp"
 _STATELESS = "src/core/src/pass/stateful_to_stateless.cpp"
-
-#: Inputs of operators that determine the shape of the result.
-_SIZES: dict[str, tuple[int, ...]] = {
-    "Broadcast": (1,),
-    "Pad": (1, 2),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Slice": (1, 2, 3),
-    "StridedSlice": (1, 2, 3),
-    "Tile": (1,),
-    "TopK": (1,),
-    "VariadicSplit": (2,),
-}
 
 _COUNTED = op.Range(...)
 _ROW = op.Unsqueeze(op.Unsqueeze(_COUNTED | op.Add(_COUNTED, ...), ...), ...)
@@ -126,7 +114,7 @@ def data_dependent(graph: Graph) -> Node | None:
             continue
         if any(value.node in computed for value in node.sources):
             computed.add(node.index)
-            sizes = [node.inputs[port] for port in _SIZES.get(node.op, ()) if port < len(node.inputs)]
+            sizes = [node.inputs[port] for port in SIZE_PORTS.get(node.op, ()) if port < len(node.inputs)]
             if node.op == "NonZero" or any(value is not None and value.node in computed for value in sizes):
                 return node
     return None
@@ -137,7 +125,11 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     inputs = {name for _, names in ports for name in names}
     if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
-    if "position_ids" not in inputs:
+    if "position_ids" in inputs:
+        for node in islice(past_counters(model, inventory), 1):
+            reason = "it counts positions by the length of the past, a fixed size here, instead of position_ids"
+            yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
+    else:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
         if any(isinstance(match, Match) for match in tried):
             reason = "the model has no such input; NPUW adds it where Sin and Cos read positions from a Range"

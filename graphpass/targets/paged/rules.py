@@ -14,6 +14,7 @@ from graphpass.analysis.attention.alibi import is_exposed
 from graphpass.analysis.attention.rotary import moved_positions
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_masks
+from graphpass.analysis.equations.activations import past_counters
 from graphpass.analysis.symbolic.expressions import ZERO
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
@@ -55,7 +56,7 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
         lacks = Finding.of_model(model, "refused", "it holds no ScaledDotProductAttention", _TRANSFORMATION)
         return tuple(finding for finding in attention if not finding.holds) or (lacks,)
     verdicts = {finding.name: finding for finding in attention}
-    rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, verdicts))
+    rest = (*_caches(model.graph, inventory, verdicts), *_numbers(model, inventory, verdicts))
     # Separate matchers find the token masks of hybrids.
     return (*attention, *rest, *(_left_inputs(model.graph) if inventory.kind == "kv" else ()))
 
@@ -137,7 +138,7 @@ def _unknown_convolution(graph: Graph, cache: Cache) -> Miss | None:
     return None
 
 
-def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
+def _numbers(model: Model, inventory: Inventory, attention: dict[str, Finding]) -> Iterator[Finding]:
     """Yield findings on parts that compute different outputs without mask and with new positions."""
     graph = model.graph
     meanings = {mask.node.index: mask for mask in model.analysis(find_masks)}
@@ -160,6 +161,12 @@ def _numbers(model: Model, attention: dict[str, Finding]) -> Iterator[Finding]:
     if moved is not None:
         reason = "positions are a Range from 0 plus the past's length; only a Range from it is matched and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
+        return
+    for node in past_counters(model, inventory):
+        if node.op != "Range":
+            reason = "it counts positions by the length of the past, which differs from sequence to sequence of a batch"
+            yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
+            return
 
 
 def _left_inputs(graph: Graph) -> Iterator[Finding]:

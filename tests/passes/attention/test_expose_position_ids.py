@@ -153,7 +153,7 @@ class Counting:
         past_value = self.input("past_key_values.0.value", "f32", [-1, 2, -1, 4])
         length = ops.gather(ops.shape_of(self.ids), ops.constant(1), ops.constant(0))
         past_length = ops.gather(ops.shape_of(self.past), ops.constant(2), ops.constant(0))
-        self.end = ops.add(past_length, length)
+        self.past_length, self.end = past_length, ops.add(past_length, length)
         inputs = [self.ids, self.past, past_value]
         if self.counted == "mask":
             mask = self.input("attention_mask", "i64", [-1, -1])
@@ -196,6 +196,18 @@ class Counting:
             return ops.add(words, ops.gather(table, row, ops.constant(0)))
         if self.embedding == "learned with offset":
             return ops.add(words, ops.gather(table, ops.add(row, ops.constant(2)), ops.constant(0)))
+        if self.embedding == "sliced counts":
+            counts = ops.constant(numpy.arange(40, dtype=numpy.int64)[numpy.newaxis])
+            ends = [ops.reshape(end, integers(1), False) for end in (self.past_length, self.end)]
+            row = ops.slice(counts, *ends, integers(1), integers(1))
+            types = ops.gather_elements(ops.constant(numpy.zeros([1, 40], numpy.int64)), row, 1)
+            typed = ops.add(words, ops.gather(ops.constant(table.data[:2]), types, ops.constant(0)))
+            return ops.add(typed, ops.gather(table, row, ops.constant(0)))
+        if self.embedding == "vector":
+            return ops.add(words, ops.gather(table, self.places, ops.constant(0)))
+        if self.embedding == "unsqueezed rows":
+            rows = ops.unsqueeze(ops.gather(table, self.places, ops.constant(0)), integers(0, 1))
+            return ops.add(words, ops.squeeze(ops.multiply(rows, ops.constant(numpy.float32(2))), integers(1)))
         if self.embedding == "none":
             return words
         if self.embedding == "factor":
@@ -261,6 +273,9 @@ class Counting:
         ("one row of kept length", "past"),
         ("flattened indices", "past"),
         ("indices of one number", "past"),
+        ("sliced counts", "past"),
+        ("vector", "past"),
+        ("unsqueezed rows", "past"),
         ("rotary", "mask"),
         ("learned with offset", "sum of the mask"),
     ],
