@@ -18,7 +18,7 @@ from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
 from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ARITHMETIC, CASTS, COMPARISONS, MOVES, POSITIONWISE, SLICES
+from graphpass.ir.operators import ARITHMETIC, CASTS, COMPARISONS, COPIES, MOVES, POSITIONWISE, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter, Writer
 from graphpass.ir.values import is_activation
 
@@ -134,7 +134,8 @@ class ExposePositionIds(Pass[Model]):
             return Skipped("the model has an input position_ids")
         _gather_rows(model)
         graph = model.graph
-        uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, positions)]
+        sizes = model.analysis(infer_sizes)
+        uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, sizes, positions)]
         rewriter = model.rewriter()
         if not uses:
             if not self.always or known is not None:
@@ -326,20 +327,28 @@ def _ends_last(graph: Graph, node: Node) -> bool:
     return [cut.axis for cut in cuts] == [1] and cuts[0].reaches_end
 
 
-def _embedding_uses(graph: Graph, positions: Value) -> list[_EmbeddingUse]:
+def _embedding_uses(graph: Graph, sizes: Sizes, positions: Value) -> list[_EmbeddingUse]:
     uses: list[_EmbeddingUse] = []
     pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
     while pending:
         value, laid_out = pending.pop()
         for use in graph.uses(value):
             # These nodes may also feed a mask, which still compares slots.
-            if use.node.op == "Convert":
+            if use.node.op == "Convert" or (not laid_out and _repeats_row(sizes, use)):
                 pending.append((use.node.outputs[0], laid_out))
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
             elif _leads_to_embedding(graph, use) or _leads_to_factor(graph, use) or _selects_angles(graph, use):
                 uses.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
     return uses
+
+
+def _repeats_row(sizes: Sizes, use: Use) -> bool:
+    """Return whether a Tile or Broadcast repeats ``[1, length]`` for each of the batch."""
+    row, rows = sizes.shape(use.node.source()), sizes.shape(use.node.outputs[0])
+    if use.node.op not in COPIES or use.port or row is None or rows is None:
+        return False
+    return len(row) == len(rows) == 2 and row[1] == rows[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,8 +394,10 @@ class _Sources:
 
 
 def _makes_row(node: Node) -> bool:
-    """Return whether ``node`` reshapes a vector to ``[1, length]``, ``[1, 1, length]`` or ``[1, length, 1]``."""
+    """Return whether ``node`` makes a vector ``[1 or batch, length]``, ``[1, 1, length]`` or ``[1, length, 1]``."""
     shape = node.outputs[0].shape if node.outputs else None
+    if node.op == "Broadcast":
+        return (node.source().rank, node.outputs[0].rank) == (1, 2)
     if node.op not in {"Unsqueeze", "Reshape"} or shape is None or len(shape) not in {2, 3}:
         return False
     return {*shape[:-1]} == {1} or (shape[0], shape[-1]) == (1, 1)

@@ -205,6 +205,12 @@ class Counting:
             return ops.add(typed, ops.gather(table, row, ops.constant(0)))
         if self.embedding == "vector":
             return ops.add(words, ops.gather(table, self.places, ops.constant(0)))
+        if self.embedding in {"tiled rows", "broadcast vector"}:
+            batch = ops.gather(ops.shape_of(self.ids), integers(0), ops.constant(0))
+            copies = ops.concat([batch, integers(1)], 0)
+            is_tiled = self.embedding == "tiled rows"
+            rows = ops.tile(row, copies) if is_tiled else ops.broadcast(self.places, copies, "BIDIRECTIONAL")
+            return ops.add(words, ops.gather(table, ops.add(rows, ops.constant(2)), ops.constant(0)))
         if self.embedding == "unsqueezed rows":
             rows = ops.unsqueeze(ops.gather(table, self.places, ops.constant(0)), integers(0, 1))
             return ops.add(words, ops.squeeze(ops.multiply(rows, ops.constant(numpy.float32(2))), integers(1)))
@@ -276,6 +282,8 @@ class Counting:
         ("sliced counts", "past"),
         ("vector", "past"),
         ("unsqueezed rows", "past"),
+        ("tiled rows", "past"),
+        ("broadcast vector", "past"),
         ("rotary", "mask"),
         ("learned with offset", "sum of the mask"),
     ],
