@@ -21,6 +21,7 @@ _ROOMS = {
         "fuse-group-query-attention",
         "fuse-linear-attention",
         "fuse-multi-head-attention",
+        "fuse-selective-ssm",
         "join-projections",
         "keep-cross-caches",
         "lower-attention",

@@ -45,6 +45,7 @@ class StatefulTarget(Target):
         expands_latents: Whether to store keys and values instead of latents, to which no kernel appends.
         copies_shared: Whether to copy shared caches for each attention block, because no kernel shares a cache.
         hides_positions: Whether callers mask past positions, so that windows must not count them.
+        pages_states: Whether the runtime stores recurrent states in blocks, for which Mamba-2 must be a Loop.
         seq2seq: Whether the runtime supports an encoder, and a decoder that stores keys and values of its states.
     """
 
@@ -61,6 +62,7 @@ class StatefulTarget(Target):
     copies_shared: ClassVar[bool] = False
     expands_latents: ClassVar[bool] = False
     hides_positions: ClassVar[bool] = False
+    pages_states: ClassVar[bool] = False
     encoders: ClassVar[bool] = False
 
     cache: Literal["beam", "reorder"] = "beam"
@@ -130,7 +132,7 @@ class StatefulTarget(Target):
         names = [
             *_to_openvino(model),
             *_if(has_loops or has_chunks, "fuse-gated-delta-net"),
-            *_if(has_chunks, "rechunk-linear-attention"),
+            *_if(has_chunks and not self.pages_states, "rechunk-linear-attention"),
             *_if(first is not None, f"compute-cross-caches{{source={quote(str(first))}}}"),
             "change-precision",
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
@@ -141,6 +143,7 @@ class StatefulTarget(Target):
             *self._expose_positions(model, inventory),
             "expose-window",
             "simplify-shapes" if self.drops_identities else "simplify-shapes{identities=false}",
+            *_if(has_chunks and self.pages_states, "fuse-selective-ssm"),
             "expose-alibi",
             *_if(self.expands_latents and find_latents(model), "expand-latents"),
             "standardize-layout",  # next to make-stateful, which reuses its inventory

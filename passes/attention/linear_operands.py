@@ -83,7 +83,11 @@ class LinearOperands:
 
     def past(self) -> Handle:
         """Return the past state, ``[batch, heads, key_dim, value_dim]``."""
-        return self._swapped(self._rewriter.handle(self._values[self.recurrence.past.name]))
+        return self._swapped(self.stored())
+
+    def stored(self) -> Handle:
+        """Return the past state in the axes of the cache."""
+        return self._rewriter.handle(self._values[self.recurrence.past.name])
 
     def value(self) -> Handle:
         """Return the value, ``[batch, tokens, heads * value_dim]``."""
@@ -146,15 +150,17 @@ class LinearOperands:
         """Broadcast ``[batch, tokens, 1]`` to all heads."""
         return self.write.op("Broadcast", number, [1, 1, self.recurrence.heads], mode="bidirectional")
 
-    def replace(self, output: Handle, present: Handle) -> None:
+    def replace(self, output: Handle, present: Handle, *, is_stored: bool = False) -> None:
         """Replace the results of the loop.
 
         Args:
             output: ``[batch, tokens, heads * groups * value_dim]``.
             present: ``[batch, heads, key_dim, value_dim]``.
+            is_stored: Whether ``present`` has the axes of the cache instead.
         """
         self._rewriter.replace(self._values[self.recurrence.output.name], self._with_skip(self._laid_out(output)))
-        self._rewriter.replace(self._values[self.recurrence.present.name], self._swapped(present))
+        present = present if is_stored else self._swapped(present)
+        self._rewriter.replace(self._values[self.recurrence.present.name], present)
 
     def _swapped(self, state: Any) -> Any:
         return self.write.op("Transpose", state, order=_SWAP) if self.recurrence.transposed else state

@@ -11,7 +11,7 @@ from graphpass.analysis.symbolic.expressions import contains
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import TOKEN_INPUTS
+from graphpass.ir.inputs import TOKEN_INPUTS, token_input
 from graphpass.ir.miss import Miss
 from graphpass.ir.model import Model
 from graphpass.ir.operators import COMPARISONS, GATHERS, LAYOUT, SHAPE_READERS, SIZE_PORTS, SLICES
@@ -52,11 +52,11 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
     return tuple(read)
 
 
-def past_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
-    """Yield operators that compute numbers from the past's length, such as positions, that activations read."""
+def position_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
+    """Yield operators that count positions for activations, from the past or from 0."""
     graph, sizes = model.graph, model.analysis(infer_sizes)
     activations, masks = model.analysis(find_activations), mask_values(model)
-    total = sizes.shape(graph.parameters.get(MASK))
+    new, total = (sizes.shape(value) for value in (token_input(graph), graph.parameters.get(MASK)))
     pasts = {total[1]} if total is not None and len(total) == 2 else set()
     for cache in inventory.of_kind("kv"):
         shape = sizes.shape(graph.reads[cache.read].outputs[0])
@@ -71,6 +71,8 @@ def past_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
         uses = [Use(node, port) for port, value in enumerate(node.inputs) if value is not None]
         counts = [use for use in uses if contains(sizes.content(node.source(use.port)) or (), *pasts)]
         counts = [use for use in counts if _computes_numbers(graph, use)]
+        if node.op == "Range" and new is not None and sizes.content(node.input(1)) == new[1:2]:
+            counts = uses[:1]
         if counts and sizes.content(node.outputs[0]) is None:
             read = [*counts[:1], *graph.forward(outputs(counts[0]), outputs)]
             if any(_computes_numbers(graph, use) and use.node.index in activations for use in read):

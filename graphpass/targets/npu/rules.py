@@ -23,7 +23,7 @@ from graphpass.analysis.caches.logits_cut import crosses_logits_cut
 from graphpass.analysis.caches.masks import find_masks
 from graphpass.analysis.caches.past import beam_gather
 from graphpass.analysis.caches.step_tokens import absorbs_padding
-from graphpass.analysis.equations.activations import past_counters
+from graphpass.analysis.equations.activations import position_counters
 from graphpass.analysis.lengths.past_order import order_of_numbers
 from graphpass.analysis.pattern import Match, op, var
 from graphpass.dialects.openvino.variables import named_kind
@@ -126,8 +126,8 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
     if "position_ids" in inputs:
-        for node in islice(past_counters(model, inventory), 1):
-            reason = "it counts positions by the length of the past, a fixed size here, instead of position_ids"
+        for node in islice(position_counters(model, inventory), 1):
+            reason = "it counts positions by lengths of the step, which are fixed here, instead of position_ids"
             yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
     else:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]

@@ -14,8 +14,9 @@ from graphpass.analysis.attention.alibi import is_exposed
 from graphpass.analysis.attention.rotary import moved_positions
 from graphpass.analysis.attention.types import Attention
 from graphpass.analysis.caches.masks import find_masks
-from graphpass.analysis.equations.activations import past_counters
+from graphpass.analysis.equations.activations import position_counters
 from graphpass.analysis.symbolic.expressions import ZERO
+from graphpass.analysis.symbolic.folding import fold_scalar
 from graphpass.engine.findings import Finding
 from graphpass.ir.cache import Cache, Inventory
 from graphpass.ir.graph import Graph, Use, Value
@@ -162,9 +163,9 @@ def _numbers(model: Model, inventory: Inventory, attention: dict[str, Finding]) 
         reason = "positions are a Range from 0 plus the past's length; only a Range from it is matched and replaced"
         yield Finding("input", "position_ids", "wrong", node=moved.name, reason=reason, source=_POSITIONS)
         return
-    for node in past_counters(model, inventory):
-        if node.op != "Range":
-            reason = "it counts positions by the length of the past, which differs from sequence to sequence of a batch"
+    for node in position_counters(model, inventory):
+        if node.op != "Range" or fold_scalar(model.graph, node.input(0)) == 0:
+            reason = "it counts positions by lengths of the step, which are those of several sequences here"
             yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
             return
 

@@ -26,5 +26,6 @@ class Paged(StatefulTarget):
         "omit cache=reorder; the scheduler of openvino.genai shares and frees blocks",
     )
     expands_latents = True
+    pages_states = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)

@@ -1,9 +1,9 @@
-"""Numbers that are computed from the length of the past, apart from masks."""
+"""Positions that a graph counts itself, apart from masks."""
 
 import pytest
 
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.activations import past_counters
+from graphpass.analysis.equations.activations import position_counters
 from graphpass.testing import parse
 
 MODEL = """
@@ -34,14 +34,14 @@ Result(%present) {{name=present.0.key}}
 @pytest.mark.parametrize(
     ("counted", "found"),
     [
-        ("%positions = Add(%counted, %slots)", ["positions"]),
+        ("%positions = Add(%counted, %slots)", ["counted", "positions"]),
         ("%end = Add(%slots, %length)\n%positions = Range(%slots, %end, 1)", ["positions"]),
         ("%many = Range(0, %slots, 1)\n%positions = Slice(%many, [0], [1]) {axes=[0]}", []),
-        ("%is_later = Greater(%slots, 0)\n%positions = Select(%is_later, %counted, 1)", []),
-        ("%positions = Add(%counted, 2)", []),
+        ("%all = Broadcast(3, %new)\n%is_later = Greater(%slots, 0)\n%positions = Select(%is_later, %all, 1)", []),
+        ("%positions = Add(%counted, 2)", ["counted"]),
     ],
-    ids=["moved", "range", "size", "condition", "apart"],
+    ids=["moved", "range", "size", "condition", "in each step"],
 )
-def test_operators_that_count_from_the_past(counted, found):
+def test_operators_that_count(counted, found):
     model = parse(MODEL.format(counted=counted), "openvino")
-    assert [node.name for node in past_counters(model, analyze_caches(model))] == found
+    assert [node.name for node in position_counters(model, analyze_caches(model))] == found
