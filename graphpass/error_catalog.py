@@ -190,6 +190,8 @@ GP326 A cache has a fixed number of positions: new ones are written in place or 
   and grow, so make-stateful does not support it.
 GP327 An operator computes f16 or bf16 whatever its inputs are, so change-precision cannot convert the rest of the model
   to f32. Export the model in f32, or run a pipeline without this pass.
+GP328 The model returns states for the next step, and no operator reads the inputs for them: its exporter traced a
+  prompt. Export the model with a tool whose graphs continue the states, such as optimum-intel.
 GP330 The two models have no output in common that is not a cache, so there is nothing to compare.
 GP331 The two models have different fixed batch sizes, so they cannot run on the same inputs.
 GP338 The model is an encoder, an embedder or a reranker: it has no caches, and the target's runtime requires caches.

@@ -20,15 +20,30 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
     Args:
         target: The target of the conversion.
         model: The input, on which targets select their passes; it is not modified.
+
+    Raises:
+        UnsupportedError: GP328, the model does not read its states.
     """
     from graphpass.engine.manager import PassManager
 
+    _require_states(model)
     chosen: tuple[Pass[Any], ...] = ()
     for choose in (_forms, _idle):
         passes = choose(model)
         model = PassManager(passes).run(model).model if passes else model
         chosen += passes
     return (*chosen, *target.pipeline(model))
+
+
+def _require_states(model: Model) -> None:
+    from graphpass.analysis.caches.unread import unread_states
+    from graphpass.errors import UnsupportedError
+
+    if unread := unread_states(model):
+        more = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        message = f"no operator reads the states {unread[0]}{more}, so each step computes a prompt of its own"
+        hint = "export the model with a tool whose graphs continue the states, such as optimum-intel"
+        raise UnsupportedError("GP328", message, hint)
 
 
 def runnable(model: Model) -> Model:
