@@ -77,7 +77,8 @@ def predict(model: Model, inventory: Inventory) -> tuple[Finding, ...]:
     if phase is not None:
         return static_findings(model, phase)
     ports = (*_inputs(model, inventory), *_outputs(model))
-    return (*_whole(model, inventory), *ports, *_caches(model, inventory), *_attention(model))
+    caches = _caches(model, inventory)
+    return (*_whole(model, inventory), *ports, *caches, *_attention(model), *_positions(model, inventory))
 
 
 def _whole(model: Model, inventory: Inventory) -> Iterator[Finding]:
@@ -125,11 +126,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     inputs = {name for _, names in ports for name in names}
     if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
-    if "position_ids" in inputs:
-        for node in islice(position_counters(model, inventory), 1):
-            reason = "it counts positions by lengths of the step, which are fixed here, instead of position_ids"
-            yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
-    else:
+    if "position_ids" not in inputs:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
         if any(isinstance(match, Match) for match in tried):
             reason = "the model has no such input; NPUW adds it where Sin and Cos read positions from a Range"
@@ -153,6 +150,14 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
         elif port.element_type != fed and "inputs_embeds" not in names:
             reason = f"it is {port.element_type}, not {fed}"
             yield Finding("input", port.name, "refused", reason=reason, source=_REQUEST)
+
+
+def _positions(model: Model, inventory: Inventory) -> Iterator[Finding]:
+    """Yield a finding if activations read other positions than those that the plugin feeds."""
+    if any("position_ids" in names for _, names in names_of(model, model.inputs)):
+        for node in islice(position_counters(model, inventory), 1):
+            reason = "it counts positions by lengths of the step, which are fixed here, instead of position_ids"
+            yield Finding("input", "position_ids", "wrong", node=node.name, reason=reason, source=_POSITIONS)
 
 
 def _outputs(model: Model) -> Iterator[Finding]:
