@@ -53,7 +53,12 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
 
 
 def position_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
-    """Yield operators that count positions for activations, from the past or from 0."""
+    """Yield operators that count positions for activations, from the past or from 0.
+
+    Args:
+        model: The model.
+        inventory: Its caches, whose sizes are lengths of the past.
+    """
     graph, sizes = model.graph, model.analysis(infer_sizes)
     activations, masks = model.analysis(find_activations), mask_values(model)
     new, total = (sizes.shape(value) for value in (token_input(graph), graph.parameters.get(MASK)))

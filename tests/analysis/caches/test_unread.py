@@ -6,7 +6,7 @@ import graphpass
 from graphpass.analysis.caches.unread import unread_states
 from graphpass.errors import UnsupportedError
 from graphpass.jobs.pipelines import pipeline_for
-from graphpass.testing import parse
+from graphpass.testing import parse_model
 
 MODEL = """
 %input_ids = Parameter : i64[batch, length]
@@ -34,13 +34,13 @@ Result(%state) {{name=present}}
     ids=["symbolic", "fixed", "read", "other size", "other rank", "hidden states"],
 )
 def test_inputs_of_the_form_of_a_state(past, state, found):
-    model = parse(MODEL.format(past=past, state=state), "onnx")
+    model = parse_model(MODEL.format(past=past, state=state), "onnx")
     assert unread_states(model) == found
 
 
 @pytest.mark.parametrize("target", ["cpu", "ort"])
 def test_each_target_refuses_them(target):
-    model = parse(MODEL.format(past="f32[n, a, b]", state="Negative(%first)"), "onnx")
+    model = parse_model(MODEL.format(past="f32[n, a, b]", state="Negative(%first)"), "onnx")
     with pytest.raises(UnsupportedError, match="no operator reads the states past") as raised:
         pipeline_for(graphpass.get_target(target), model)
     assert raised.value.id == "GP328"

@@ -4,7 +4,7 @@ import pytest
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.equations.activations import position_counters
-from graphpass.testing import parse
+from graphpass.testing import parse_model
 
 MODEL = """
 %input_ids = Parameter : i64[batch, length]
@@ -43,5 +43,5 @@ Result(%present) {{name=present.0.key}}
     ids=["moved", "range", "size", "condition", "in each step"],
 )
 def test_operators_that_count(counted, found):
-    model = parse(MODEL.format(counted=counted), "openvino")
+    model = parse_model(MODEL.format(counted=counted), "openvino")
     assert [node.name for node in position_counters(model, analyze_caches(model))] == found
