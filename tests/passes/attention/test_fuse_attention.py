@@ -127,6 +127,8 @@ SINKS = st.builds(
     st.sampled_from(["Slice", "StridedSlice", "VariadicSplit"]),
     st.booleans(),
 )
+#: Without AVX-512, the CPU plugin of OpenVINO 2026.4.1 does not compile longer chains: "not enough registers".
+MOST_OPERATORS = 5
 FORMS = st.builds(
     Form,
     st.lists(SCALES, max_size=3).map(tuple),
@@ -138,7 +140,7 @@ FORMS = st.builds(
     st.sampled_from([6, 8]),
     sink=st.none() | SINKS,
     shifted=st.booleans(),
-) | st.builds(
+).filter(lambda form: len(form.scales) + len(form.masks) <= MOST_OPERATORS) | st.builds(
     Form,
     st.lists(SCALES, max_size=2).map(tuple),
     st.lists(MASKS, max_size=1).map(tuple),
