@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from graphpass.engine.findings import Observation
 from graphpass.errors import PreconditionError, UnsupportedError
 from graphpass.ir.model import Model
+from graphpass.ir.operators import COMPRESSED_PRODUCTS
 
 Array: TypeAlias = NDArray[Any]
 
 _MODULE, _HINT = "onnxruntime_genai", "pip install 'graphpass[ort-genai]'"
 
-#: Option of ONNX Runtime's sessions: kernels read the mapped weights, without a repacked copy of all of them.
+#: Option of ONNX Runtime's sessions: kernels read the mapped weights, without a repacked copy of all of them. Products
+#: with compressed weights decompress them in each step then.
 _UNPACKED = {"session.disable_prepacking": "1"}
 
 
@@ -74,8 +76,11 @@ def _observe(
         for file, model in models.items():
             assert isinstance(model, OnnxModel)
             stage_onnx(model.proto, model.path, folder, file, link=True)
-        # Kernels may support repacked weights only, so a refusal counts with the options of the result alone.
-        for text in (_with_session_options(config, _UNPACKED), config):
+        texts = [config]
+        if not any(True for model in models.values() for _ in model.graph.of_op(*COMPRESSED_PRODUCTS, "QMoE")):
+            # Kernels may support repacked weights only, so a refusal counts with the options of the result alone.
+            texts.insert(0, _with_session_options(config, _UNPACKED))
+        for text in texts:
             (folder / "genai_config.json").write_text(text, encoding="utf-8")
             if (refused := _refusal(folder, features)) is None:
                 return Observation(f"{tried}, a prompt and two tokens")
