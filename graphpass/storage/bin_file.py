@@ -80,7 +80,7 @@ class BinFile:
 
     @property
     def copied(self) -> WeightFile | None:
-        """Return the weight file that `write` copies whole, if it appends nothing."""
+        """Return the weight file that `write` copies whole and without additions, if any."""
         return self._extents[0].file if self._is_copy and not self._chunks and not self._share else None
 
     @property

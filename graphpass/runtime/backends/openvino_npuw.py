@@ -132,7 +132,7 @@ class OpenVINONpuwStore(CacheStore):
         return is_cut or bool((slots.entries != np.arange(slots.length)).any())
 
     def gather(self, entries: NDArray[np.int64] | None, rows: NDArray[np.int64] | None) -> None:
-        """See `CacheStore.gather`; does nothing, since entries that would move are recomputed."""
+        """See `CacheStore.gather`; has no effect, since entries that would move are recomputed."""
 
     def read(self, cache: Cache) -> Array:
         raise _sealed(cache)
