@@ -23,7 +23,7 @@ from .console import Console, talk_options
 COMMANDS = {
     "inspect": "Report inputs, outputs, caches and attention of a model.",
     "print": "Print the graph of a model as text, an operator a line.",
-    "why": "Explain the kind and role of a cache.",
+    "why": "Explain the kind and role of a cache, and the attention that reads it.",
     "check": "Predict how a target's runtime executes a model, and confirm it by a trial.",
     "convert": "Convert a model for a target, and verify that the result computes the same.",
     "split": "Split a model into prefill and decode models of static shapes, with shared weights.",
