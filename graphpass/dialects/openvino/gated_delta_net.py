@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import openvino
 from openvino import opset1, opset13
 
+from graphpass.dialects.openvino.token_loop import loop_over_tokens
 from graphpass.ir.rewriter import Handle
 
 _TOKENS = 2
@@ -50,18 +52,8 @@ class GatedDeltaNet:
         made = {"sizes": sizes, "tokens": tokens, "first": first, "shape": shape, "results": results, "count": count}
         for label, node in made.items():
             node.set_friendly_name(f"{name}/{label}")
-        loop = opset13.loop(count, opset13.constant(True, dtype=openvino.Type.boolean))
-        loop.set_friendly_name(name)
-        body = _Body(self)
-        loop.set_function(body.model)
-        loop.set_special_body_ports([0, 0])
-        sliced = (self.query, self.key, self.value, self.gate, self.beta)
-        for parameter, source in zip(body.tokens, sliced, strict=True):
-            loop.set_sliced_input(parameter, source, 0, 1, 1, -1, _TOKENS)
-        loop.set_merged_input(body.state, self.state, body.new_state.output(0))
-        loop.set_merged_input(body.results, results.output(0), body.new_results.output(0))
-        output = loop.get_iter_value(body.new_results.output(0), -1)
-        return output, loop.get_iter_value(body.new_state.output(0), -1)
+        operands = (self.query, self.key, self.value, self.gate, self.beta)
+        return loop_over_tokens(name, count, _Body(self), operands, self.state, results.output(0), _TOKENS)
 
 
 class _Body:
@@ -79,7 +71,7 @@ class _Body:
         by_row = net.gate.get_partial_shape().rank.get_length() > _TOKENS + 1
         gate = parameter(heads, 1, key_dim) if by_row else parameter(heads, 1)
         value, beta = parameter(heads, 1, value_dim), parameter(heads, 1)
-        self.tokens = (query, key, value, gate, beta)
+        self.tokens: Sequence[openvino.Node] = (query, key, value, gate, beta)
         self.state = parameter(heads, key_dim, value_dim)
         self.results = parameter(heads, openvino.Dimension.dynamic(), value_dim)
 

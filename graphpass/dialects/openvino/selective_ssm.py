@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import openvino
-from openvino import opset1, opset3, opset8, opset13
+from openvino import opset1, opset3, opset8
 
+from graphpass.dialects.openvino.token_loop import loop_over_tokens
 from graphpass.ir.rewriter import Handle
 
 _TOKENS = 1
@@ -49,17 +51,8 @@ class SelectiveSSM:
             opset1.unsqueeze(self._copied(self.query), _number(-2)),
         )
         count = opset1.convert(opset8.gather(shape, _number(_TOKENS), _number(0)), "i32")
-        loop = opset13.loop(count, opset1.constant(True, dtype=openvino.Type.boolean))
-        loop.set_friendly_name(name)
-        body = _Body(self)
-        loop.set_function(body.model)
-        loop.set_special_body_ports([0, 0])
-        for parameter, source in zip(body.tokens, sliced, strict=True):
-            loop.set_sliced_input(parameter, source.output(0), 0, 1, 1, -1, _TOKENS)
-        loop.set_merged_input(body.state, self.state, body.new_state.output(0))
-        loop.set_merged_input(body.results, results.output(0), body.new_results.output(0))
-        output = loop.get_iter_value(body.new_results.output(0), -1)
-        return output, loop.get_iter_value(body.new_state.output(0), -1)
+        operands = [node.output(0) for node in sliced]
+        return loop_over_tokens(name, count, _Body(self), operands, self.state, results.output(0), _TOKENS)
 
     def _copied(self, tensor: Handle) -> openvino.Node:
         """Repeat each group of heads once, in the operators that the matcher requires."""
@@ -79,7 +72,7 @@ class _Body:
             return opset1.parameter(openvino.PartialShape([openvino.Dimension.dynamic(), *sizes]), kind)
 
         index = opset1.parameter(openvino.PartialShape([]), openvino.Type.i32)
-        self.tokens = (
+        self.tokens: Sequence[openvino.Node] = (
             parameter(1, heads, 1, 1),
             parameter(1, heads, value_dim, key_dim),
             parameter(1, heads, 1, key_dim),
