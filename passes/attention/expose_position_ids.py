@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.activations import find_activations
+from graphpass.analysis.equations.activations import find_activations, past_lengths
 from graphpass.analysis.symbolic.expressions import Expr, add, subtract
 from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
@@ -163,12 +163,7 @@ def _slices_counts(graph: Graph, node: Node) -> bool:
 
 def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:
     """Return symbolic past lengths: the cache's, and the mask's less the new tokens."""
-    graph = model.graph
-    lengths = set()
-    for cache in analyze_caches(model).of_kind("kv"):
-        shape = sizes.shape(graph.reads[cache.read].outputs[0])
-        if shape is not None and cache.axes.sequence is not None:
-            lengths.add(shape[cache.axes.sequence])
+    graph, lengths = model.graph, past_lengths(model, analyze_caches(model))
     total, new = (sizes.shape(value) for value in (graph.parameters.get("attention_mask"), token_input(graph)))
     if total is not None and new is not None and len(total) == 2:
         lengths.add(subtract(total[1], new[1]))

@@ -98,7 +98,7 @@ def _gathers_by_vector(graph: Graph, match: Match) -> bool:
 
 
 def _gather_unsqueezed(write: Writer, match: Match) -> Handle:
-    rows = write.op("Gather", match["table"], write.op("Unsqueeze", match["row"], axes=[0]), axis=0)
+    rows = _gather_row(write, match)
     inner = match.nodes["axes"].attributes["axes"][1:]
     return write.op("Unsqueeze", rows, axes=inner) if inner else rows
 
