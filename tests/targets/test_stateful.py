@@ -151,7 +151,7 @@ def test_an_npu_refuses_inputs_for_cache_edits(name, step, added):
     model = PassManager(parse(step)).run(load(export(name, "ov-stateful"))).model
     with pytest.raises(UnsupportedError, match=f"GP369: NPUW treats the input {added} as a cache") as caught:
         NPU().pipeline(model)
-    assert ("start again" if added == "steps_back" else "rewind a session") in caught.value.hint
+    assert ("reset and feed the tokens again" if added == "steps_back" else "rewind a session") in caught.value.hint
 
 
 class TestOptions:
