@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,9 +124,21 @@ class Result:
                 copied |= {file.path: file for file in model.weight_files}
             if self._job.weights != "share":
                 check_room(copied.values(), folder, self.folder)
-            yield folder
+            with self._hashing_inputs():
+                yield folder
         if not self._job.if_changed:
             unnoted.remember_weights(manifest, self._models)
+
+    def _hashing_inputs(self) -> AbstractContextManager[None]:
+        """Compute digests for the certificate beside passes and proof."""
+        from graphpass.dialects.weights import weights_of
+        from graphpass.storage.digests import computing_ahead
+        from graphpass.storage.weight_file import FileRange
+
+        models = self._models if self._job.verify else ()
+        weights = [weight.content for model in models for weight in weights_of(model, above=0)]
+        files = [FileRange(file, 0, file.size) for model in models for file in model.weight_files]
+        return computing_ahead([*(content for content in weights if isinstance(content, FileRange)), *files])
 
     def write(
         self,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from graphpass.storage.memory import is_settled, memory_of, remember
 from graphpass.storage.weight_file import FileRange, WeightFile, check_unchanged
 
 _CHUNK = 2**20
+
+#: Minimum bytes that `computing_ahead` reads in a thread.
+_LARGE = 64 * 2**20
+
+_THREAD = "graphpass: digests"
 
 #: Number of weight files with cached digests, the most recently used ones.
 _REMEMBERED = 100
@@ -63,6 +69,37 @@ def digests_of(ranges: Iterable[FileRange]) -> dict[FileRange, str]:
     return digests
 
 
+@contextlib.contextmanager
+def computing_ahead(ranges: Iterable[FileRange]) -> Iterator[None]:
+    """Compute digests in a thread beside other work in the context, after which `digests_of` finds them cached.
+
+    The thread ends with the context. It reports no errors: `digests_of` computes the digests that are not cached, and
+    reports them.
+
+    Args:
+        ranges: Ranges of files, such as each weight and the whole file. Few bytes are left to `digests_of`.
+    """
+    ranges, stopped = tuple(ranges), threading.Event()
+    if sum(byte_range.length for byte_range in ranges) >= _LARGE:
+        threading.Thread(target=_compute_ahead, args=(ranges, stopped), name=_THREAD, daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()
+
+
+def _compute_ahead(ranges: Sequence[FileRange], stopped: threading.Event) -> None:
+    with contextlib.suppress(OSError, ReadError):
+        for file in dict.fromkeys(byte_range.file for byte_range in ranges):
+            known = _remembered(file)
+            inside = [each for each in ranges if each.file == file and _key(each) not in known]
+            with file.path.open("rb", buffering=0) as stream:
+                computed = {_key(each): _digest(stream.fileno(), each, stopped) for each in inside}
+            check_unchanged([file])
+            if inside and not stopped.is_set():
+                _remember(file, _remembered(file) | computed)
+
+
 def digests_of_files(folder: Path, sizes: Mapping[str, int]) -> dict[str, str]:
     """Return the SHA-256 of the first bytes of files, which may have grown since.
 
@@ -93,10 +130,11 @@ def _computed(file: WeightFile, ranges: list[FileRange]) -> list[str]:
         raise ReadError("GP111", f"{file.path} cannot be read: {error.strerror}") from error
 
 
-def _digest(descriptor: int, byte_range: FileRange) -> str:
+def _digest(descriptor: int, byte_range: FileRange, stopped: threading.Event | None = None) -> str:
+    """Return the SHA-256 of a range; of a part of it if ``stopped`` is set meanwhile."""
     hasher = hashlib.sha256()
     offset, end = byte_range.offset, byte_range.offset + byte_range.length
-    while offset < end:
+    while offset < end and not (stopped is not None and stopped.is_set()):
         chunk = os.pread(descriptor, min(_CHUNK, end - offset), offset)
         if not chunk:  # the file was truncated; `check_unchanged` reports it
             break

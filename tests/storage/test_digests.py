@@ -2,12 +2,13 @@
 
 import hashlib
 import os
+import threading
 
 import pytest
 
 from graphpass.errors import ReadError
 from graphpass.storage import digests
-from graphpass.storage.digests import digests_of
+from graphpass.storage.digests import computing_ahead, digests_of
 from graphpass.storage.weight_file import FileRange, WeightFile
 
 pytestmark = pytest.mark.usefixtures("digest_memory")
@@ -98,3 +99,38 @@ def test_only_so_many_are_remembered(tmp_path, digest_memory, monkeypatch):
         os.utime(path, (1, 1))
         digests_of(places(path))
     assert len(list(digest_memory.iterdir())) == 3
+
+
+def wait_for_digests():
+    for thread in threading.enumerate():
+        if thread.name == digests._THREAD:
+            thread.join()
+
+
+def test_digests_computed_ahead_are_found(file, monkeypatch):
+    monkeypatch.setattr(digests, "_LARGE", 1)
+    with computing_ahead(places(file)):
+        wait_for_digests()
+    monkeypatch.setattr(digests, "_computed", lambda *_: pytest.fail("read again"))
+    assert digests_of(places(file)) == expected(file)
+
+
+def test_digests_ahead_of_a_file_changed_meanwhile_are_dropped(file, digest_memory, monkeypatch):
+    monkeypatch.setattr(digests, "_LARGE", 1)
+    ranges = places(file)
+    file.write_bytes(CONTENT[::-1])
+    with computing_ahead(ranges):
+        wait_for_digests()
+    assert not digest_memory.exists()
+
+
+def test_digests_ahead_are_dropped_after_the_context(file, digest_memory, monkeypatch):
+    monkeypatch.setattr(digests, "_LARGE", 1)
+    ended = threading.Event()
+    digest = digests._digest
+    monkeypatch.setattr(digests, "_digest", lambda *args: ended.wait() and digest(*args))
+    with computing_ahead(places(file)):
+        pass
+    ended.set()
+    wait_for_digests()
+    assert not digest_memory.exists()
