@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -60,6 +61,13 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
     "--edits", is_flag=True, help="Also trim, rewind and reorder the caches, restore snapshots, and verify draft trees."
 )
 @click.option(
+    "--padding",
+    type=click.Choice(["left", "right"]),
+    default="left",
+    show_default=True,
+    help="Side on which CANDIDATE supports padding of shorter rows; right for results of ort-genai.",
+)
+@click.option(
     "--device",
     default="CPU",
     show_default=True,
@@ -89,6 +97,7 @@ def command(
     require: Requirement,
     allow: tuple[str, ...],
     all_layers: bool,
+    padding: Literal["left", "right"],
     device: str,
     properties: dict[str, object],
     form: str,
@@ -148,6 +157,7 @@ def command(
                 allow=allow,
                 device=device,
                 properties=properties,
+                padding=padding,
             )
     text = functools.partial(proof_text, comparison, verbose=console.verbose)
     console.report(form, lambda: "\n".join(text()), comparison.to_json)

@@ -242,6 +242,8 @@ def _compare(
             comparison = result
         if reference is not models[0]:
             comparison = replace(comparison, skipped=(*comparison.skipped, WIDENED))
+        if misreading[1] and not misreading[0] and padding == "left":
+            comparison = _advised(comparison)
         return lockstep.examined(comparison, reference) if request.examine else comparison
     except UsageError as error:
         if error.id != "GP267":
@@ -252,6 +254,17 @@ def _compare(
             "compare fewer steps or a shorter prompt (graphpass verify --steps, --prompt-ids), or make the model again "
             "with more room",
         ) from error
+
+
+def _advised(comparison: Comparison) -> Comparison:
+    """Add advice to a difference on padding that only the candidate misreads."""
+    divergence = comparison.divergence
+    if divergence is None or divergence.place is not None:
+        return comparison
+    if "padded on the left" not in comparison.sequences[divergence.sequence].description:
+        return comparison
+    advice = "the candidate reads each row from the front; to compare padding on the right, use --padding right"
+    return replace(comparison, divergence=replace(divergence, reason=f"{divergence.reason}; {advice}"))
 
 
 def _limit(request: ProofRequest, models: Iterable[Model]) -> Limit:

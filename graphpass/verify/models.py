@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphpass.io import load
 from graphpass.ir.model import Model
@@ -30,6 +30,7 @@ def verify(
     allow: Collection[str] = (),
     device: str = "CPU",
     properties: Mapping[str, Any] | None = None,
+    padding: Literal["left", "right"] = "left",
 ) -> Comparison:
     """Run two models in lockstep and report the first difference.
 
@@ -47,6 +48,8 @@ def verify(
             reference does not, or have different results on random numbers.
         device: OpenVINO device of the candidate, or ``"WEBGPU"`` for ONNX.
         properties: OpenVINO properties of the candidate.
+        padding: Side on which the candidate supports padding of shorter rows: ``"right"`` for results of ``ort-genai``
+            and ``ort{padding=right}``, else ``"left"``.
 
     Returns:
         The comparison; `Comparison.passed` is the verdict.
@@ -71,6 +74,7 @@ def verify(
             all_layers=all_layers,
             allow=tuple(allow),
             properties=dict(properties or {}),
+            padding=padding,
             steps=steps,
             prompt_ids=None if prompt_ids is None else tuple(prompt_ids),
             atol=atol,

@@ -49,6 +49,7 @@ def test_a_candidate_misreading_padding_is_found(builder_s):
     assert not comparison.passed
     assert comparison.divergence is not None
     assert (comparison.divergence.sequence, comparison.divergence.step) == (2, 0)
+    assert comparison.divergence.reason.endswith("to compare padding on the right, use --padding right")
 
 
 def test_a_model_equals_itself(builder_s):
@@ -137,7 +138,7 @@ def test_a_reference_misreading_padding_after_prompts_is_followed():
 
 
 def test_padding_on_the_right_is_compared_with_each_row_alone(builder_s):
-    comparison = compare(load(export("llama", "onnx")), builder_s, steps=3, padding="right")
+    comparison = graphpass.verify(export("llama", "onnx"), builder_s, steps=3, padding="right")
     assert comparison.passed, comparison.summary()
     assert any("padded on the right" in sequence.description for sequence in comparison.sequences)
 

@@ -28,6 +28,9 @@ _SHORTEST = 4
 #: Most blocks of a constant; others are not decomposed.
 _MOST_BLOCKS = 16
 
+#: Most elements of a row that its hash reads.
+_HASHED = 64
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:
@@ -90,7 +93,7 @@ class _Made:
 class ConstantBlocks:
     """The constants of one model, searched for rows of another model's constants.
 
-    Candidate rows are found by a hash, then compared in full.
+    Candidate rows are found by a hash of some elements, then compared in full.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class ConstantBlocks:
         """
         self._graph, self._element, self._weights = graph, element, weights
         self._stored = stored
-        self._rows: dict[tuple[int, int], list[tuple[_Source, int]]] | None = None
+        self._rows: dict[int, dict[int, list[tuple[_Source, int]]]] = {}
         self._known: dict[int, list[_Made] | None] = {}
 
     def element(self, graph: Graph, value: Value, index: Index) -> Expr | None:
@@ -176,7 +179,7 @@ class ConstantBlocks:
         """Return the blocks of each matrix of a stack; ``None`` if any has none."""
         blocks = []
         for matrix in whole if whole.ndim == 3 else [whole]:
-            made = self._rows_made(matrix) or self._rows_made(numpy.ascontiguousarray(matrix.T), is_swapped=True)
+            made = self._rows_made(matrix) or self._rows_made(matrix.T, is_swapped=True)
             if made is None:
                 return None
             blocks.append(made)
@@ -186,7 +189,7 @@ class ConstantBlocks:
         whole = self._runs(matrix)
         if whole is not None:
             return _Made(whole, is_swapped)
-        halves = [self._runs(numpy.ascontiguousarray(matrix[start::2])) for start in (0, 1)]
+        halves = [self._runs(matrix[start::2]) for start in (0, 1)]
         blocks = [half[0] for half in halves if half is not None and len(half) == 1]
         return (
             _Made(tuple(blocks), is_swapped, is_interleaved=True) if len(blocks) == 2 and len(matrix) % 2 == 0 else None
@@ -196,12 +199,12 @@ class ConstantBlocks:
         """Return the blocks whose concatenation is ``matrix``; ``None`` without any."""
         if matrix.shape[1] < _SHORTEST:
             return None
-        keys, rows = _sums(matrix), self._index()
+        keys, rows = _hashes(matrix), self._index(matrix.shape[1])
         place, blocks = 0, list[_Block]()
         while place < len(matrix):
             runs = [
                 _Block(source, first, _common(matrix[place:], source.rows[first:]))
-                for source, first in rows.get((matrix.shape[1], int(keys[place])), ())
+                for source, first in rows.get(int(keys[place]), ())
             ]
             best = max(runs, key=lambda block: block.count, default=None)
             if best is None or not best.count or len(blocks) == _MOST_BLOCKS:
@@ -210,21 +213,24 @@ class ConstantBlocks:
             place += best.count
         return tuple(blocks)
 
-    def _index(self) -> dict[tuple[int, int], list[tuple[_Source, int]]]:
-        if self._rows is None:
-            self._rows = {}
-            for source in self._sources():
-                for row, key in enumerate(_sums(source.rows)):
-                    self._rows.setdefault((source.rows.shape[1], int(key)), []).append((source, row))
-        return self._rows
+    def _index(self, columns: int) -> dict[int, list[tuple[_Source, int]]]:
+        """Return the rows of ``columns`` elements by hash."""
+        if columns not in self._rows:
+            rows = self._rows[columns] = {}
+            for source in self._sources(columns):
+                for row, key in enumerate(_hashes(source.rows)):
+                    rows.setdefault(int(key), []).append((source, row))
+        return self._rows[columns]
 
-    def _sources(self) -> Iterator[_Source]:
+    def _sources(self, columns: int) -> Iterator[_Source]:
+        """Yield the matrices with rows of ``columns`` elements."""
         for node in self._graph.of_op("Constant"):
             value = node.outputs[0]
             sizes = [size for size in value.shape or () if size != 1]
             if (
                 value.element_type not in REALS
                 or not 1 <= len(sizes) <= 3
+                or columns not in sizes[-2:]
                 or self._weights.is_shared(self._graph, value)
             ):
                 continue
@@ -235,10 +241,9 @@ class ConstantBlocks:
             for lead, matrix in enumerate(
                 constant.reshape(-1, *constant.shape[-2:]) if constant.ndim > 1 else [constant[None]]
             ):
-                for is_swapped in (False, True):
-                    rows = numpy.ascontiguousarray(matrix.T) if is_swapped else matrix
-                    if rows.shape[1] >= _SHORTEST:
-                        yield _Source(value, lead if constant.ndim == 3 else None, is_swapped, rows)
+                for is_swapped, rows in enumerate((matrix, matrix.T)):
+                    if rows.shape[1] == columns:
+                        yield _Source(value, lead if constant.ndim == 3 else None, bool(is_swapped), rows)
 
 
 def _plain(matrix: Matrix) -> Matrix:
@@ -247,9 +252,10 @@ def _plain(matrix: Matrix) -> Matrix:
     return numpy.ascontiguousarray(matrix).reshape([size for size in matrix.shape if size != 1])
 
 
-def _sums(matrix: Matrix) -> Matrix:
-    """Return a hash of the bits of each row, as u64."""
-    words = matrix.view(numpy.uint32).astype(numpy.uint64)
+def _hashes(matrix: Matrix) -> Matrix:
+    """Return a hash of the bits of some elements of each row, as u64."""
+    places = numpy.linspace(0, matrix.shape[1] - 1, min(matrix.shape[1], _HASHED)).astype(int)
+    words = numpy.ascontiguousarray(matrix[:, places]).view(numpy.uint32).astype(numpy.uint64)
     factors = numpy.arange(1, 2 * words.shape[1], 2, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
     sums: Matrix = ((words + 1) * factors).sum(axis=1, dtype=numpy.uint64)
     return sums
@@ -257,6 +263,11 @@ def _sums(matrix: Matrix) -> Matrix:
 
 def _common(left: Matrix, right: Matrix) -> int:
     """Return the number of equal leading rows."""
-    count = min(len(left), len(right))
-    differs = (left[:count] != right[:count]).any(axis=1)
-    return int(differs.argmax()) if differs.any() else count
+    count, equal, piece = min(len(left), len(right)), 0, 1
+    while equal < count:
+        rows = slice(equal, min(equal + piece, count))
+        differs = (left[rows] != right[rows]).any(axis=1)
+        if differs.any():
+            return equal + int(differs.argmax())
+        equal, piece = rows.stop, 2 * piece
+    return count

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy
 
-from graphpass.dialects.weights import holder_of, weights_of
+from graphpass.dialects.weights import Weight, digests_of_weights, holder_of, weights_of
 from graphpass.ir.graph import Graph, Value
 from graphpass.ir.values import HALVES
 from graphpass.verify.structure.definitions import KnownWeight
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from graphpass.ir.model import Model
 
 Array: TypeAlias = "numpy.ndarray[Any, Any]"
+
+_Weights: TypeAlias = Mapping[tuple[int, int], tuple[Weight, str]]
+"""Weights with the names of their nodes, by identity of the graph and index of the node."""
 
 #: Constants of up to this many elements are expressions: numbers, ranges and bands.
 SMALL = 4096
@@ -29,14 +32,16 @@ class WeightDigests:
     """Digests of large constants; constants with equal shape and contents have equal digests."""
 
     def __init__(self, models: tuple[Model, Model]) -> None:
-        """Find, without reading them, weights that both models read from the same bytes.
+        """Find weights that both models read from the same bytes of a file, and others with equal bytes.
 
         Raises:
-            ReadError: GP105, as `weights_of`.
+            ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.
         """
-        shared = _shared_weights(models)
+        large = _large(models)
+        shared = _in_both(large, lambda weight: weight.bytes_of)
+        first, second = ({place: entry for place, entry in side.items() if place not in shared} for side in large)
         self._shared = frozenset(shared)
-        self._known: dict[tuple[int, int], KnownWeight | None] = dict(shared)
+        self._known: dict[tuple[int, int], KnownWeight | None] = {**shared, **_equal_weights((first, second))}
 
     def is_shared(self, graph: Graph, value: Value) -> bool:
         """Return whether both models read a constant from the same bytes of a file.
@@ -60,20 +65,41 @@ class WeightDigests:
         return self._known[key]
 
 
-def _shared_weights(models: tuple[Model, Model]) -> dict[tuple[int, int], KnownWeight]:
-    by_holder = [{weight.holder: weight for weight in weights_of(model, SMALL)} for model in models]
-    places = set.intersection(*({weight.bytes_of for weight in weights.values()} for weights in by_holder)) - {None}
-    entries = [
-        (id(graph), node, weights[holder_of(node)])
-        for graph, weights in zip((model.graph for model in models), by_holder, strict=True)
-        for node in graph.of_op("Constant")
-        if holder_of(node) in weights
-    ]
+def _large(models: tuple[Model, Model]) -> tuple[_Weights, _Weights]:
+    """Return the large weights of each model by graph and node."""
+    first, second = (
+        {
+            (id(model.graph), node.index): (weights[holder_of(node)], node.name)
+            for weights in [{weight.holder: weight for weight in weights_of(model, SMALL)}]
+            for node in model.graph.of_op("Constant")
+            if holder_of(node) in weights
+        }
+        for model in models
+    )
+    return first, second
+
+
+def _in_both(
+    both: tuple[_Weights, _Weights], key_of: Callable[[Weight], Hashable]
+) -> dict[tuple[int, int], KnownWeight]:
+    """Return the weights with a key, of location or content, that the other model has, too."""
+    keys = [{place: key_of(weight) for place, (weight, _) in weights.items()} for weights in both]
+    common = set.intersection(*(set(side.values()) for side in keys)) - {None}
     return {
-        (graph, node.index): KnownWeight(f"{weight.bytes_of} {_kind(weight.element_type, weight.shape)}", node.name)
-        for graph, node, weight in entries
-        if weight.bytes_of in places
+        place: KnownWeight(f"{keys[side][place]} {_kind(weight.element_type, weight.shape)}", name)
+        for side, weights in enumerate(both)
+        for place, (weight, name) in weights.items()
+        if keys[side][place] in common
     }
+
+
+def _equal_weights(both: tuple[_Weights, _Weights]) -> dict[tuple[int, int], KnownWeight]:
+    """Return the weights whose bytes equal those of a weight of the same size in the other model."""
+    sizes = [{weight.size for weight, _ in weights.values()} for weights in both]
+    digests = digests_of_weights(
+        weight for weights in both for weight, _ in weights.values() if all(weight.size in each for each in sizes)
+    )
+    return _in_both(both, digests.get)
 
 
 def _kind(element_type: str, shape: Iterable[int]) -> str:

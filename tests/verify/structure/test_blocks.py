@@ -9,6 +9,7 @@ import pytest
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.rounding import Half
+from graphpass.verify.structure import weights
 from graphpass.verify.structure.angles import AngleTables
 from graphpass.verify.structure.constants import Constants
 from graphpass.verify.structure.weights import WeightDigests
@@ -28,9 +29,11 @@ def holding(**constants: numpy.ndarray) -> OnnxModel:
     return OnnxModel(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9))
 
 
-def element(made: numpy.ndarray, index: tuple[int, ...], half: Half | None = None) -> ex.Expr:
-    """Return an element of a constant by those of a model with both matrices."""
-    models = holding(first=FIRST, second=SECOND), holding(made=made)
+def element(
+    made: numpy.ndarray, index: tuple[int, ...], half: Half | None = None, other: OnnxModel | None = None
+) -> ex.Expr:
+    """Return an element of a constant by those of another model, which has both matrices by default."""
+    models = other or holding(first=FIRST, second=SECOND), holding(made=made)
     constants = Constants(AngleTables(), WeightDigests(models)).by_blocks(models[0].graph, half)
     (node,) = models[1].graph.of_op("Constant")
     own = tuple(ex.index(f"x{axis}", ex.number(size)) for axis, size in enumerate(made.shape))
@@ -70,6 +73,28 @@ def test_a_changed_element_prevents_a_block(place):
     made = STACKED.copy()
     made[place] *= numpy.float32(1.0001)
     assert name_and_place(element(made, place))[0] == "made"
+
+
+@pytest.mark.parametrize("changed", [None, 0, 150, 299])
+def test_rows_longer_than_their_hash_are_compared_in_full(changed):
+    wide = RANDOM.standard_normal((16, 300), numpy.float32)
+    made = numpy.concatenate([wide[8:], wide[:8]])
+    if changed is not None:
+        made[7, changed] += 1
+    expected = ("wide", 13, 150) if changed is None else ("made", 5, 150)
+    assert name_and_place(element(made, (5, 150), other=holding(wide=wide))) == expected
+
+
+def test_weights_with_equal_bytes_are_not_read_by_value(monkeypatch):
+    matrix = RANDOM.standard_normal((96, 64), numpy.float32)
+    models = holding(first=matrix, other=FIRST), holding(second=matrix.copy(), changed=FIRST + 1)
+    monkeypatch.setattr(weights, "_weight_of", lambda _graph, value: value.name)
+    digests = WeightDigests(models)
+    known = {
+        node.name: digests.of(model.graph, node.outputs[0]) for model in models for node in model.graph.of_op("Constant")
+    }
+    assert known["first"] == known["second"] != known["other"]
+    assert known["changed"] == "changed"
 
 
 @pytest.mark.parametrize(
