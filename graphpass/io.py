@@ -35,6 +35,8 @@ _HUB_ID = re.compile(
     r"(?:https?:/+(?:www\.)?(?:huggingface|hf)\.co/|hf:/+)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII
 )
 
+_CONFIGURATION = "config.json"
+
 _SUFFIXES: dict[Dialect, str] = {"onnx": ".onnx", "openvino": ".xml"}
 
 
@@ -42,8 +44,8 @@ def find_model(path: str | Path) -> Path:
     """Return the model file that ``path`` refers to.
 
     Args:
-        path: A ``.onnx`` or ``.xml`` file, or a folder with one of them. Several are accepted if one is a language
-            model that reads embeddings; see `find_language_model`.
+        path: A ``.onnx`` or ``.xml`` file, or a folder with one of them; see `model_folder`. Several are accepted if
+            one is a language model that reads embeddings; see `find_language_model`.
 
     Raises:
         ReadError: GP101, the path does not exist; GP102, the file is neither ``.onnx`` nor ``.xml``; GP103, the folder
@@ -68,7 +70,7 @@ def _found(path: Path) -> Path:
         return path
     if not path.is_dir():
         raise ReadError("GP102", f"{path} is neither a file nor a folder", "name an .onnx or .xml file")
-    models = models_in(path)
+    models = models_in(folder := model_folder(path))
     if not models:
         raise ReadError("GP103", f"{path} has no .onnx or .xml model", _instead_of_folder(path))
     if len(models) > 1 and (main := find_language_model(models)) is not None:
@@ -76,8 +78,34 @@ def _found(path: Path) -> Path:
     if len(models) > 1:
         names = ", ".join(file.name for file in models)
         hint = f"name one of them, for example {models[0]}"
-        raise UsageError("GP201", f"{path} has several models: {names}", hint)
+        raise UsageError("GP201", f"{folder} has several models: {names}", hint)
     return models[0]
+
+
+def model_folder(path: Path) -> Path:
+    """Return ``path``, or its only subfolder with models if the folder itself has none.
+
+    Repositories of the Hugging Face hub for ONNX have a folder ``onnx`` beside configuration and tokenizer.
+    """
+    try:
+        below = _folders_with_models(path) if path.is_dir() and not models_in(path) else []
+    except OSError:  # `find_model` reports it
+        below = []
+    return below[0] if len(below) == 1 else path
+
+
+def configuration_folder(model_file: Path) -> Path:
+    """Return the folder of a model's configuration and tokenizer.
+
+    This is the model's folder, or its parent if config.json is only there, and no model is; see `model_folder`.
+    """
+    folder, above = model_file.parent, model_file.parent.parent
+    is_above = (above / _CONFIGURATION).is_file() and not (folder / _CONFIGURATION).is_file()
+    return above if is_above and not models_in(above) else folder
+
+
+def _folders_with_models(folder: Path) -> list[Path]:
+    return [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
 
 
 def find_language_model(files: Iterable[Path]) -> Path | None:
@@ -139,8 +167,7 @@ def _instead_of_file(file: Path) -> str:
 
 
 def _instead_of_folder(folder: Path) -> str:
-    below = [child for child in sorted(folder.iterdir()) if child.is_dir() and models_in(child)]
-    if below:
+    if below := _folders_with_models(folder):
         return f"name one of its folders with a model: {', '.join(map(str, below))}"
     if any(file.suffix.lower() in _CHECKPOINTS for file in folder.iterdir()):
         return _EXPORT

@@ -1,12 +1,14 @@
 import shutil
+from pathlib import Path
 
 import pytest
 from support.models import export
 
+from graphpass.artifacts.companions import companions
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.errors import ReadError, UsageError
-from graphpass.io import find_model, load, save
+from graphpass.io import configuration_folder, find_model, load, save
 
 
 def test_load_picks_the_dialect():
@@ -16,6 +18,37 @@ def test_load_picks_the_dialect():
 
 def test_find_model_leaves_tokenizers_out():
     assert find_model(export("llama", "ov-stateful")).name == "openvino_model.xml"
+
+
+def test_models_in_a_folder_of_a_hub_repository(tmp_path):
+    model = hub_repository(tmp_path)
+    assert (find_model(tmp_path), configuration_folder(model)) == (model, tmp_path)
+    assert [file.name for file in companions(model)] == ["config.json", "tokenizer.json"]
+    shutil.copy(model, model.with_name("model_q4.onnx"))
+    with pytest.raises(UsageError, match=r"GP201: .*onnx has several models: model.onnx, model_q4.onnx"):
+        find_model(tmp_path)
+    assert configuration_folder(model) == tmp_path
+
+
+def test_a_configuration_beside_the_model_comes_first(tmp_path):
+    model = hub_repository(tmp_path)
+    shutil.copy(tmp_path / "config.json", model.parent)
+    assert configuration_folder(model) == model.parent
+
+
+def test_a_configuration_of_another_model_is_not_used(tmp_path):
+    model = hub_repository(tmp_path)
+    shutil.copy(model, tmp_path)
+    assert configuration_folder(model) == model.parent
+    assert find_model(tmp_path) == tmp_path / "model.onnx"
+
+
+def hub_repository(folder: Path) -> Path:
+    """Fill a folder as repositories of the Hugging Face hub are; return the model's file."""
+    (folder / "onnx").mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        shutil.copy(export("llama", "onnx") / name, folder)
+    return Path(shutil.copy(export("llama", "onnx") / "model.onnx", folder / "onnx"))
 
 
 def test_find_model_refuses_other_paths(tmp_path):

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from graphpass.errors import ReadError, UnsupportedError
+from graphpass.io import configuration_folder
 from graphpass.ir.types import Dialect
 from graphpass.storage.weight_file import lies_with
 
@@ -45,19 +46,20 @@ _PACKAGES = {"openvino_tokenizers": "openvino-tokenizers", "transformers": "tran
 
 
 def companions(model_file: Path, dialect: Dialect = "openvino") -> tuple[Path, ...]:
-    """Return the files in a model's folder that belong to it, in fixed order.
+    """Return the configuration and tokenizer files of a model, in fixed order.
 
     Args:
         model_file: The model's graph file.
         dialect: Dialect of the result; ``"onnx"`` includes files that only ONNX Runtime GenAI reads.
 
     Raises:
-        ReadError: GP113, a file is a link to a file outside the folder.
+        ReadError: GP113, a file is a link to a file outside its folder.
     """
+    folder = configuration_folder(model_file)
     names = _COMPANIONS + (_ONNX_COMPANIONS if dialect == "onnx" else ())
-    files = tuple(file for name in names if (file := model_file.parent / name).is_file())
+    files = tuple(file for name in names if (file := folder / name).is_file())
     for file in files:
-        if not lies_with(file, model_file):
+        if not lies_with(file, model_file) and not file.resolve().is_relative_to(folder.resolve()):
             reason = f"{file} is a link to {file.resolve()}, outside the folder of {model_file.name}"
             raise ReadError("GP113", reason, "copy the file itself beside the model")
     return files
@@ -78,9 +80,9 @@ def copy_companions(model_file: Path, folder: Path, dialect: Dialect = "openvino
     return tuple(Path(shutil.copyfile(file, folder / file.name)) for file in companions(model_file, dialect))
 
 
-def has_tokenizer(folder: Path) -> bool:
-    """Return whether ``folder`` has a tokenizer of Hugging Face and no converted one."""
-    names = {file.name for file in folder.iterdir()}
+def has_tokenizer(model_file: Path) -> bool:
+    """Return whether a model has a tokenizer of Hugging Face and no converted one."""
+    names = {file.name for file in configuration_folder(model_file).iterdir()}
     return not names.isdisjoint(_VOCABULARIES) and names.isdisjoint(_RESULTS)
 
 
@@ -89,13 +91,13 @@ def missing_packages() -> list[str]:
     return [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
 
 
-def stage_tokenizer(source: Path, folder: Path) -> str:
+def stage_tokenizer(model_file: Path, folder: Path) -> str:
     """Write ``openvino_tokenizer.xml`` and ``openvino_detokenizer.xml``; return the converter's name.
 
     The rt_info of both includes the chat template, and the tokens that start and end a text.
 
     Args:
-        source: A folder for which `has_tokenizer` is true.
+        model_file: A model for which `has_tokenizer` is true.
         folder: A folder of `graphpass.storage.staging.staging`.
 
     Raises:
@@ -106,6 +108,7 @@ def stage_tokenizer(source: Path, folder: Path) -> str:
     import transformers
 
     transformers.logging.set_verbosity_error()
+    source = configuration_folder(model_file)
     try:
         # Both packages raise exceptions of any type, and there is no list of the tokenizers that they support.
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(source), local_files_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphpass.errors import UsageError
+from graphpass.io import model_folder
 
 _EXPORT = "export the model with a task that ends in -with-past"
 
@@ -33,11 +34,12 @@ class EncoderDecoder:
 
 
 def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
-    """Return the files in folder ``path``; ``None`` without an encoder.
+    """Return the files in folder ``path``, see `graphpass.io.model_folder`; ``None`` without an encoder.
 
     Raises:
         UsageError: GP225, the folder has two encoders, or no decoder for its encoder.
     """
+    path = model_folder(path)
     try:
         names = {file.name for file in path.iterdir()}
     except OSError:  # `graphpass.io.find_model` reports it

@@ -328,9 +328,9 @@ def _add_tokenizer(model_file: Path, folder: Path) -> tuple[str, ...]:
     """Convert the tokenizer in the folder of an input file, and return notes."""
     from graphpass.artifacts.companions import has_tokenizer, missing_packages, stage_tokenizer
 
-    if not has_tokenizer(model_file.parent):
+    if not has_tokenizer(model_file):
         return ()
     if missing := missing_packages():
         return (f"tokenizer not converted: {', '.join(missing)} not installed; pip install 'graphpass[genai]'",)
     with stage("converting the tokenizer"):
-        return (f"tokenizer converted by {stage_tokenizer(model_file.parent, folder)}",)
+        return (f"tokenizer converted by {stage_tokenizer(model_file, folder)}",)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.io import find_model, load
+from graphpass.io import find_model, load, model_folder
 from graphpass.ir.declaration import parse_declaration
 from graphpass.ir.model import Model
 from graphpass.progress import stage
@@ -30,7 +30,7 @@ def read_model(
     try:
         file = find_model(path)
     except UsageError:
-        chosen = choose(path)
+        chosen = choose(model_folder(path))
         if chosen is None:
             raise
         file = chosen

@@ -25,9 +25,9 @@ def names(folder):
 
 
 def test_folders_with_a_tokenizer_are_found(tmp_path):
-    assert has_tokenizer(export("llama", "onnx"))
-    assert not has_tokenizer(export("llama", "ov-stateful"))
-    assert not has_tokenizer(tmp_path)
+    assert has_tokenizer(export("llama", "onnx") / "model.onnx")
+    assert not has_tokenizer(export("llama", "ov-stateful") / "openvino_model.xml")
+    assert not has_tokenizer(tmp_path / "model.onnx")
 
 
 def test_missing_packages_are_named(capfd, tmp_path, monkeypatch):

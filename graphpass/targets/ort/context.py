@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from graphpass.errors import ReadError
+from graphpass.io import configuration_folder
 from graphpass.storage.documents import read_json
 
 #: Keys of the number of positions in configurations of Transformers.
@@ -13,16 +14,16 @@ _KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_
 
 
 def configuration(model_file: Path | None, name: str = "config.json") -> dict[str, Any]:
-    """Return a configuration beside a model, with the entries of its section ``text_config``, if any.
+    """Return a model's configuration, with the entries of its section ``text_config``, if any.
 
     Args:
-        model_file: A file in the folder of the configuration; the result is empty for ``None``.
+        model_file: The model's file, see `configuration_folder`; the result is empty for ``None``.
         name: Name of the configuration file; the result is empty if it is missing.
 
     Raises:
         ReadError: GP116, the file is not a JSON object.
     """
-    file = model_file.parent / name if model_file is not None else None
+    file = configuration_folder(model_file) / name if model_file is not None else None
     if file is None or not file.is_file():
         return {}
     try:

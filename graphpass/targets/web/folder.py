@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.ir.model import Model
-from graphpass.targets.web.rules import caches_for, configuration_of
+from graphpass.targets.ort.context import configuration
+from graphpass.targets.web.rules import caches_for
 
 DataType = Literal["fp32", "fp16", "q4", "q4f16"]
 
@@ -41,13 +42,13 @@ def config_file(model: Model, source: Path | None, device: str, file: str) -> st
     from graphpass.dialects.onnx.shards import count_shards
 
     assert isinstance(model, OnnxModel)
-    configuration = configuration_of(source)
     name = PurePosixPath(file).name
     suffixes = {suffix: kind for kind, suffix in SUFFIXES.items()}
     settings: dict[str, Any] = {"dtype": suffixes[name.removeprefix("model").removesuffix(".onnx")], "device": device}
     if shards := count_shards(model):
         settings["use_external_data_format"] = {name: shards}
-    config = {name: value for name, value in configuration.items() if name not in {"text_config", "vision_config"}}
+    config = configuration(source)
+    config = {name: value for name, value in config.items() if name not in {"text_config", "vision_config"}}
     if any(str(name).endswith("ForConditionalGeneration") for name in config.get("architectures") or ()):
         # With this entry, transformers.js loads a class for several files.
         del config["architectures"]

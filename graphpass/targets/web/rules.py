@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from graphpass.analysis.caches.layers import roles_by_layer
@@ -67,23 +66,13 @@ def caches_for(model: Model, inventory: Inventory) -> Named:
         ReadError: GP116, the configuration is not a JSON object.
     """
     roles = _roles(inventory)
-    config = configuration_of(model.path)
+    config = configuration(model.path)
     kind = config.get("model_type")
     configured = configured_caches(config)
     if configured is not None and [*configured.layers.values()] == roles:
         return Named(configured, None, kind)
     other = like(roles)
     return Named(None, None, kind) if other is None else Named(configured_caches(other), other, kind)
-
-
-def configuration_of(model_file: Path | None) -> dict[str, Any]:
-    """Return ``config.json`` beside a model, or in the parent of the model's folder ``onnx``.
-
-    Raises:
-        ReadError: GP116, the file is not a JSON object.
-    """
-    above = model_file.parent if model_file is not None and model_file.parent.name == "onnx" else None
-    return configuration(model_file) or configuration(above)
 
 
 def _roles(inventory: Inventory) -> list[frozenset[str]]:

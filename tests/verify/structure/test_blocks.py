@@ -91,7 +91,9 @@ def test_weights_with_equal_bytes_are_not_read_by_value(monkeypatch):
     monkeypatch.setattr(weights, "_weight_of", lambda _graph, value: value.name)
     digests = WeightDigests(models)
     known = {
-        node.name: digests.of(model.graph, node.outputs[0]) for model in models for node in model.graph.of_op("Constant")
+        node.name: digests.of(model.graph, node.outputs[0])
+        for model in models
+        for node in model.graph.of_op("Constant")
     }
     assert known["first"] == known["second"] != known["other"]
     assert known["changed"] == "changed"
