@@ -71,13 +71,13 @@ def digests_of(ranges: Iterable[FileRange]) -> dict[FileRange, str]:
 
 @contextlib.contextmanager
 def computing_ahead(ranges: Iterable[FileRange]) -> Iterator[None]:
-    """Compute digests in a thread beside other work in the context, after which `digests_of` finds them cached.
+    """Compute digests in a thread while the context runs.
 
-    The thread ends with the context. It reports no errors: `digests_of` computes the digests that are not cached, and
-    reports them.
+    `digests_of` then finds them cached. The thread ends with the context, and reports no errors: `digests_of` computes
+    digests that are not cached, and reports these errors.
 
     Args:
-        ranges: Ranges of files, such as each weight and the whole file. Few bytes are left to `digests_of`.
+        ranges: Ranges of files, such as each weight and the whole file. Fewer than 64 MB are left to `digests_of`.
     """
     ranges, stopped = tuple(ranges), threading.Event()
     if sum(byte_range.length for byte_range in ranges) >= _LARGE:
@@ -131,7 +131,7 @@ def _computed(file: WeightFile, ranges: list[FileRange]) -> list[str]:
 
 
 def _digest(descriptor: int, byte_range: FileRange, stopped: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a range; of a part of it if ``stopped`` is set meanwhile."""
+    """Return the SHA-256 of a range, or of a part of it after ``stopped``."""
     hasher = hashlib.sha256()
     offset, end = byte_range.offset, byte_range.offset + byte_range.length
     while offset < end and not (stopped is not None and stopped.is_set()):

@@ -32,7 +32,7 @@ class WeightDigests:
     """Digests of large constants; constants with equal shape and contents have equal digests."""
 
     def __init__(self, models: tuple[Model, Model]) -> None:
-        """Find weights that both models read from the same bytes of a file, and others with equal bytes.
+        """Find weights with equal bytes, without reading those in the same place of a file.
 
         Raises:
             ReadError: GP105, GP110 and GP111, as `weights_of` and `digests_of_weights`.
@@ -82,7 +82,7 @@ def _large(models: tuple[Model, Model]) -> tuple[_Weights, _Weights]:
 def _in_both(
     both: tuple[_Weights, _Weights], key_of: Callable[[Weight], Hashable]
 ) -> dict[tuple[int, int], KnownWeight]:
-    """Return the weights with a key, of location or content, that the other model has, too."""
+    """Return the weights with a key of location or content that both models have."""
     keys = [{place: key_of(weight) for place, (weight, _) in weights.items()} for weights in both]
     common = set.intersection(*(set(side.values()) for side in keys)) - {None}
     return {
@@ -94,7 +94,7 @@ def _in_both(
 
 
 def _equal_weights(both: tuple[_Weights, _Weights]) -> dict[tuple[int, int], KnownWeight]:
-    """Return the weights whose bytes equal those of a weight of the same size in the other model."""
+    """Return the weights whose bytes equal those of a weight in the other model."""
     sizes = [{weight.size for weight, _ in weights.values()} for weights in both]
     digests = digests_of_weights(
         weight for weights in both for weight, _ in weights.values() if all(weight.size in each for each in sizes)
