@@ -191,7 +191,7 @@ class Rewriter(ABC):
 
     @abstractmethod
     def redirect_uses(self, old: Operand, new: Handle, only: Callable[[Use], bool] | None = None) -> int:
-        """Redirect users of a tensor, except model outputs; return their number.
+        """Redirect uses of a tensor, except model outputs; return their number.
 
         Args:
             old: The tensor.

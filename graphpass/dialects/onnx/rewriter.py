@@ -87,8 +87,9 @@ class OnnxRewriter(Rewriter):
 
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
         """See `Rewriter.constant`; equal constants are created once."""
-        if isinstance(values, numpy.ndarray):
-            tensor = numpy_helper.from_array(values)
+        if isinstance(values, numpy.ndarray) and element_type != "bf16":
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(element_code(element_type)) if element_type else values.dtype
+            tensor = numpy_helper.from_array(values.astype(dtype, copy=False))
         else:
             listed = list(values) if isinstance(values, range | tuple) else values
             array = numpy.array(listed, numpy.int64 if element_type == "i64" else numpy.float32)
@@ -244,13 +245,14 @@ class OnnxRewriter(Rewriter):
         return len(uses)
 
     def _move_uses(self, old: gs.Tensor, new: gs.Tensor) -> int:
-        users = list(old.outputs)
-        for user in users:
+        count = 0
+        for user in list(old.outputs):
             for port, source in enumerate(user.inputs):
                 if source is old and not any(output is new for output in user.outputs):
                     user.inputs[port] = new
+                    count += 1
         self._released.append(old)
-        return len(users)
+        return count
 
     def redirect(self, node: Node, port: int, source: Operand) -> None:
         handle = self.handle(source, f"{node.name}/input_{port}")

@@ -111,7 +111,7 @@ class OpenVINORewriter(Rewriter):
     def constant(self, values: Any, element_type: str, name: str) -> Handle:
         if element_type == "i64" or isinstance(values, numpy.ndarray):
             array = values if isinstance(values, numpy.ndarray) else numpy.array(_listed(values), numpy.int64)
-            kind = getattr(openvino.Type, element_type) if element_type not in {"", "i64"} else None
+            kind = getattr(openvino.Type, element_type) if element_type else None
             node = opset13.constant(array) if kind is None else opset13.constant(array, dtype=kind)
         else:
             node = opset13.constant(values, dtype=getattr(openvino.Type, element_type))
