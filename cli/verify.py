@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -14,6 +14,9 @@ from graphpass.progress import stage, stages
 from .console import Console, console_command, format_option
 from .models import PATH, load_model
 from .proof import proof_options
+
+if TYPE_CHECKING:
+    from graphpass.ir.model import Model
 
 
 def _ids(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -43,6 +46,15 @@ def _check(console: Console, result: Path, reference: Path | None, form: str) ->
         with stage("hashing the files of the result"):
             certificate = check_certificate(result, known)
     console.report(form, lambda: summarize_certificate(certificate), lambda: certificate)
+
+
+def _read(reference: Path, candidate: Path) -> tuple[Path, Path] | tuple[Model, Model]:
+    """Return both models, or both folders if each has an encoder and its decoder."""
+    from graphpass.runtime.encoder_decoder import find_encoder_decoder
+
+    if find_encoder_decoder(reference) is not None and find_encoder_decoder(candidate) is not None:
+        return reference, candidate
+    return load_model(reference), load_model(candidate)
 
 
 @console_command("verify", limited=True)
@@ -104,11 +116,11 @@ def command(
 ) -> None:
     """Run two models in lockstep and report the first difference.
 
-    REFERENCE and CANDIDATE are each an .onnx file, an .xml file, or a folder with one of them. Several sequences
-    are run, with a reset before each: a prefill, then greedy steps that feed the reference's tokens to both models.
-    With --edits, the caches of both are also edited as in speculative decoding and beam search. Models too large for
-    the budget are compared layer by layer. Exits with 1 if the models differ, or, with --require proven, if anything
-    but padding is compared by numbers.
+    REFERENCE and CANDIDATE are each an .onnx file, an .xml file, or a folder with one of them, or both are folders
+    with an encoder and its decoder. Several sequences are run, with a reset before each: a prefill, then greedy steps
+    that feed the reference's tokens to both models. With --edits, the caches of both are also edited as in speculative
+    decoding and beam search. Models too large for the budget are compared layer by layer. Exits with 1 if the models
+    differ, or, with --require proven, if anything but padding is compared by numbers.
 
     The candidate may run on another device than the CPU. GRAPHPASS_GPU_ENVIRONMENT may name an environment that
     emulates a GPU. --property NPUW_DEVICES=CPU runs a model for NPUs on the CPU. WEBGPU needs graphpass[webgpu] and an
@@ -145,8 +157,7 @@ def command(
             comparison = compare_pair_on_device(load_model(reference), prefill, decode, device.upper())
         else:
             comparison = verify(
-                load_model(reference),
-                load_model(candidate),
+                *_read(reference, candidate),
                 steps=steps,
                 prompt_ids=prompt_ids,
                 atol=atol,

@@ -126,7 +126,8 @@ GP238 The output folder has a result with other graphs, for example of another t
   are kept.
 GP239 The input of ci merge-reports is not a JSON report that --report-json of this version wrote.
 GP250 The comparison is invalid: it has no prompt, a token id outside the vocabulary, a negative number of steps, a
-  tolerance that is not 0 or more, or a budget that is neither a time nor a size.
+  tolerance that is not 0 or more, a budget that is neither a time nor a size, or an option that models of an encoder
+  and a decoder lack.
 GP251 A session was given adapter weights (LoRA) for a variable that has none, or in another shape. The session lists
   the variables as adapters.
 GP252 A saved state has the caches of one model, computed in one precision; a session of another model or with other

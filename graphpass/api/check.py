@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from graphpass.artifacts.encoder_decoder import find_encoder_decoder
 from graphpass.artifacts.split import find_pair
 from graphpass.ir.model import Model
 from graphpass.jobs.watch import Watch
 from graphpass.progress import stages
 from graphpass.reports.contract import Check
+from graphpass.runtime.encoder_decoder import find_encoder_decoder
 from graphpass.targets import check_model
 
 from .reading import ModelSource, read_model

@@ -19,13 +19,13 @@ from .result import Result, refuse_input
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from graphpass.artifacts.encoder_decoder import EncoderDecoder
     from graphpass.artifacts.parts import FolderParts
     from graphpass.engine.passes import Pass
     from graphpass.engine.target import Target
     from graphpass.ir.model import Model
     from graphpass.reports.outcome import ModelReport, Outcome
     from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
+    from graphpass.runtime.encoder_decoder import EncoderDecoder
     from graphpass.verify import Comparison
 
 Gate = Callable[[Path, "Outcome"], None]
@@ -148,8 +148,8 @@ def _laid_out(job: Job, target: Target) -> Job:
 def _prepared(watch: Watch, job: Job, target: Target, *, allow_unfused: bool, tokenizer: bool) -> tuple[_Plan, Result]:
     """Read the input, and return the plan of its conversion and the result to write."""
     from graphpass.artifacts.companions import missing_packages
-    from graphpass.artifacts.encoder_decoder import find_encoder_decoder, folder_of_part
     from graphpass.engine.pipeline import format_target
+    from graphpass.runtime.encoder_decoder import find_encoder_decoder, folder_of_part
 
     options: dict[str, Any] = {"target": format_target(target), "allow_unfused": allow_unfused}
     if target.made_for is not None:
@@ -201,24 +201,23 @@ def _plan_model(watch: Watch, job: Job, target: Target) -> _Plan:
 
 def _plan_folder(job: Job, files: EncoderDecoder, target: Target) -> _Plan:
     """Read encoder and decoder of a folder, and plan their conversion."""
-    from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
+    from graphpass.runtime.encoder_decoder import read_parts
 
     if target.gives_up_fusion:
         raise UsageError("GP226", "cache=reorder does not support models of an encoder and a decoder", "omit it")
-    encoder, decoder = read_model(files.encoder), read_model(files.decoder, job.declared)
-    inputs = {"encoder": encoder, "decoder": decoder}
-    if files.first is not None and not files.merged:
-        inputs["first decoder"] = read_model(files.first)
+    models = read_parts(files, lambda file: read_model(file, job.declared if file == files.decoder else ()))
+    inputs = {"encoder": models.encoder, "decoder": models.decoder}
+    if models.first is not None and not files.merged:
+        inputs["first decoder"] = models.first
     for model in inputs.values():
         for name in target.part_files:
             refuse_input(model, job.output / name)
-    first = decoder if files.merged else inputs.get("first decoder")
-    passes = target.encoder_pipeline(encoder, files.first), target.decoder_pipeline(decoder, files.first)
+    passes = target.encoder_pipeline(models.encoder, files.first), target.decoder_pipeline(models.decoder, files.first)
     parts = (
-        _Part("encoder", encoder, passes[0], target.part_files[0]),
-        _Part("decoder", decoder, passes[1], target.part_files[1]),
+        _Part("encoder", models.encoder, passes[0], target.part_files[0]),
+        _Part("decoder", models.decoder, passes[1], target.part_files[1]),
     )
-    return _Plan(files.encoder.parent, files.decoder, EncoderDecoderModels(encoder, decoder, first), inputs, parts)
+    return _Plan(files.encoder.parent, files.decoder, models, inputs, parts)
 
 
 def _convert(
@@ -321,7 +320,8 @@ def _compare(
             return whole
         return whole.followed_by(compare_pair(reference, results[0], results[1], target.split))
     encoder, decoder = results
-    return compare_encoder_decoders(reference, EncoderDecoderModels(encoder, decoder, None), steps=proof.steps)
+    models = EncoderDecoderModels(encoder, decoder, None)
+    return compare_encoder_decoders(reference, models, steps=proof.steps, atol=proof.atol, rtol=proof.rtol)
 
 
 def _add_tokenizer(model_file: Path, folder: Path) -> tuple[str, ...]:

@@ -13,13 +13,19 @@ from graphpass.runtime.sessions.inputs import Array
 from graphpass.verify.comparison import Comparison, Divergence, SequenceRun
 from graphpass.verify.difference import OutputComparer, Tolerance
 from graphpass.verify.prompts import Vocabulary
+from graphpass.verify.request import ProofRequest
 
 #: Lengths of the encoder's rows, and length of the decoder's prompt, of each sequence. Shorter rows are right-padded.
 _SEQUENCES = (((5,), 1), ((9,), 4), ((7, 5), 2))
 
 
 def compare_encoder_decoders(
-    reference: EncoderDecoderModels, candidate: EncoderDecoderModels, *, steps: int = 12
+    reference: EncoderDecoderModels,
+    candidate: EncoderDecoderModels,
+    *,
+    steps: int = 12,
+    atol: float | None = None,
+    rtol: float | None = None,
 ) -> Comparison:
     """Run two models on the same inputs and tokens; compare hidden states and logits.
 
@@ -33,14 +39,18 @@ def compare_encoder_decoders(
         reference: The reference model.
         candidate: The candidate model.
         steps: Greedy steps after each prefill.
+        atol: Absolute tolerance; ``None`` for that of the models' types.
+        rtol: Relative tolerance, with the same default.
 
     Raises:
+        UsageError: GP250, a number is below 0.
         UnsupportedError: GP320 to GP322, a part cannot be run; GP347, an encoder input has an unsupported type or
             shape.
     """
     parts = [part for models in (reference, candidate) for part in (models.encoder, models.decoder, models.first)]
-    lockstep = _Lockstep(reference, candidate, Tolerance.for_models(*(part for part in parts if part is not None)))
-    return lockstep.run(steps)
+    usual = Tolerance.for_models(*(part for part in parts if part is not None))
+    request = ProofRequest(steps=steps, atol=atol, rtol=rtol)
+    return _Lockstep(reference, candidate, request.tolerance(usual)).run(steps)
 
 
 class _Lockstep:

@@ -7,9 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphpass.errors import UsageError
 from graphpass.io import load
 from graphpass.ir.model import Model
 from graphpass.progress import stage
+from graphpass.runtime.encoder_decoder import find_encoder_decoder, read_parts
+from graphpass.verify.encoder_decoder import compare_encoder_decoders
 from graphpass.verify.on_device import compare_on_device
 
 if TYPE_CHECKING:
@@ -34,8 +37,12 @@ def verify(
 ) -> Comparison:
     """Run two models in lockstep and report the first difference.
 
+    Models of an encoder and a decoder are compared by hidden states and logits; of the options, they accept ``steps``,
+    ``atol`` and ``rtol``.
+
     Args:
-        reference: The source model: a file, a folder with one model, or a loaded model.
+        reference: The source model: a file, a folder with one model or with an encoder and its decoder, or a loaded
+            model.
         candidate: The model to compare, likewise.
         steps: Greedy steps after each prefill.
         prompt_ids: Token ids of the first prompt.
@@ -64,6 +71,18 @@ def verify(
         >>> graphpass.verify("build/fixtures/llama/onnx", "build/fixtures/llama/ov-stateless", steps=2).passed
         True
     """
+    parts = [
+        None if isinstance(model, Model) else find_encoder_decoder(Path(model)) for model in (reference, candidate)
+    ]
+    if parts[0] is not None and parts[1] is not None:
+        if edits or all_layers or allow or properties or budget or prompt_ids or padding != "left" or device != "CPU":
+            raise UsageError(
+                "GP250", "models of an encoder and a decoder are compared with the options steps, atol and rtol alone"
+            )
+        with stage("comparing"):
+            return compare_encoder_decoders(
+                read_parts(parts[0]), read_parts(parts[1]), steps=steps, atol=atol, rtol=rtol
+            )
     models = [model if isinstance(model, Model) else load(Path(model)) for model in (reference, candidate)]
     with stage("comparing"):
         return compare_on_device(

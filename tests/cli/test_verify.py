@@ -36,6 +36,17 @@ def test_the_result_is_printed_as_json(capfd):
     assert divergence["output"] == "logits"
 
 
+def test_encoders_with_decoders(capfd):
+    done = in_process(capfd, "verify", export("t5", "onnx"), export("t5", "ov-stateful"), "--steps", "2")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1].startswith("same: 3 sequences, 6 greedy steps, last_hidden_state, logits compared")
+    done = in_process(capfd, "verify", export("t5", "onnx"), export("t5", "ov-stateful"), "--atol", "0", "--rtol", "0")
+    assert done.code == 1
+    done = in_process(capfd, "verify", export("t5", "onnx"), export("t5", "ov-stateful"), "--edits")
+    assert done.code == 2
+    assert done.err.startswith("error: GP250: models of an encoder and a decoder are compared with the options steps")
+
+
 def test_edits_are_listed(capfd):
     arguments = ["verify", export("lfm2", "ov-stateless"), export("lfm2", "ov-stateful"), "--edits"]
     done = in_process(capfd, *arguments, "--verbose")

@@ -247,8 +247,8 @@ def _split(path: Path, *, to_openvino: bool) -> Result:
 
 def _folder(path: Path, target: str) -> Result:
     import graphpass
-    from graphpass.artifacts.encoder_decoder import find_encoder_decoder
     from graphpass.engine.pipeline import parse_target
+    from graphpass.runtime.encoder_decoder import find_encoder_decoder
 
     parts, chosen = find_encoder_decoder(path), parse_target(target)
     assert parts is not None

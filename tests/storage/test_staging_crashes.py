@@ -151,7 +151,7 @@ def test_an_input_without_permission(variant):
     ],
 )
 def test_a_partly_unreadable_input(variant, name, mode, words):
-    from graphpass.artifacts.encoder_decoder import find_encoder_decoder
+    from graphpass.runtime.encoder_decoder import find_encoder_decoder
 
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)

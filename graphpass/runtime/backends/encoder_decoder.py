@@ -23,7 +23,7 @@ from graphpass.runtime.sessions.inputs import TOKENS, Array, numpy_type
 
 @dataclass(frozen=True)
 class EncoderDecoderModels:
-    """Parts of one model; `graphpass.artifacts.encoder_decoder.EncoderDecoder` has their files.
+    """Parts of one model; `graphpass.runtime.encoder_decoder.EncoderDecoder` has their files.
 
     Caches of cross attention are computed by the encoder, by the first decoder, or inside the decoder.
 

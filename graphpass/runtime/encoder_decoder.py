@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphpass.errors import UsageError
-from graphpass.io import model_folder
+from graphpass.io import load, model_folder
+from graphpass.ir.model import Model
+from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 
 _EXPORT = "export the model with a task that ends in -with-past"
 
@@ -65,6 +68,22 @@ def find_encoder_decoder(path: Path) -> EncoderDecoder | None:
         reason = f"{path} has {first.name}, which has no caches, but not {later.name}"
         raise UsageError("GP225", reason, _EXPORT)
     return EncoderDecoder(encoder, first, None)
+
+
+def read_parts(files: EncoderDecoder, read: Callable[[Path], Model] = load) -> EncoderDecoderModels:
+    """Read the parts of an encoder-decoder model.
+
+    Args:
+        files: The files of the parts.
+        read: Reads a file.
+
+    Raises:
+        ReadError: As `graphpass.io.load`.
+    """
+    encoder, decoder = read(files.encoder), read(files.decoder)
+    if files.merged:
+        return EncoderDecoderModels(encoder, decoder, decoder)
+    return EncoderDecoderModels(encoder, decoder, None if files.first is None else read(files.first))
 
 
 def folder_of_part(file: Path) -> Path | None:
