@@ -5,14 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphpass.engine.findings import Observation
+from graphpass.ir.operators import COMPRESSED_PRODUCTS
+from graphpass.ir.values import weight_bytes
 
 if TYPE_CHECKING:
     from graphpass.dialects.onnx.model import OnnxModel
     from graphpass.ir.model import Model
 
 
-def observe(model: Model) -> Observation | str:
-    """Open ``model`` and run it."""
+#: Bytes of weights above which they are not copied and repacked.
+_LARGE = 2**28
+
+
+def observe(model: Model) -> Observation:
+    """Open ``model`` and run it; large weights are read in place if the kernels support it."""
+    from graphpass.runtime.backends.onnxruntime_request import weights_in_place
+
+    is_compressed = any(True for _ in model.graph.of_op(*COMPRESSED_PRODUCTS, "QMoE"))
+    if weight_bytes(model.graph) >= _LARGE and not is_compressed:
+        with weights_in_place():
+            observation = _observe(model)
+        # Kernels may support repacked weights only, so a refusal counts with the usual options alone.
+        if observation.refused is None:
+            return observation
+    return _observe(model)
+
+
+def _observe(model: Model) -> Observation:
     import onnxruntime
 
     from graphpass.dialects.onnx.model import OnnxModel
