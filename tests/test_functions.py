@@ -18,13 +18,13 @@ OPTIONS = {
 }
 
 #: To be split.
-LONG = {"graphpass/jobs/convert.py:_convert", "graphpass/verify/lockstep.py:_compare"}
+LONG = {"graphpass/jobs/convert.py:_convert", "graphpass/verify/compare_models.py:_compare"}
 
 #: To get a dataclass of settings.
 MANY = {
     "graphpass/jobs/convert.py:_convert",
-    "graphpass/verify/lockstep.py:_compare",
-    "graphpass/verify/lockstep.py:compare",
+    "graphpass/verify/compare_models.py:_compare",
+    "graphpass/verify/compare_models.py:compare",
     "graphpass/verify/structure/tensors.py:__init__",
 }
 

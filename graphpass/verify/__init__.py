@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from graphpass.verify.comparison import Comparison, Divergence, PartProof, SequenceRun
 
 if TYPE_CHECKING:
+    from graphpass.verify.compare_models import compare
     from graphpass.verify.layers.proof import compare_within
-    from graphpass.verify.lockstep import compare
 
 __all__ = ["Comparison", "Divergence", "PartProof", "SequenceRun", "compare", "compare_within"]
 
@@ -21,7 +21,7 @@ __all__ = ["Comparison", "Divergence", "PartProof", "SequenceRun", "compare", "c
 def __getattr__(name: str) -> object:
     # These import numpy and a runtime, which readers of a result do not need.
     if name == "compare":
-        from graphpass.verify.lockstep import compare
+        from graphpass.verify.compare_models import compare
 
         return compare
     if name == "compare_within":

@@ -54,7 +54,7 @@ class VerifyEach(Instrumentation):
             self._prove(step, self._before, model)
 
     def _compare(self, step: Pass[Model], model: Model) -> None:
-        from graphpass.verify.lockstep import compare
+        from graphpass.verify.compare_models import compare
 
         assert self._reference is not None
         try:

@@ -23,10 +23,10 @@ from graphpass.io import find_model
 from graphpass.ir.model import Model
 from graphpass.runtime.backends.encoder_decoder import EncoderDecoderModels
 from graphpass.verify import compare
+from graphpass.verify.compare_models import WIDENED
 from graphpass.verify.conditioning import nudged_copies
 from graphpass.verify.difference import Tolerance
 from graphpass.verify.encoder_decoder import compare_encoder_decoders
-from graphpass.verify.lockstep import WIDENED
 
 
 @functools.cache

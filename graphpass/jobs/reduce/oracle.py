@@ -118,7 +118,7 @@ def _in_steps(_: Failing, model: Model, result: Model) -> str | None:
 
 
 def _as_decoders(_: Failing, model: Model, result: Model) -> str | None:
-    from graphpass.verify.lockstep import compare
+    from graphpass.verify.compare_models import compare
 
     try:
         divergence = compare(model, result, steps=1).divergence

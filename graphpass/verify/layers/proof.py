@@ -20,6 +20,7 @@ from graphpass.progress import advance, expect, stage
 from graphpass.runtime import open_session
 from graphpass.runtime.backends.stateless import StatelessStore
 from graphpass.storage.weight_file import release
+from graphpass.verify.compare_models import WIDENED, compare_by
 from graphpass.verify.comparison import FEED_FORWARD, Comparison, PartProof
 from graphpass.verify.feeding import feed
 from graphpass.verify.layers.budget import Budget
@@ -28,7 +29,6 @@ from graphpass.verify.layers.extract import extract
 from graphpass.verify.layers.head import find_head, with_words
 from graphpass.verify.layers.plan import plan
 from graphpass.verify.layers.structure import structure_of, weights_alike
-from graphpass.verify.lockstep import WIDENED, compare_by
 from graphpass.verify.pairing import with_names
 from graphpass.verify.request import ProofRequest
 from graphpass.verify.rounded_caches import dequantized, with_rounding, without_rounding

@@ -8,7 +8,7 @@ from support.loaded import onnx_model
 from graphpass import PassManager, parse
 from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.engine.registry import get_target
-from graphpass.verify.lockstep import compare
+from graphpass.verify.compare_models import compare
 
 
 def fixed() -> OnnxModel:

@@ -17,7 +17,7 @@ from graphpass.dialects.onnx.model import OnnxModel
 from graphpass.errors import GraphpassError
 from graphpass.runtime import DecodeSession, open_session
 from graphpass.runtime.backends.onnxruntime_in_place import OnnxRuntimeInPlaceStore
-from graphpass.verify.lockstep import compare
+from graphpass.verify.compare_models import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
