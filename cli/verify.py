@@ -149,7 +149,8 @@ def command(
     from graphpass.verify.on_device import compare_pair_on_device
 
     pair = find_pair(candidate)
-    if pair is not None and (edits or all_layers or allow or properties or budget or prompt_ids or atol or rtol):
+    is_set = atol is not None or rtol is not None or padding == "right"
+    if pair is not None and (edits or all_layers or allow or properties or budget or prompt_ids or is_set):
         raise click.UsageError("of the options of a comparison, prefill and decode models accept only --device")
     with stages("verifying", 3):  # reading both, comparing
         if pair is not None:

@@ -213,9 +213,10 @@ def test_verify_accepts_a_pair(capfd: Any, tmp_path: Any) -> None:
     llama = export("llama", "onnx")
     for name in ("prefill", "decode"):
         (tmp_path / f"{name}.onnx").write_bytes((llama / "model.onnx").read_bytes())
-    done = in_process(capfd, "verify", llama, tmp_path, "--edits")
-    assert done.code == 2
-    assert "of the options of a comparison, prefill and decode models accept only --device" in done.err
+    for option in (["--edits"], ["--padding", "right"], ["--atol", "0"]):
+        done = in_process(capfd, "verify", llama, tmp_path, *option)
+        assert done.code == 2
+        assert "of the options of a comparison, prefill and decode models accept only --device" in done.err
     assert "GP394" in in_process(capfd, "verify", llama, tmp_path, "--device", "QNN").err
 
 
