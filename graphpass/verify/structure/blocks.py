@@ -28,8 +28,8 @@ _SHORTEST = 4
 #: Most blocks of a constant; others are not decomposed.
 _MOST_BLOCKS = 16
 
-#: Most elements of a row that its hash reads.
-_HASHED = 64
+#: Most elements of a row that its hash reads, and most rows of one hash; rows of zeros may be many.
+_HASHED, _MOST_ALIKE = 64, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,9 @@ class ConstantBlocks:
             rows = self._rows[columns] = {}
             for source in self._sources(columns):
                 for row, key in enumerate(_hashes(source.rows)):
-                    rows.setdefault(int(key), []).append((source, row))
+                    alike = rows.setdefault(int(key), [])
+                    if len(alike) < _MOST_ALIKE:
+                        alike.append((source, row))
         return self._rows[columns]
 
     def _sources(self, columns: int) -> Iterator[_Source]:
