@@ -26,6 +26,7 @@ _ROOMS = {
         "keep-cross-caches",
         "lower-attention",
         "rechunk-linear-attention",
+        "regroup-heads",
         "separate-past",
         "tabulate-angles",
     ),

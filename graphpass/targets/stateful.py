@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
@@ -138,6 +139,7 @@ class StatefulTarget(Target):
             *_if(any(True for _ in model.graph.of_op("TopK")), "batch-experts"),
             *self.before_attention,
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
+            *_if(model.analysis(find_tiled_heads), "regroup-heads"),
             "fuse-attention",
             *_if(_reads_other_columns(model, inventory), "extend-mask-to-past"),
             *self._expose_positions(model, inventory),

@@ -9,6 +9,7 @@ from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Node, Value
 from graphpass.ir.rewriter import Operand, Rewriter, Writer
 from graphpass.ir.values import MASKED, REALS, fixed_size
+from graphpass.passes.attention.repeated_heads import repeated_heads
 
 _QUERY, _KEY, _VALUE, _MASK = range(4)
 
@@ -65,8 +66,8 @@ def _why_not(node: Node) -> str | None:
 def _lowered(rewriter: Rewriter, node: Node) -> Operand:
     write, query = rewriter.under(node.name), node.source(_QUERY)
     heads, size = fixed_size(query, 1) or 0, fixed_size(query, 3) or 0
-    groups = heads // (fixed_size(node.source(_KEY), 1) or heads)
-    keys, values = (_for_each_head(write, node.source(port), groups, heads) for port in (_KEY, _VALUE))
+    shared = fixed_size(node.source(_KEY), 1) or heads
+    keys, values = (repeated_heads(write, node.source(port), shared, heads // shared) for port in (_KEY, _VALUE))
     scale = node.attributes.get("scale") or size**-0.5
     transposed = write.op("Transpose", keys, order=[0, 1, 3, 2], label="keys")
     scores = write.op(
@@ -85,10 +86,3 @@ def _bias(write: Writer, mask: Value, element_type: str) -> Operand:
         return mask
     numbers = (write.number(number, element_type) for number in (0.0, MASKED))
     return write.op("Select", mask, *numbers, label="bias")
-
-
-def _for_each_head(write: Writer, carried: Value, groups: int, heads: int) -> Operand:
-    if groups == 1:
-        return carried
-    copies = write.op("Broadcast", write.op("Unsqueeze", carried, axes=[2]), [1, 1, groups, 1, 1])
-    return write.op("Reshape", copies, [0, heads, -1, fixed_size(carried, 3) or -1])

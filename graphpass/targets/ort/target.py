@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphpass.analysis.attention.tiled_heads import find_tiled_heads
 from graphpass.analysis.caches.encoders import is_encoder
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.latents import find_latents
@@ -147,6 +148,7 @@ class ORT(Target):
         steps += ["separate-past"] if inside else []
         steps += ["expand-latents"] if self.expands_latents and find_latents(model) else []
         steps += ["expose-position-ids"] if self._lacks_positions(model) else []
+        steps += ["regroup-heads"] if model.analysis(find_tiled_heads) else []
         # Norms are fused first, so that Transposes of normalized heads are moved only once.
         grouped = f"fuse-group-query-attention{{{','.join(options)}}}"
         steps += ["fuse-functions", "fuse-multi-head-attention" if model.analysis(is_encoder) else grouped]

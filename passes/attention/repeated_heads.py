@@ -1,0 +1,26 @@
+"""Repeat heads of keys and values for the query heads that read them."""
+
+from __future__ import annotations
+
+from graphpass.ir.graph import Value
+from graphpass.ir.rewriter import Operand, Writer
+from graphpass.ir.values import fixed_size
+
+
+def repeated_heads(write: Writer, value: Value, heads: int, times: int) -> Operand:
+    """Repeat each head for consecutive query heads, in the form that runtimes fuse.
+
+    Args:
+        write: Writer of the new nodes.
+        value: ``[batch, heads, sequence, size]``.
+        heads: Number of heads of ``value``.
+        times: Number of query heads that read each.
+
+    Returns:
+        ``[batch, heads * times, sequence, size]``.
+    """
+    if times == 1:
+        return value
+    copies = write.op("Unsqueeze", value, axes=[2])
+    copies = write.op("Broadcast", copies, [1, 1, times, 1, 1], mode="bidirectional")
+    return write.op("Reshape", copies, [0, heads * times, -1, fixed_size(value, 3) or -1], zero_keeps=True)
