@@ -12,10 +12,11 @@ from graphpass.analysis.symbolic.folding import fold_scalar, reduced_axes
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
-from graphpass.ir.operators import ELEMENTWISE, MOVES
+from graphpass.ir.operators import CASTS, ELEMENTWISE, MOVES
 from graphpass.ir.types import Dimension
 
-_COUNT = op.ReduceSum(op.Convert(var("mask")), ..., name="sum")
+#: Exports in f16 round the counted keys to f16.
+_COUNT = look_through(op.ReduceSum(var("counted"), ..., name="sum"), CASTS)
 
 #: Replaces results of queries that attend to less than one key. Optimizers may move layout operators before it.
 GUARD = op.Select(look_through(op.Less(_COUNT, var("least"), name="hidden")), var("otherwise"), var("result"))
@@ -42,7 +43,7 @@ class DropRowGuards(Pass[Model]):
         for match in GUARD.find(graph):
             block = attention.get(graph.look_through(match["result"], MOVES))
             is_guard = block is not None and _is_for_none(graph, match) and _has_its_rows(match, block.output)
-            if block is not None and is_guard and _hides(graph, match["mask"], _masks(block)):
+            if block is not None and is_guard and _hides(graph, match["counted"], _masks(block)):
                 rewriter.replace(match.node.outputs[0], rewriter.handle(match["result"]))
                 dropped += 1
         rewriter.finish()
@@ -82,8 +83,11 @@ def _masks(block: Attention) -> list[Value]:
     return [value for value in masks if value is not None]
 
 
-def _hides(graph: Graph, shown: Value, masks: list[Value]) -> bool:
-    """Return whether one of ``masks`` is computed from ``shown``, element by element."""
+def _hides(graph: Graph, counted: Value, masks: list[Value]) -> bool:
+    """Return whether elements of one of ``masks`` are computed from those counted."""
+    shown = graph.look_through(counted, CASTS)
+    if shown.element_type != "boolean":
+        return False
     if shown in masks:
         return True
 
