@@ -71,6 +71,7 @@ _ROOMS = {
         "rename-variables",
         "reshape-results",
         "set-runtime-options",
+        "split-value-transposes",
     ),
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),

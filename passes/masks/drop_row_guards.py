@@ -14,12 +14,22 @@ from graphpass.ir.graph import Graph, Node, Value
 from graphpass.ir.model import Model
 from graphpass.ir.operators import CASTS, ELEMENTWISE, MOVES
 from graphpass.ir.types import Dimension
+from graphpass.ir.values import MASKED
 
 #: Exports in f16 round the counted keys to f16.
 _COUNT = look_through(op.ReduceSum(var("counted"), ..., name="sum"), CASTS)
 
 #: Replaces results of queries that attend to less than one key. Optimizers may move layout operators before it.
 GUARD = op.Select(look_through(op.Less(_COUNT, var("least"), name="hidden")), var("otherwise"), var("result"))
+
+
+def _is_lowest(graph: Graph, value: Value) -> str | None:
+    lowest = fold_scalar(graph, value)
+    return None if lowest is not None and lowest <= MASKED else f"{value.name} is above {MASKED:g}"
+
+
+#: Whether an added mask keeps a key.
+SHOWN = op.Greater(var("mask"), var().where(_is_lowest))
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,8 @@ def _hides(graph: Graph, counted: Value, masks: list[Value]) -> bool:
     shown = graph.look_through(counted, CASTS)
     if shown.element_type != "boolean":
         return False
-    if shown in masks:
+    added = SHOWN.match(graph, shown)
+    if shown in masks or (isinstance(added, Match) and added["mask"] in masks):
         return True
 
     def inputs(node: Node) -> tuple[Value | None, ...]:

@@ -38,7 +38,7 @@ from graphpass.ir.operators import SIZE_PORTS, SLICES
 from graphpass.ir.phase import Phase
 from graphpass.targets.constant_windows import constant_window
 from graphpass.targets.npu.names import EDITING_INPUTS, GO_BACK, KNOWN_INPUTS, START_AGAIN
-from graphpass.targets.npu.values import is_transposed, misreads
+from graphpass.targets.npu.values import is_transposed, misreads, reordered
 from graphpass.targets.npu.weights import not_widened
 from graphpass.targets.npu.windows import unpatched_window
 from graphpass.targets.rules import static_findings
@@ -236,6 +236,9 @@ def _require_form(graph: Graph, cache: Cache, read: Node, instead: str) -> None:
                 reason += f": use the model without it; {instead}"
             raise _RefusalError(use.node, reason, _EMPTY)
     if cache.role == "value" and is_transposed(graph, read):
+        for node in reordered(graph, read):
+            reason = "NPUW replaces its order by [0, 2, 3, 1], which is wrong unless it is [0, 2, 1, 3]"
+            raise _RefusalError(node, f"{reason}: run split-value-transposes", _VALUES)
         for use in misreads(graph, read):
             reason = "it reads the length of the past from values, which NPUW transposes"
             raise _RefusalError(use.node, f"{reason}: run read-length-from-keys", _VALUES)

@@ -28,7 +28,10 @@ class NPU(StatefulTarget):
     no_reorder = ("NPUW does not support inputs that move slots of caches", f"omit cache=reorder; {GO_BACK}")
     feeds_positions = True
     before_attention = ("mask-padding", "densify-experts")
-    after_stateful = ("read-length-from-keys", "lower-boolean-masks", "reshape-results", "rename-variables")
+    after_stateful = (
+        *("split-value-transposes", "read-length-from-keys"),
+        *("lower-boolean-masks", "reshape-results", "rename-variables"),
+    )
     # Identities are free in static shapes, and NPUW partitions models at routers and experts, which it finds by form
     # and name. On 2026.4.1, without a Reshape to the same shape after the experts it refuses afmoe, and without an
     # identity Slice before a ScatterElementsUpdate it reads wrong experts in phimoe, unless both NPUW_LLM_.._MOE_HINT

@@ -32,6 +32,19 @@ def is_transposed(graph: Graph, read: Node) -> bool:
     )
 
 
+def reordered(graph: Graph, read: Node) -> Iterator[Node]:
+    """Yield Transposes of new values whose order is not [0, 2, 1, 3].
+
+    Args:
+        graph: The graph of ``read``.
+        read: See `is_transposed`.
+    """
+    for joined in _joined(graph, read):
+        node = graph.producer(joined.source(1))
+        if node.op == "Transpose" and node.attributes.get("order") != (0, 2, 1, 3):
+            yield node
+
+
 def _joined(graph: Graph, read: Node) -> list[Node]:
     uses = graph.uses(past_of(graph, read))
     return [use.node for use in uses if use.node.op == "Concat" and use.port == 0 and len(use.node.inputs) == 2]

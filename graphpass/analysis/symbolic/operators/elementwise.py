@@ -14,6 +14,9 @@ from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS
 from graphpass.ir.values import HALVES, INTEGERS, REALS
 
+#: The lowest number of f32, which bounds all finite numbers.
+_LOWEST = -3.4028234663852886e38
+
 
 def _elementwise(function: Callable[..., Expr]) -> Rule:
     def rule(element: Element) -> Steps:
@@ -28,6 +31,14 @@ def _elementwise(function: Callable[..., Expr]) -> Rule:
 
 def _folded(function: Callable[[Expr, Expr], Expr]) -> Rule:
     return _elementwise(lambda *operands: reduce(function, operands))
+
+
+def _maximum(*operands: Expr) -> Expr:
+    above = [operand for operand in operands if operand.as_number is None or operand.as_number > _LOWEST]
+    if len(above) == 1 and not any(part.as_number == -math.inf for part in ex.walk(above[0])):
+        # Scores and masks are bounded by the lowest number, for example after an Add to masked ones.
+        return above[0]
+    return reduce(ex.maximum, operands)
 
 
 def _function(name: str, compute: Callable[[float], float]) -> Rule:
@@ -141,7 +152,7 @@ RULES: dict[str, Rule] = {
     "LessEqual": _elementwise(ex.at_most),
     "Log": _function("log", math.log),
     "LogicalXor": _logical(lambda left, right: ex.negate(ex.equal(left, right))),
-    "Maximum": _folded(ex.maximum),
+    "Maximum": _elementwise(_maximum),
     "Minimum": _folded(ex.minimum),
     "Mod": _modulo,
     "Multiply": _elementwise(ex.multiply),
