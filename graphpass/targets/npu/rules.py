@@ -126,6 +126,9 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     inputs = {name for _, names in ports for name in names}
     if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
+    if "attention_mask" not in inputs:
+        reason = "the model has no such input, by which the plugin excludes padding: export it with attention_mask"
+        yield Finding("input", "attention_mask", "refused", reason=reason, source=_REQUEST)
     if "position_ids" not in inputs:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
         if any(isinstance(match, Match) for match in tried):

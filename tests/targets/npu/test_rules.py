@@ -14,6 +14,8 @@ from graphpass.analysis.attention.rotary import positions_of_angles
 from graphpass.passes.devices.reshape_results import ReshapeResults
 from graphpass.passes.masks.expose_window import ExposeWindow
 from graphpass.targets import check_model
+from graphpass.testing import FAMILIES, parse_model, run
+from graphpass.testing.families import text_of_family
 
 
 def reordered(model):
@@ -42,6 +44,15 @@ def test_the_expected_type_is_named():
     model = state_mutants.with_long_beam_index(openvino_model("llama"))
     (found,) = [finding for finding in check_model(model, "npu", confirm=False).findings if not finding.holds]
     assert (found.name, found.reason) == ("beam_idx", "it is i64, not i32")
+
+
+def test_attention_mask_is_required():
+    lines = text_of_family(FAMILIES["llama"], 1).replace("LogicalAnd(%before, %mask.wide)", "LogicalAnd(%before, true)")
+    kept = [line for line in lines.splitlines() if not line.startswith(("%attention_mask", "%mask ", "%mask.wide"))]
+    model = parse_model("\n".join(kept))
+    (found,) = failing(run(model, graphpass.get_target("npu").pipeline(model)))
+    assert (found.verdict, found.name) == ("refused", "attention_mask")
+    assert "export it with attention_mask" in found.reason
 
 
 @pytest.mark.parametrize(
