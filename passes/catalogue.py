@@ -76,6 +76,7 @@ _ROOMS = {
     "experts": ("batch-experts", "densify-experts", "fuse-experts"),
     "lower": ("lower-operators",),
     "masks": (
+        "add-attention-mask",
         "drop-row-guards",
         "expose-window",
         "extend-mask-to-past",

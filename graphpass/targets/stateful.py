@@ -41,6 +41,7 @@ class StatefulTarget(Target):
         before_attention: Additional passes, before those on attention.
         after_stateful: Additional passes, on the stateful model.
         feeds_positions: Whether the runtime feeds ``position_ids`` to all models, also to those without the input.
+        feeds_mask: Whether the runtime requires the input ``attention_mask``.
         drops_identities: Whether to remove operators that return their input.
         encoders: Whether the runtime supports models without caches, such as encoders.
         expands_latents: Whether to store keys and values instead of latents, to which no kernel appends.
@@ -58,6 +59,7 @@ class StatefulTarget(Target):
     before_attention: ClassVar[tuple[str, ...]] = ()
     after_stateful: ClassVar[tuple[str, ...]] = ()
     feeds_positions: ClassVar[bool] = False
+    feeds_mask: ClassVar[bool] = True
     drops_identities: ClassVar[bool] = True
     seq2seq: ClassVar[bool] = False
     copies_shared: ClassVar[bool] = False
@@ -141,6 +143,7 @@ class StatefulTarget(Target):
             *_if(packed_caches(inventory) or flat_caches(model, inventory), "unpack"),
             *_if(model.analysis(find_tiled_heads), "regroup-heads"),
             "fuse-attention",
+            *_if(self.feeds_mask and _lacks_mask(model, inventory), "add-attention-mask"),
             *_if(_reads_other_columns(model, inventory), "extend-mask-to-past"),
             *self._expose_positions(model, inventory),
             "expose-window",
@@ -192,6 +195,10 @@ def _reads_other_columns(model: Model, inventory: Inventory) -> bool:
     from graphpass.analysis.equations.token_weights import find_weighing
 
     return find_step_tokens(model, inventory).masks_new_tokens or bool(model.analysis(find_weighing).of_others)
+
+
+def _lacks_mask(model: Model, inventory: Inventory) -> bool:
+    return "attention_mask" not in model.graph.parameters and {cache.kind for cache in inventory.caches} == {"kv"}
 
 
 def _shares(inventory: Inventory) -> bool:

@@ -127,7 +127,7 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
     if "attention_mask" not in inputs:
-        reason = "the model has no such input, by which the plugin excludes padding: export it with attention_mask"
+        reason = "the model has no such input, by which the plugin excludes padding: run add-attention-mask"
         yield Finding("input", "attention_mask", "refused", reason=reason, source=_REQUEST)
     if "position_ids" not in inputs:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]

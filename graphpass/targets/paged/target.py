@@ -26,6 +26,7 @@ class Paged(StatefulTarget):
         "omit cache=reorder; the scheduler of openvino.genai shares and frees blocks",
     )
     expands_latents = True
+    feeds_mask = False
     pages_states = True
     predict = staticmethod(rules.predict)
     observe = staticmethod(trial.observe)
