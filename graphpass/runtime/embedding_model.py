@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.errors import UnsupportedError
 from graphpass.io import load, models_in
-from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.runtime.backends.device import Device
 from graphpass.runtime.backends.request import open_request
 from graphpass.runtime.sessions.inputs import numpy_type
@@ -117,13 +117,6 @@ def seeded_embeddings(hidden: int) -> Embed:
         return np.stack([np.stack([row(token) for token in sequence]) for sequence in ids.tolist()])
 
     return embed
-
-
-def hidden_size(model: Model) -> int | None:
-    """Return the last dimension of ``inputs_embeds``; ``None`` if it is dynamic or missing."""
-    shape = next((port.shape for port in model.inputs if port.name == EMBEDDINGS), None)
-    size = shape[-1] if shape else None
-    return size if isinstance(size, int) else None
 
 
 def _embeds(model: Model, hidden: int) -> bool:

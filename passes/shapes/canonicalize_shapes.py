@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from graphpass.analysis.attention.assigned_slices import assigned_slice
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.pattern import Match, op, var
+from graphpass.analysis.symbolic.hidden_size import hidden_size
 from graphpass.dialects.openvino.model import OpenVINOModel
 from graphpass.engine.passes import Done, Pass
 from graphpass.ir.cache import Cache
-from graphpass.ir.graph import Graph, Value
+from graphpass.ir.graph import Graph, Node, Value
+from graphpass.ir.inputs import EMBEDDINGS
 from graphpass.ir.rewriter import Handle, Rewriter
+from graphpass.ir.values import fixed_size
 
 _SIZES = op.ShapeOf(var("x"))
 
@@ -31,7 +34,8 @@ class CanonicalizeShapes(Pass[OpenVINOModel]):
 
     - OpenVINO's frontend for torch.export computes the shape of ``expand`` from its input, so that plugins (2026.4.1)
       do not fuse attention with its cache. It also counts positions in f32.
-    - transformers (5.24) declares all dimensions of recurrent states dynamic, so that no initial value can be written.
+    - transformers (5.24) declares all dimensions of recurrent states dynamic, so that no initial value can be written,
+      and those of ``inputs_embeds``, of which NPUW and paged attention require the last.
     - Assignments to slices, which join keys from two parts, copy all positions element by element.
 
     Before:
@@ -63,12 +67,16 @@ class CanonicalizeShapes(Pass[OpenVINOModel]):
         for cache in caches:
             sizes = [size if isinstance(size, int) else None for size in cache.shape or ()]
             rewriter.resize_port(graph.reads[cache.read], sizes)
+        embeddings = open_embeddings(model)
+        if embeddings is not None:
+            rewriter.resize_port(embeddings, [None, None, hidden_size(model)])
         rewriter.finish()
         totals = {
             "expansions": len(expansions),
             "ranges counted in integers": len(counts),
             "assigned slices joined": assigned,
             "caches with open sizes": len(caches),
+            "embeddings with open size": int(embeddings is not None),
         }
         return Done({name: count for name, count in totals.items() if count})
 
@@ -138,6 +146,13 @@ def counted(graph: Graph) -> Iterator[Match]:
         is_whole = all(value.element_type in _INTEGERS for value in whole)
         if is_whole and match.node.source().element_type not in _INTEGERS:
             yield match
+
+
+def open_embeddings(model: OpenVINOModel) -> Node | None:
+    """Return the input of embeddings if the graph implies its dynamic last dimension."""
+    node = model.graph.reads.get(EMBEDDINGS)
+    is_open = node is not None and node.outputs[0].rank == 3 and fixed_size(node.outputs[0], 2) is None
+    return node if is_open and hidden_size(model) is not None else None
 
 
 def open_caches(model: OpenVINOModel) -> Iterator[Cache]:

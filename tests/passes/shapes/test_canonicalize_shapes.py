@@ -7,6 +7,7 @@ import graphpass
 from graphpass.analysis.attention.assigned_slices import assigned_slice
 from graphpass.io import load
 from graphpass.passes.shapes.canonicalize_shapes import CanonicalizeShapes, counted, expanded
+from graphpass.testing import parse_model, run
 from graphpass.verify import compare
 from graphpass.verify.structure.proof import compare_structures
 
@@ -45,3 +46,13 @@ def test_sizes_fixed_by_the_graph_are_declared():
     assert source.graph.parameters[name].shape == (None, None, None, None)
     result = graphpass.PassManager((CanonicalizeShapes(),)).run(source).model
     assert result.graph.parameters[name].shape == (None, 4, 16, 16)
+
+
+def test_the_size_of_embeddings_is_declared():
+    text = """
+        %inputs_embeds = Parameter : f32[batch, length, size]
+        %y = MatMul(%inputs_embeds, [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        Result(%y) {name=y}
+    """
+    result = run(parse_model(text, "openvino"), "canonicalize-shapes")
+    assert result.graph.parameters["inputs_embeds"].shape == (None, None, 3)
