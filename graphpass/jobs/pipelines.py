@@ -22,11 +22,12 @@ def pipeline_for(target: Target, model: Model) -> tuple[Pass[Any], ...]:
         model: The input, on which targets select their passes; it is not modified.
 
     Raises:
-        UnsupportedError: GP328, the model does not read its states.
+        UnsupportedError: GP328, the model does not read its states; GP329, it fixes the number of new tokens.
     """
     from graphpass.engine.manager import PassManager
 
     _require_states(model)
+    _require_steps(model)
     chosen: tuple[Pass[Any], ...] = ()
     for choose in (_forms, _idle):
         passes = choose(model)
@@ -44,6 +45,16 @@ def _require_states(model: Model) -> None:
         message = f"no operator reads the states {unread[0]}{more}, so each step computes a prompt of its own"
         hint = "export the model with a tool whose graphs continue the states, such as optimum-intel"
         raise UnsupportedError("GP328", message, hint)
+
+
+def _require_steps(model: Model) -> None:
+    from graphpass.analysis.caches.fixed_step import fixed_step
+    from graphpass.errors import UnsupportedError
+
+    if (size := fixed_step(model)) is not None:
+        message = f"each step has exactly {size} tokens, so the model cannot run other prompts and single tokens"
+        hint = "export it with dynamic shapes, for example dynamic=True of transformers' OnnxConfig, or dynamic_axes"
+        raise UnsupportedError("GP329", message, hint)
 
 
 def runnable(model: Model) -> Model:

@@ -1,0 +1,27 @@
+"""Find the number of new tokens that an export fixes."""
+
+from __future__ import annotations
+
+from graphpass.analysis.caches.inventory import analyze_caches
+from graphpass.ir.inputs import token_input
+from graphpass.ir.model import Model
+
+
+def fixed_step(model: Model) -> int | None:
+    """Return the number of new tokens of each step, if fixed to more than 1.
+
+    It is the length of the input of tokens. Some exporters leave it open, and fix all sizes of the logits.
+
+    Args:
+        model: A model with caches; the result is ``None`` for others.
+    """
+    tokens = token_input(model.graph)
+    if tokens is None or not analyze_caches(model).caches:
+        return None
+    shapes = [tokens.shape, *(port.shape for port in model.outputs if port.name == "logits")]
+    lengths = (shape[1] for shape in shapes if shape is not None and len(shape) > 1 and _is_fixed(shape))
+    return next((size for size in lengths if isinstance(size, int) and size > 1), None)
+
+
+def _is_fixed(shape: tuple[int | str | None, ...]) -> bool:
+    return all(isinstance(size, int) for size in shape)

@@ -1,0 +1,47 @@
+"""The number of new tokens that an export fixes, and its refusal by each target."""
+
+import pytest
+
+import graphpass
+from graphpass.analysis.caches.fixed_step import fixed_step
+from graphpass.errors import UnsupportedError
+from graphpass.jobs.pipelines import pipeline_for
+from graphpass.testing import parse_model
+
+MODEL = """
+%input_ids = Parameter : i64[{tokens}]
+%past = Parameter : f32[2, 2, {past}, 8]
+%words = Constant : f32[9, 2, 8]
+%embedded = Gather(%words, %input_ids) {{axis=0}}
+%heads = Transpose(%embedded) {{order=[0, 2, 1, 3]}}
+%present = Concat(%past, %heads) {{axis=2}}
+%sum = ReduceSum(%embedded) {{axes=[3], keep=false}}
+%logits = {logits}
+Result(%logits) {{name=logits}}
+Result(%present) {{name=present}}
+"""
+
+
+def model(tokens: str, past: str, logits: str) -> graphpass.Model:
+    return parse_model(MODEL.format(tokens=tokens, past=past, logits=logits), "onnx")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "past", "logits", "expected"),
+    [
+        ("2, 3", "4", "Negative(%sum)", 3),
+        ("batch, length", "4", "Reshape(%sum, [2, 3, 2])", 3),
+        ("2, 1", "p", "Reshape(%sum, [2, 1, 2])", None),
+        ("batch, length", "p", "Negative(%sum)", None),
+    ],
+    ids=["tokens", "logits", "one", "open"],
+)
+def test_a_fixed_number_of_tokens_is_found(tokens, past, logits, expected):
+    assert fixed_step(model(tokens, past, logits)) == expected
+
+
+@pytest.mark.parametrize("target", ["cpu", "ort"])
+def test_each_target_refuses_it(target):
+    with pytest.raises(UnsupportedError, match="each step has exactly 3 tokens") as raised:
+        pipeline_for(graphpass.get_target(target), model("2, 3", "4", "Negative(%sum)"))
+    assert raised.value.id == "GP329"
