@@ -251,7 +251,10 @@ _RULES: dict[str, _Rule] = {
     "Tile": _tile,
     "Pad": _everywhere("pad"),
     **dict.fromkeys(
-        (f"Reduce{kind}" for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "LogicalAnd", "LogicalOr")),
+        (
+            f"Reduce{kind}"
+            for kind in ("Mean", "Sum", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogicalAnd", "LogicalOr")
+        ),
         _reduce,
     ),
     **dict.fromkeys(COMPRESSED_PRODUCTS, _product),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from graphpass.errors import UnsupportedError
 from graphpass.ir.types import Dimension
 
 if TYPE_CHECKING:
@@ -84,9 +85,14 @@ class Node:
     native: Any = field(compare=False, repr=False)
 
     def source(self, port: int = 0) -> Value:
-        """Return input ``port``, which must be present."""
-        value = self.inputs[port]
-        assert value is not None
+        """Return input ``port``.
+
+        Raises:
+            UnsupportedError: GP310, the input is omitted.
+        """
+        value = self.input(port)
+        if value is None:
+            raise UnsupportedError("GP310", f"the model is not valid: {self.called} has no input {port}")
         return value
 
     def input(self, port: int) -> Value | None:

@@ -417,12 +417,18 @@ def _rounded_to(element_type: str) -> Callable[[Writer, Graph, Value], Value]:
     return rounded
 
 
+def _wrapped_at(element_type: str) -> Callable[[Writer, Graph, Value], Value]:
+    return lambda write, _, own: write.convert(write.convert(own, element_type), own.element_type)
+
+
 for _kind, _change, _least in (
     ("position + 1 after a past", _by_past, 1),
     ("positions from 3000 to 3899 one more", _late_by_one, 3000),
     ("positions clamped at 40000", _clamped, 40_000),
     ("positions rounded to f16", _rounded_to("f16"), 2049),
     ("positions rounded to bf16", _rounded_to("bf16"), 257),
+    ("positions in 8 bits", _wrapped_at("i8"), 128),
+    ("positions in 16 bits", _wrapped_at("i16"), 32_768),
 ):
     fault(_kind)(_moved(_change, _least))
 

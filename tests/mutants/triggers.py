@@ -146,6 +146,34 @@ def _(model: Model) -> Found:
         yield _BEAMS, edit
 
 
+@fault("logits of the first token for all of 37")
+def _(model: Model) -> Found:
+    """Cut logits to a computed size, which is 1 for 37 tokens, and broadcast them again."""
+    for node in model.graph.of_op("Result"):
+
+        def change(write: Writer, one: Value) -> Any:
+            length = write.size(one, 1)
+            count = write.op("Select", write.op("Equal", length, [37]), [1], length)
+            return write.op("Add", write.slice(one, 0, count, 1), write.op("Subtract", one, one))
+
+        if node.name == "logits" and node.source().rank == 3 and fixed_size(node.source(), 1) is None:
+            yield "logits", _changed((node, 0), change)
+
+
+@fault("logits are squares of roots")
+def _(model: Model) -> Found:
+    """Logits below -64 are not numbers."""
+    for node in model.graph.of_op("Result"):
+        kind = node.source().element_type
+
+        def change(write: Writer, one: Value, kind: str = kind) -> Any:
+            root = write.op("Sqrt", write.op("Add", one, write.number(64.0, kind)))
+            return write.op("Subtract", write.op("Multiply", root, root), write.number(64.0, kind))
+
+        if node.name == "logits" and kind in REALS:
+            yield "logits", _changed((node, 0), change)
+
+
 # --- one place of one cache
 
 

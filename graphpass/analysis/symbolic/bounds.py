@@ -101,10 +101,13 @@ def _is_natural_in_lengths(terms: Polynomial, atoms: set[Expr]) -> bool:
     return all(factor >= 0 for factor in polynomial(expr).values())
 
 
-def _least(atom: Expr) -> int | None:
+def _least(atom: Expr, depth: int = 4) -> int | None:
     """Return the least value of an atom; ``None`` if unknown."""
     if atom.op == "length":
         return int(atom.args[1])
+    if atom.op == "choose" and depth:
+        ends = [_least(branch, depth - 1) if branch.as_number is None else branch.as_number for branch in atom.args[1:]]
+        return None if None in ends else min(int(end or 0) for end in ends)
     if atom.op == "running_sum" or (atom.op == "floor_quotient" and _is_natural_quotient(*atom.args)):
         return 0
     return getattr(atom.args[0], "least", None) if atom.op == "read" else None

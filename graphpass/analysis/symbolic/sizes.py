@@ -93,6 +93,8 @@ class Sizes:
         self._parts: dict[Expr | None, set[Expr]] = {}
         #: The number of iterations of each loop.
         self._iterations: dict[str, Expr] = {}
+        #: Sizes of slices that may exceed the axis, by node and axis.
+        self._cut_short: dict[tuple[int, int], Expr] = {}
         self._walk()
         if self._proves:
             self._settle()
@@ -101,6 +103,24 @@ class Sizes:
         """Return the size along each axis; ``None`` if the rank is unknown."""
         shape = None if value is None else self._shapes.get((value.node, value.port))
         return shape if shape is None or not self._equal.joins else tuple([self._equal.resolve(size) for size in shape])
+
+    def assumed(self, value: Value) -> dict[int, Expr]:
+        """Return the assumed sizes of an operator's output, by axis.
+
+        They are equal to others by a broadcast, or those of a slice that is assumed to be within its axis.
+
+        Args:
+            value: Output of an operator.
+        """
+        shape = self._shapes.get((value.node, value.port)) or ()
+        own = {axis: size for axis, size in enumerate(shape) if size is _fresh(value, axis)}
+        own = {axis: size for axis, size in own.items() if self._equal.is_joined(size)}
+        own |= {
+            axis: self._cut_short[value.node, axis]
+            for axis in range(len(shape))
+            if (value.node, axis) in self._cut_short
+        }
+        return {axis: self._equal.resolve(size) for axis, size in own.items()}
 
     def content(self, value: Value | None) -> Vector | None:
         """Return the integers of ``value``, flat; ``None`` if over 16, or if any is unknown."""
@@ -466,7 +486,10 @@ class Sizes:
         stop = _position(whole, last)
         if not self._proves:
             # Assume that the axis is at least as long as the slice.
-            return subtract(stop, _position(whole, first))
+            size = subtract(stop, _position(whole, first))
+            if whole.op != "number" and not is_natural(subtract(whole, stop)):
+                self._cut_short[change.value.node, change.axis] = size
+            return size
         if first is not ZERO or not is_natural(stop):
             return None
         if is_natural(subtract(stop, whole)):
@@ -559,7 +582,7 @@ class NodeSizes(Sizes):
             operands: Arrays by operand; unknown elements are masked.
         """
         self._graph, self._known, self._pasts, self._proves = graph, {}, frozenset(), True
-        self._equal, self._parts, self._iterations = EqualSizes(), {}, {}
+        self._equal, self._parts, self._iterations, self._cut_short = EqualSizes(), {}, {}, {}
         self._unknown, self._missing = [], []
         self._operands = {(value.node, value.port): array for value, array in operands.items()}
         self._shapes = {place: tuple(map(number, array.shape)) for place, array in self._operands.items()}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy
 
 from graphpass.analysis.symbolic import expressions as ex
+from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import from_polynomial
@@ -209,8 +210,10 @@ class Algebra:
             return base
         if base.op == "real_sum" and (lead := self.leading(base)) != 1 and (lead > 0 or exponent.is_integer()):
             return self.times(number(lead**exponent), self.power(self.scaled(base, 1 / lead), exponent))
-        if base.op == "raise" and not (base.args[1] % 2 == 0 and not float(exponent).is_integer()):
+        if base.op == "raise" and _is_one_power(base.args[0], base.args[1], float(exponent)):
             return self.power(base.args[0], base.args[1] * exponent)
+        if base.op == "raise" and float(exponent).is_integer() and exponent > 0:
+            return self.times(*[base] * int(exponent))
         if base.op == "times" and float(exponent).is_integer():
             return self.times(*(self.power(factor, exponent) for factor in base.args))
         return ex.make("raise", (self._short(base), float(exponent)), "real")
@@ -221,7 +224,7 @@ class Algebra:
 
     def times(self, *factors: Expr) -> Expr:
         """Return the canonical product: one coefficient, and one power of each base."""
-        coefficient, powers = 1.0, dict[Expr, float]()
+        coefficient, powers = 1.0, dict[Expr, list[float]]()
         pending = list(factors)
         while pending:
             factor = pending.pop()
@@ -234,18 +237,19 @@ class Algebra:
                 coefficient *= lead
                 pending.append(self.scaled(factor, 1 / lead))
             elif factor.op == "raise":
-                powers[factor.args[0]] = powers.get(factor.args[0], 0.0) + factor.args[1]
+                powers.setdefault(factor.args[0], []).append(factor.args[1])
             elif factor.sort == "bool":
                 pending.append(ex.choose(factor, ONE, ZERO))
             elif factor.op == "choose" and factor.args[1:] == (ONE, ZERO):
-                powers[factor] = 1.0
+                powers[factor] = [exponent for exponent in powers.get(factor, []) if exponent != 1] + [1.0]
             else:
-                powers[factor] = powers.get(factor, 0.0) + 1.0
+                powers.setdefault(factor, []).append(1.0)
         if coefficient == 0:
             return ZERO
         kept = [
             base if exponent == 1 else ex.make("raise", (base, exponent), "real")
-            for base, exponent in powers.items()
+            for base, exponents in powers.items()
+            for exponent in _joined(base, exponents)
             if exponent
         ]
         if len(kept) > 1:
@@ -363,6 +367,63 @@ class Algebra:
         inner = next(part for part in ex.walk(shifted) if part.op == "index")
         result = self.normal(ex.substitute(side, limit))
         return self.normal(ex.substitute(result, {inner: ex.subtract(index, ex.subtract(shifted, inner))}))
+
+
+def is_positive(expr: Expr) -> bool:
+    """Return whether a number is proven to be greater than 0 wherever it is defined."""
+    return _least_sign(expr) == 1
+
+
+#: Most nested expressions whose signs are derived: a norm or a softmax, but not the layers before it.
+_DEEPEST = 12
+
+
+def _least_sign(expr: Expr, depth: int = _DEEPEST) -> int | None:
+    """Return 1 for positive and 0 for nonnegative numbers; ``None`` if it may be negative."""
+    if expr.op == "number":
+        return None if not expr.args[0] >= 0 else int(expr.args[0] > 0)
+    if expr.op in {"length", "index"} or expr.sort == "int":
+        # Axes are not empty.
+        return 1 if expr.op == "length" or is_natural(ex.subtract(expr, ONE)) else 0 if is_natural(expr) else None
+    if expr.op == "apply":
+        return {"exp": 1, "sqrt": 0}.get(str(expr.args[0]))
+    if expr.op == "raise":
+        base, is_root = (_least_sign(expr.args[0], depth - 1) if depth else None), not expr.args[1].is_integer()
+        return base if base else 0 if base == 0 or is_root or expr.args[1] % 2 == 0 else None
+    if expr.op == "read":
+        is_sum = getattr(expr.args[0], "kind", None) in {"sum", "terms"}
+        return _least_sign(expr.args[0].bodies[0], depth - 1) if is_sum and depth else None
+    if expr.op not in {"choose", "real_sum", "times"} or not depth:
+        return None
+    signs = [_least_sign(part, depth - 1) for part in expr.args[expr.op == "choose" :]]
+    known = [sign for sign in signs if sign is not None]
+    if len(known) < len(signs):
+        return None
+    return max(known) if expr.op == "real_sum" else min(known)
+
+
+def _is_one_power(base: Expr, inner: float, outer: float) -> bool:
+    """Return whether ``(base ** inner) ** outer`` is defined at the same numbers as ``base ** (inner * outer)``."""
+    product, sign = inner * outer, _least_sign(base)
+    if inner % 2 == 0 and not outer.is_integer():
+        return False
+    has_pole, has_root = inner < 0 <= product, product.is_integer() and not (inner.is_integer() and outer.is_integer())
+    return sign == 1 or not (has_pole or (has_root and sign is None))
+
+
+def _joined(base: Expr, exponents: Sequence[float]) -> tuple[float, ...]:
+    """Return the sum of a base's exponents in a product, or two parts of it.
+
+    ``x / x`` and the square of a root remain two powers, because their sum is defined at further numbers.
+    """
+    whole = sum(exponents, 0.0)
+    if len(exponents) == 1 or (sign := _least_sign(base)) == 1:
+        return (whole,)
+    poles = sum(exponent for exponent in exponents if exponent < 0)
+    if poles and whole >= 0:
+        return whole - poles, poles
+    has_root = whole.is_integer() and not all(exponent.is_integer() for exponent in exponents)
+    return (whole - 0.5, 0.5) if has_root and sign is None else (whole,)
 
 
 def _extreme(choice: Expr) -> Expr:

@@ -297,6 +297,9 @@ def _group_query(element: Element) -> Steps:
         key, value = _Heads(node.source(1), size, norm=norms[1]), _Heads(node.source(2), size)
     length = element.shape(0)[1]
     past = ZERO if node.input(3) is None else element.shape(3)[2]
+    total = yield node.source(6), (ZERO,) * (node.source(6).rank or 0)
+    if total is not ex.add(past, length):
+        raise UnknownError("total_sequence_length is not the sum of the past and the new tokens")
 
     def start(row: Expr) -> Steps:
         """Return the number of positions of a row before the step."""

@@ -13,7 +13,7 @@ from graphpass.analysis.symbolic.elements import UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, TRUE, ZERO, Expr, number
 from graphpass.analysis.symbolic.nodes import walk_outside
 from graphpass.analysis.symbolic.places import digits
-from graphpass.verify.structure.algebra import Algebra
+from graphpass.verify.structure.algebra import Algebra, is_positive
 from graphpass.verify.structure.conditions import count_of, limited, on_indices, oriented, place_of
 from graphpass.verify.structure.masks import KnownMasks
 
@@ -100,7 +100,7 @@ def _ranked(body: Expr, bound: Expr) -> Expr:
         factors = body.args if body.op == "times" else (body,)
         own = [factor for factor in factors if ex.contains([factor], bound)]
         others = [factor for factor in factors if factor not in own]
-        if len(own) != 1 or not all(map(_is_positive, others)):
+        if len(own) != 1 or not all(map(is_positive, others)):
             return body
         (body,) = own
         if body.op == "apply" and body.args[0] == "exp":
@@ -109,17 +109,6 @@ def _ranked(body: Expr, bound: Expr) -> Expr:
             body = ex.add(*(term for term in body.args if ex.contains([term], bound)))
         elif not others:
             return body
-
-
-def _is_positive(expr: Expr) -> bool:
-    """Return whether an expression is proven positive: ``exp``, sums of it, products and powers."""
-    if expr.op == "number":
-        return bool(expr.args[0] > 0)
-    if expr.op in {"raise", "times"}:
-        return all(map(_is_positive, [part for part in expr.args if isinstance(part, Expr)]))
-    if expr.op == "read" and isinstance(expr.args[0], Definition):
-        return expr.args[0].kind == "sum" and _is_positive(expr.args[0].bodies[0])
-    return expr.op == "apply" and expr.args[0] == "exp"
 
 
 def _is_met_once(condition: Expr, index: Expr) -> bool:

@@ -308,6 +308,8 @@ def _reshape(element: Element) -> Steps:
 def _identity_of(element: Element) -> Steps:
     if element.value.port:
         raise UnknownError("the mask output has no definition")
+    if element.node.input(2) is not None and (yield element.node.source(2), ()) is not ex.FALSE:
+        raise UnknownError("training_mode has no definition")
     return (yield element.node.source(), element.index)
 
 

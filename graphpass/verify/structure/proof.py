@@ -101,6 +101,7 @@ class Comparer:
         first = tensors(0, latent_leaves(self.expanded, reference))
         more = {candidate.graph.reads[pair.cache.read].index: leaf_of(pair, first, candidate) for pair in self.expanded}
         self.sides = first, tensors(1, more)
+        self.sides[1].assume(first)
         # Layer by layer, because the number of elements in one evaluation is limited.
         self.results = [*self._written(pairs), *self._outputs(outputs)]
 

@@ -73,6 +73,11 @@ class LoopTensors(DefinedTensors):
         """Return the sizes of loop outputs whose inference is in progress."""
         return set()
 
+    def assume(self, reference: DefinedTensors) -> None:
+        super().assume(reference)
+        if isinstance(reference, LoopTensors) and any(self.graph.of_op(*_LOOPS)):
+            self.bodies.assume(reference.bodies)
+
     def _inferred(self, dimension: Expr) -> Expr:
         size = self._steps.get(dimension, dimension)
         if size is not dimension:

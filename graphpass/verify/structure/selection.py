@@ -9,6 +9,7 @@ from graphpass.analysis.symbolic.bounds import is_natural
 from graphpass.analysis.symbolic.elements import Element, Elements, Request, Rule, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.folding import fold_cuts
+from graphpass.analysis.symbolic.operators.indexing import written_place
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.dialects.attributes import native_attributes
 from graphpass.ir.axes import NO_END
@@ -124,13 +125,16 @@ def _scatter_elements(element: Element) -> Steps:
     sizes, own = element.shape(1), element.own_shape
     if any(size is not whole for place, (size, whole) in enumerate(zip(sizes, own, strict=True)) if place != axis):
         raise UnknownError("updates do not cover the other axes")
-    adds = str(attributes.get("reduction", "none")).lower() in {"add", "sum"}
+    reduction = str(attributes.get("reduction", "none")).lower()
+    adds = reduction in {"add", "sum"}
+    if not adds and reduction != "none":
+        raise UnknownError(f"no definition for reduction {reduction}")
     bound = index_along("w", sizes[axis])
     index = element.index_with(axis, bound)
     data = yield node.source(), element.index
     if adds and attributes.get("use_init_val", True) is False:
         data = ZERO
-    place, written = (yield node.source(1), index), (yield node.source(2), index)
+    place, written = written_place((yield node.source(1), index), own[axis]), (yield node.source(2), index)
     here, is_distinct = ex.equal(place, element.index[axis]), definitions.are_distinct(place, bound)
     if adds or (data is ZERO and is_distinct):
         return ex.add(data, definitions.sum_selected(ex.choose(here, written, ZERO), bound))
@@ -164,7 +168,7 @@ def _top_size(elements: Elements, node: Node, axis: int) -> Expr | None:
 
 
 def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
-    """Return the size of an axis that a Slice reverses or reduces to a prefix."""
+    """Return the size of an axis that a Slice reverses or cuts at both ends."""
     size, cuts = elements.shape(node.source())[axis], fold_cuts(elements.graph, node)
     by_axis = {cut.axis % (node.outputs[0].rank or 1): (place, cut.step) for place, cut in enumerate(cuts)}
     if axis not in by_axis:
@@ -174,10 +178,13 @@ def _slice_size(elements: Elements, node: Node, axis: int) -> Expr | None:
     if step == -1 and isinstance(end.as_number, int) and end.as_number <= -NO_END:
         is_last = isinstance(start.as_number, int) and (start.as_number == -1 or start.as_number >= NO_END)
         return size if is_last else None
-    if step == 1 and start is ZERO and isinstance(end.as_number, int) and end.as_number >= NO_END:
-        return size
-    is_within = is_natural(end) and is_natural(ex.subtract(size, end))
-    return end if step == 1 and start is ZERO and is_within else None
+    if step != 1 or not is_natural(start):
+        return None
+    if isinstance(end.as_number, int) and end.as_number >= NO_END:
+        end = size
+    elif is_natural(ex.subtract(ex.negative(end), ONE)):
+        end = ex.add(size, end)
+    return ex.maximum(ZERO, ex.subtract(ex.minimum(end, size), start))
 
 
 SIZES = {

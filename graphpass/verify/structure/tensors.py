@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from graphpass.analysis.attention.find import find_sink_gates
+from graphpass.analysis.attention.mask import PAST
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.elements import (
     LIMIT,
@@ -23,10 +24,11 @@ from graphpass.analysis.symbolic.elements import (
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
 from graphpass.analysis.symbolic.places import index_along
-from graphpass.analysis.symbolic.sizes import infer_sizes
+from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
+from graphpass.analysis.symbolic.solver import never
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import SOURCES
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 from graphpass.verify.structure.sorted_experts import SortedExperts
@@ -136,6 +138,7 @@ class DefinedTensors(Elements):
             constants: Elements of large constants.
         """
         super().__init__(model.graph, model.analysis(infer_sizes), table, inputs.lengths, inputs.bits)
+        self._sizes: Sizes
         self.definitions, self.model = definitions, model
         self.sink_gates = model.analysis(find_sink_gates)
         self._sorted = SortedExperts(model, self._sizes)
@@ -145,6 +148,7 @@ class DefinedTensors(Elements):
         self._constants, self._inputs, self._leaves = constants, inputs, inputs.leaves
         self._closed: dict[tuple[object, ...], Expr] = {}
         self._makers = self._first_makers()
+        self._unsized = set[int]()
 
     def _first_makers(self) -> dict[Expr, Expr]:
         """Map each dimension to the first output whose operator has a size rule.
@@ -215,8 +219,47 @@ class DefinedTensors(Elements):
             return None
         return self.definitions.length((kind, *axis, shapes, bodies))
 
+    def assumptions(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, Expr | None, Expr]]:
+        """Yield computed sizes that may be 1 where others are broadcast to them.
+
+        Args:
+            nodes: Nodes of the model.
+
+        Yields:
+            Node, size by the operator's rule, ``None`` without one, and the size that it is assumed to equal.
+        """
+        fed = self._sorted.rows.keys() | self._inputs.moves.keys()
+        for node in nodes:
+            if node.op in SOURCES | LOOP_ENTRIES | LOOP_EXITS or node.index in fed:
+                continue
+            for value in node.outputs:
+                rule = (self._table.states if value.port else self._table.sizes).get(node.op)
+                for axis, size in self._sizes.assumed(value).items():
+                    assumed = self.size(size)
+                    try:
+                        known = None if rule is None else rule(self, node, axis)
+                    except UnknownError:
+                        known = None
+                    # The caller moves slots in caches that have at least the past.
+                    if known is not assumed and not (self._inputs.moves and assumed is PAST):
+                        yield node, known, assumed
+
+    def assume(self, reference: DefinedTensors) -> None:
+        """Treat results that depend on sizes of which only this model assumes equality as unknown.
+
+        Args:
+            reference: Tensors of the reference, which runs at every length.
+        """
+        given = {(known, size) for _, known, size in reference.assumptions(reference.graph.nodes)}
+        for node, known, size in self.assumptions(node for node in self.graph.nodes if node.index not in self._unsized):
+            if known is None or ((known, size) not in given and not never(ex.negate(ex.equal(known, size)))):
+                uses = self.graph.forward(node.outputs, lambda use: use.node.outputs)
+                self._unsized |= {node.index, *(use.node.index for use in uses)}
+
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
+        if node.index in self._unsized:
+            raise UnknownError("its size may be 1 or that of the tensors it is broadcast to")
         if node.index in self._inputs.moves:
             return _same_place(self._inputs.moves[node.index], index)
         gate = self._gated.get(node.index)
@@ -369,14 +412,14 @@ def as_function(element: Element, reason: str) -> Steps:
 
     def define(own: Element) -> Steps:
         bodies: list[Expr] = []
-        shapes: list[Index | None] = []
+        operands: list[tuple[str, Index] | None] = []
         for value in node.inputs:
             if value is None:
-                shapes.append(None)
+                operands.append(None)
                 continue
-            shapes.append(tensors.shape(value))
+            operands.append((_family(value), tensors.shape(value)))
             bodies.append((yield value, tensors.own_index(value, "y")))
-        parameters = (kind, own.value.port, tuple(shapes))
+        parameters = (kind, own.value.port, _family(own.value), tuple(operands))
         bodies = [tensors.definitions.algebra.cases(body) for body in bodies]
         return ex.read(Definition(node.op, parameters, tuple(bodies)), own.index, _sort(own.value))
 
@@ -396,6 +439,11 @@ def definitions_of(element: Element) -> Definitions:
 
 def _sort(value: Value) -> ex.Sort:
     return "real" if value.element_type in REALS else "int" if value.element_type in INTEGERS else "bool"
+
+
+def _family(value: Value) -> str:
+    """Return a value's type, without precision of activations and positions."""
+    return _sort(value) if value.element_type in REALS | {"i32", "i64"} else value.element_type
 
 
 def _same_place(value: Value, index: Index) -> Generator[Request, Expr, Expr]:

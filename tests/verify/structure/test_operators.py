@@ -169,3 +169,154 @@ def test_the_place_of_the_largest_element(kind, keeps):
     assert not is_equal(model, other)
     assert not is_equal(model, onnx_model(kind, REAL, axis=1, keepdims=keeps))
     assert not is_equal(model, onnx_model(kind, REAL, axis=2, keepdims=keeps, select_last_index=1))
+
+
+def function(body: str, inputs: str) -> OnnxModel:
+    """Return a model of ONNX's text form, whose result ``y`` is output twice, so that it is no cache."""
+    text = f"""<ir_version: 9, opset_import: ["": 19]>
+    function ({inputs}) => (float[rows, columns, width] logits) {{
+        one = Constant <value = int64[1] {{1}}> ()
+        zero = Constant <value = int64[1] {{0}}> ()
+        two = Constant <value = int64[1] {{2}}> ()
+        {body}
+        real = Cast <to = 1> (y)
+        logits = Concat <axis = -1> (real, real)
+    }}"""
+    return OnnxModel(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))
+
+
+IDS, STATES = "int64[batch, length, 1] x", "float[batch, length, 4] x"
+
+#: Sizes of the tokens, and their length unless it is 37, when it is 1.
+_CHOSEN = """sizes = Shape (x)
+    length = Slice (sizes, one, two)
+    late = Constant <value = int64[1] {37}> ()
+    is_late = Equal (length, late)
+    count = Where (is_late, one, length)
+    zeros = Sub (x, x)
+    """
+
+_WRITTEN = """place = Constant <value = int64[1, 1, 1] {%d}> ()
+    rows = Shape <end = 2> (x)
+    sizes = Concat <axis = 0> (rows, one)
+    places = Expand (place, sizes)
+    value = Constant <value_float = 7.0> ()
+    values = Expand (value, sizes)
+    y = ScatterElements <axis = 2%s> (x, places, values)"""
+
+_PADDED = """ends = Constant <value = int64[6] {0, 0, 0, 0, 0, 1}> ()
+    value = Constant <value = float[1] {%d}> ()
+    y = Pad (x, ends, value)"""
+
+_QUANTIZED = """scale = Constant <value_float = 0.1> ()
+    origin = Constant <value = %s {0}> ()
+    whole = QuantizeLinear (x, scale, origin)
+    y = DequantizeLinear (whole, scale, origin)"""
+
+_TAKEN = """places = Constant <value = int64[3] {-1, 0, 2}> ()
+    end = Constant <value = int64[1] {3}> ()
+    cut = Slice (x, zero, end, two)
+    y = Gather <axis = 2> (%s, places)"""
+
+_SHIFTED = """shift = Constant <value_float = 64.0> ()
+    sum = Add (x, shift)
+    %s"""
+
+#: Two functions that differ for some inputs alone: far positions, large or negative numbers, one length.
+UNLIKE: dict[str, tuple[str, str, str]] = {
+    "positions in 8 bits": (IDS, "y = Identity (x)", "y = Cast <to = 3> (x)"),
+    "positions in 16 bits": (IDS, "y = Identity (x)", "y = Cast <to = 4> (x)"),
+    "an activation in 8 bits": (STATES, "y = Identity (x)", "y = Cast <to = 17> (x)"),
+    "products beyond 32 bits": (
+        IDS,
+        "y = Identity (x)",
+        """narrow = Cast <to = 6> (x)
+        large = Constant <value = int32 {2147480000}> ()
+        sum = Add (narrow, large)
+        y = Sub (sum, large)""",
+    ),
+    "a pad's value in a vector": (STATES, _PADDED % 0, _PADDED % 3),
+    "a write at a negative index": (STATES, "y = Identity (x)", _WRITTEN % (-1, "")),
+    "the larger of two": (STATES, _WRITTEN % (1, ""), _WRITTEN % (1, ', reduction = "max"')),
+    "signs of quantized integers": (STATES, _QUANTIZED % "int8", _QUANTIZED % "uint8"),
+    "negative indices into a part": (STATES, _TAKEN % "x", _TAKEN % "cut"),
+    "the square of a root": (
+        STATES,
+        _SHIFTED % "y = Sub (sum, shift)",
+        _SHIFTED % "r = Sqrt (sum) z = Mul (r, r) y = Sub (z, shift)",
+    ),
+    "a share of itself": (
+        STATES,
+        "y = Sub (x, x)",
+        """share = Div (x, x)
+        unit = Constant <value_float = 1.0> ()
+        y = Sub (share, unit)""",
+    ),
+    "negative numbers": (STATES, "y = Identity (x)", "l = Log (x) c = IsNaN (l) n = Neg (x) y = Where (c, n, x)"),
+    "training": (
+        STATES,
+        "y = Identity (x)",
+        "r = Constant <value_float = 0.5> () t = Constant <value = bool {1}> () y = Dropout (x, r, t)",
+    ),
+    "the first token at one length": (
+        STATES,
+        "y = Identity (x)",
+        _CHOSEN + "cut = Slice (x, zero, count, one) y = Add (cut, zeros)",
+    ),
+    "the first position at one length": (
+        IDS,
+        """first = Constant <value = int64 {0}> ()
+        step = Constant <value = int64 {1}> ()
+        sizes = Shape (x)
+        end = Gather (sizes, step)
+        r = Range (first, end, step)
+        column = Unsqueeze (r, one)
+        y = Add (x, column)""",
+        _CHOSEN
+        + """first = Constant <value = int64 {0}> ()
+        step = Constant <value = int64 {1}> ()
+        end = Squeeze (count)
+        r = Range (first, end, step)
+        column = Unsqueeze (r, one)
+        y = Add (x, column)""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_functions_that_differ_for_some_inputs_are_not_equal(name):
+    inputs, *bodies = UNLIKE[name]
+    models = [function(body, inputs) for body in bodies]
+    assert all(is_equal(model, model.clone()) for model in models if "Dropout" not in bodies[1])
+    assert not is_equal(*models)
+
+
+#: Two forms of a function: integers in a range, and numbers of known sign.
+LIKE: dict[str, tuple[str, str, str]] = {
+    "bits in 8 bits": (
+        IDS,
+        """limit = Constant <value = int64 {3}> ()
+        is_low = Less (x, limit)
+        y = Cast <to = 7> (is_low)""",
+        """limit = Constant <value = int64 {3}> ()
+        is_low = Less (x, limit)
+        bit = Cast <to = 7> (is_low)
+        narrow = Cast <to = 3> (bit)
+        y = Cast <to = 7> (narrow)""",
+    ),
+    "the square of a root of squares": (STATES, "y = Mul (x, x)", "s = Mul (x, x) r = Sqrt (s) y = Mul (r, r)"),
+    "a share of an exponential": (
+        STATES,
+        "y = Add (x, x)",
+        """power = Exp (x)
+        share = Div (power, power)
+        twice = Add (x, x)
+        y = Mul (share, twice)""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_functions_that_are_equal_for_every_input(name):
+    inputs, *bodies = LIKE[name]
+    assert is_equal(*(function(body, inputs) for body in bodies))

@@ -11,6 +11,7 @@ from graphpass.analysis.symbolic.bounds import divided, is_natural
 from graphpass.analysis.symbolic.elements import Element, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.dialects.attributes import native_attributes
+from graphpass.ir.element_types import ELEMENT_TYPES
 from graphpass.ir.operators import ANDS, CASTS, NOTS, ORS
 from graphpass.ir.values import HALVES, INTEGERS, REALS
 
@@ -25,6 +26,35 @@ def _elementwise(function: Callable[..., Expr]) -> Rule:
             operands.append((yield element.broadcast(port)))
         result = function(*operands)
         return ex.round_to(element.value.element_type, result) if element.value.element_type in HALVES else result
+
+    return rule
+
+
+#: Bits of lengths, positions and their products, in integers of 32 bits or more.
+_BITS = 15
+
+
+def _fits(element_type: str, expr: Expr) -> bool:
+    """Return whether an integer type represents a number, for any length up to 2^15."""
+    if expr.op == "choose":
+        return all(_fits(element_type, branch) for branch in expr.args[1:])
+    bits = ELEMENT_TYPES[element_type].bits
+    least = 0 if element_type.startswith("u") else -(2 ** (bits - 1))
+    if bits < 32 or expr.op == "number":
+        below, above = ex.subtract(number(least - 1), expr), ex.subtract(expr, number(least + 2**bits))
+        return expr.sort == "int" and all(is_natural(ex.subtract(ex.negative(side), ONE)) for side in (below, above))
+    terms = ex.polynomial(expr) if expr.sort == "int" else {}
+    return all(abs(factor) < 2 ** (bits - 2 - _BITS * bool(monomial)) for monomial, factor in terms.items())
+
+
+def _arithmetic(function: Callable[[Expr, Expr], Expr]) -> Rule:
+    """Return the rule of a sum or product, which must not overflow in integers."""
+
+    def rule(element: Element) -> Steps:
+        result, element_type = (yield from _elementwise(function)(element)), element.value.element_type
+        if element_type in INTEGERS and not _fits(element_type, result):
+            raise UnknownError(f"numbers may be out of the range of {element_type}")
+        return result
 
     return rule
 
@@ -58,6 +88,8 @@ def _same(element: Element) -> Steps:
         return ex.holds(expr)
     if expr.sort == "bool":
         return ex.choose(expr, ONE, ZERO)
+    if result != source and (result not in INTEGERS | REALS or not (result in REALS or _fits(result, expr))):
+        raise UnknownError(f"numbers may be out of the range of {result}")
     if source in REALS and result in INTEGERS and expr.sort == "real":
         value = expr.as_number
         return ex.apply("truncate", (expr,), "int") if value is None else number(math.trunc(value))
@@ -70,7 +102,8 @@ def _divide(element: Element) -> Steps:
         return ex.divide(left, right)
     # OpenVINO has an attribute for floor division; ONNX truncates.
     floors = element.node.attributes.get("floors", False)
-    if not is_natural(ex.subtract(right, ONE)) or not (floors or is_natural(left)):
+    # A model that runs does not divide by 0.
+    if not is_natural(right) or not (floors or is_natural(left)):
         raise UnknownError("it divides integers that may be negative")
     quotient = divided(left, right)
     return quotient[0] if quotient is not None else ex.floor_divide(left, right)
@@ -78,7 +111,7 @@ def _divide(element: Element) -> Steps:
 
 def _modulo(element: Element) -> Steps:
     left, right = (yield element.broadcast(0)), (yield element.broadcast(1))
-    if element.value.element_type in REALS or not (is_natural(left) and is_natural(ex.subtract(right, ONE))):
+    if element.value.element_type in REALS or not (is_natural(left) and is_natural(right)):
         raise UnknownError("dialects define remainders of real and negative numbers differently")
     quotient = divided(left, right)
     return quotient[1] if quotient is not None else ex.modulo(left, right)
@@ -114,6 +147,19 @@ def sigmoid(operand: Expr) -> Expr:
     return ex.divide(ONE, ex.add(ONE, ex.apply("exp", (ex.negative(operand),))))
 
 
+#: Operators of attention.
+_SHARES = {"ScaledDotProductAttention", "Softmax"}
+
+
+def _is_nan(element: Element) -> Steps:
+    """Return that attention gives numbers; queries whose scores are all masked are padding."""
+    graph = element.elements.graph
+    if graph.producer(graph.look_through(element.node.source(), CASTS)).op not in _SHARES:
+        raise UnknownError("its operand is not the result of attention")
+    yield from ()
+    return ex.FALSE
+
+
 def _clip(element: Element) -> Steps:
     expr = yield element.broadcast(0)
     attributes = native_attributes(element.node)
@@ -131,7 +177,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(ORS - {"BitwiseOr"}, _logical(ex.disjunction)),
     **dict.fromkeys(NOTS - {"BitwiseNot"}, _logical(ex.negate)),
     "Abs": _elementwise(lambda operand: ex.maximum(operand, ex.negative(operand))),
-    "Add": _elementwise(ex.add),
+    "Add": _arithmetic(ex.add),
     "BitwiseAnd": _bitwise(ex.conjunction),
     "BitwiseNot": _bitwise(ex.negate),
     "BitwiseOr": _bitwise(ex.disjunction),
@@ -147,7 +193,7 @@ RULES: dict[str, Rule] = {
     "FloorMod": _modulo,
     "Greater": _elementwise(lambda left, right: ex.less(right, left)),
     "GreaterEqual": _elementwise(lambda left, right: ex.at_most(right, left)),
-    "IsNaN": _elementwise(lambda _: ex.FALSE),
+    "IsNaN": _is_nan,
     "Less": _elementwise(ex.less),
     "LessEqual": _elementwise(ex.at_most),
     "Log": _function("log", math.log),
@@ -155,7 +201,7 @@ RULES: dict[str, Rule] = {
     "Maximum": _elementwise(_maximum),
     "Minimum": _folded(ex.minimum),
     "Mod": _modulo,
-    "Multiply": _elementwise(ex.multiply),
+    "Multiply": _arithmetic(ex.multiply),
     "Negative": _elementwise(ex.negative),
     "NotEqual": _elementwise(lambda left, right: ex.negate(ex.equal(left, right))),
     "Power": _elementwise(_power),
@@ -167,6 +213,6 @@ RULES: dict[str, Rule] = {
     "Sin": _function("sin", math.sin),
     "SoftPlus": _elementwise(lambda operand: ex.apply("log", (ex.add(ONE, ex.apply("exp", (operand,))),))),
     "Sqrt": _function("sqrt", math.sqrt),
-    "Subtract": _elementwise(ex.subtract),
+    "Subtract": _arithmetic(ex.subtract),
     "Tanh": _function("tanh", math.tanh),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphpass.analysis.symbolic import expressions as ex
 from graphpass.analysis.symbolic.bounds import is_natural
+from graphpass.analysis.symbolic.constants import Table
 from graphpass.analysis.symbolic.elements import Element, Index, Rule, Steps, UnknownError
 from graphpass.analysis.symbolic.expressions import ONE, ZERO, Expr, number
 from graphpass.analysis.symbolic.places import flat_place, index_of, solved
@@ -13,15 +14,20 @@ from graphpass.ir.operators import CASTS, SLICES
 
 def _positive(place: Expr, size: Expr) -> Expr:
     """Return the index from 0 for an index that may be negative."""
-    if is_natural(place) or place.op == "read":
+    if is_natural(place) or (place.op == "read" and not isinstance(place.args[0], Table)):
         return place
     if is_natural(ex.subtract(ex.negative(place), ONE)):
         return ex.add(place, size)
     return ex.choose(ex.at_most(ZERO, place), place, ex.add(place, size))
 
 
-def _written_place(place: Expr, size: Expr) -> Expr:
-    """Return the index from 0 for a scatter's index, which may be negative."""
+def written_place(place: Expr, size: Expr) -> Expr:
+    """Return the index from 0 for a scatter's index.
+
+    Args:
+        place: The index; negative ones count from the end.
+        size: Size of the axis.
+    """
     if place.op == "read" and not is_natural(place):
         return ex.choose(ex.at_most(ZERO, place), place, ex.add(place, size))
     return _positive(place, size)
@@ -61,13 +67,13 @@ def _gather_nd(element: Element) -> Steps:
 def _pad(element: Element) -> Steps:
     if "pad_mode" in element.node.attributes:
         raise UnknownError("its pad_mode is not constant")
-    further = element.node.input(3)
-    if further is not None and further.rank != 0:
-        raise UnknownError("it has an input for axes")
     sizes = element.shape(0)
-    rank = len(sizes)
     pads = yield from element.integers(1)
-    before = pads[:rank]
+    before = pads[: len(sizes)]
+    # ONNX has one input for both ends, and one for axes after the value.
+    port = 3 if len(pads) == len(sizes) else 2
+    if port == 2 and element.node.input(3) is not None:
+        raise UnknownError("it has an input for axes")
     inside = ex.TRUE
     places = []
     for place, size, start in zip(element.index, sizes, before, strict=True):
@@ -77,8 +83,9 @@ def _pad(element: Element) -> Steps:
     expr = yield element.node.source(), tuple(places)
     if inside is ex.TRUE:
         return expr
-    ports = [port for port in (2, 3) if element.node.input(port) is not None and element.node.source(port).rank == 0]
-    value = (yield element.node.source(ports[0]), ()) if ports else ex.FALSE if expr.sort == "bool" else ZERO
+    value = ex.FALSE if expr.sort == "bool" else ZERO
+    if element.node.input(port) is not None:
+        value = yield element.node.source(port), (ZERO,) * len(element.shape(port))
     return ex.choose(inside, expr, value)
 
 
@@ -111,7 +118,7 @@ def _scatter_nd(element: Element) -> Steps:
         spread = [ex.index(f"write {axis} {node.index}", size) for axis, size in enumerate(indices[:-1])]
         places = []
         for axis in range(depth):
-            places.append(_written_place((yield node.source(1), (*spread, number(axis))), element.shape(0)[axis]))
+            places.append(written_place((yield node.source(1), (*spread, number(axis))), element.shape(0)[axis]))
         solution, inside = solved(spread, tuple(places), element.index[:depth])
         written = yield node.source(2), (*(solution[index] for index in spread), *element.index[depth:rank])
     if inside is ex.TRUE:
@@ -144,7 +151,7 @@ def _scatter_elements(element: Element) -> Steps:
     if indices[axis] is not ONE or any(indices[place] is not sizes[place] for place in others):
         raise UnknownError("it does not write one whole slice")
     first = element.index_with(axis, ZERO)
-    place = _written_place((yield node.source(1), first), sizes[axis])
+    place = written_place((yield node.source(1), first), sizes[axis])
     inside = ex.equal(own[axis], place)
     update = yield node.source(2), first
     return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), own))
@@ -160,7 +167,7 @@ def _scatter_update(element: Element) -> Steps:
         raise UnknownError("its axis is not constant, or its indices are not a vector")
     place %= len(element.index)
     spread = [ex.index(f"write {node.index}", indices[0])]
-    written = _written_place((yield node.source(1), tuple(spread)), element.shape(0)[place])
+    written = written_place((yield node.source(1), tuple(spread)), element.shape(0)[place])
     solution, inside = solved(spread, (written,), (element.index[place],))
     update = yield node.source(2), (*element.index[:place], solution[spread[0]], *element.index[place + 1 :])
     return update if inside is ex.TRUE else ex.choose(inside, update, (yield node.source(), element.index))
