@@ -10,6 +10,9 @@ UNSEEN = {
     "logits of positions beyond those of the mask",
     "logits of 128 new tokens",
     "first position hidden in rows with more than 8 pads",
+    "logits are squares of roots",
+    "positions in 16 bits",
+    "positions in 8 bits",
 }
 
 
