@@ -9,7 +9,7 @@ from support.scale import SIZES, scaled
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
 from graphpass.io import load
-from graphpass.verify import compare, compare_within, lockstep
+from graphpass.verify import compare, compare_models, compare_within
 from graphpass.verify.request import ProofRequest
 
 
@@ -37,8 +37,8 @@ def test_prompts_around_lengths_run_unless_structures_are_equal(tmp_path):
 
 
 def test_software_adapters_run_short_prompts(monkeypatch):
-    monkeypatch.setattr(lockstep, "is_software", lambda: True)
-    limit = lockstep._limit(ProofRequest(device="WEBGPU"), [exported("llama/onnx")])
+    monkeypatch.setattr(compare_models, "is_software", lambda: True)
+    limit = compare_models._limit(ProofRequest(device="WEBGPU"), [exported("llama/onnx")])
     assert (limit.tokens, limit.reason) == (31, "SwiftShader computes prompts of more than 31 wrongly")
 
 
@@ -69,7 +69,7 @@ def test_tables_are_read_up_to_their_end():
 
 
 def test_lengths_exceeding_the_time_are_reported(monkeypatch):
-    monkeypatch.setattr(lockstep, "_MOST_TOKENS", 200)
+    monkeypatch.setattr(compare_models, "_MOST_TOKENS", 200)
     model = load(export("gpt2", "onnx"))
     found = compare(model, model, steps=2)
     assert found.skipped == tuple(

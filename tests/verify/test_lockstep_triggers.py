@@ -7,7 +7,7 @@ from support.loaded import onnx_model, openvino_model
 
 from graphpass.engine.manager import PassManager
 from graphpass.engine.pipeline import parse_target
-from graphpass.verify import compare, lockstep
+from graphpass.verify import compare, compare_models
 
 assert triggers
 
@@ -64,13 +64,13 @@ def test_omitted_lengths_are_reported(model, monkeypatch):
     rewriter.redirect_uses(mask, kept, lambda use: use.node.op != "ShapeOf")
     rewriter.finish()
     changed.mark_edited()
-    monkeypatch.setattr(lockstep, "_MOST_TOKENS", 200)
+    monkeypatch.setattr(compare_models, "_MOST_TOKENS", 200)
     found = compare(model, changed, steps=1)
     assert found.passed, found.summary()
     described = [run.description for run in found.sequences]
     assert "around 150, prompt of 149 tokens" in described
     assert "prompts of 300 tokens around 150: too much work for whole models" in found.skipped
-    monkeypatch.setattr(lockstep, "_MOST_TOKENS", 100)
+    monkeypatch.setattr(compare_models, "_MOST_TOKENS", 100)
     found = compare(model, changed, steps=1)
     assert {f"prompts of {count} tokens around 150: too much work for whole models" for count in (149, 150, 300)} <= {
         *found.skipped
