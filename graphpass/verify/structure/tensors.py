@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from graphpass.analysis.symbolic.elements import (
 )
 from graphpass.analysis.symbolic.equal_sizes import as_dimension, dimension, dimension_name
 from graphpass.analysis.symbolic.expressions import ZERO, Expr
+from graphpass.analysis.symbolic.nodes import Monomial
 from graphpass.analysis.symbolic.places import index_along
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.analysis.symbolic.solver import never
@@ -250,9 +252,11 @@ class DefinedTensors(Elements):
         Args:
             reference: Tensors of the reference, which runs at every length.
         """
-        given = {(known, size) for _, known, size in reference.assumptions(reference.graph.nodes)}
+        assumptions = reference.assumptions(reference.graph.nodes)
+        given = {_equation(known, size) for _, known, size in assumptions if known is not None}
         for node, known, size in self.assumptions(node for node in self.graph.nodes if node.index not in self._unsized):
-            if known is None or ((known, size) not in given and not never(ex.negate(ex.equal(known, size)))):
+            is_given = known is not None and _equation(known, size) in given
+            if not is_given and (known is None or not never(ex.negate(ex.equal(known, size)))):
                 uses = self.graph.forward(node.outputs, lambda use: use.node.outputs)
                 self._unsized |= {node.index, *(use.node.index for use in uses)}
 
@@ -352,6 +356,14 @@ class DefinedTensors(Elements):
     def whole(self, value: Value) -> Expr:
         """Return ``value`` as a function of its own indices, in canonical form."""
         return self.definitions.algebra.cases(self.of(value, self.own_index(value)))
+
+
+def _equation(left: Expr, right: Expr) -> frozenset[tuple[Monomial, int]]:
+    """Return the terms of ``left - right``, without a common factor and in one sign."""
+    terms = ex.polynomial(ex.subtract(left, right))
+    first = min(terms, key=lambda monomial: [atom.order for atom in monomial], default=())
+    factor = math.gcd(*terms.values()) * (-1 if terms.get(first, 0) < 0 else 1)
+    return frozenset((monomial, count // factor) for monomial, count in terms.items())
 
 
 def _part(own: Expr, place: Expr) -> tuple[int, Expr] | None:
