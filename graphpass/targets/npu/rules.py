@@ -126,8 +126,11 @@ def _inputs(model: Model, inventory: Inventory) -> Iterator[Finding]:
     inputs = {name for _, names in ports for name in names}
     if "beam_idx" not in inputs:
         yield Finding("input", "beam_idx", "refused", reason="the model has no such input", source=_STATELESS)
-    if "attention_mask" not in inputs:
-        reason = "the model has no such input, by which the plugin excludes padding: run add-attention-mask"
+    kinds = {cache.kind for cache in inventory.caches}
+    # Decoders of speech have no padding.
+    if "attention_mask" not in inputs and "cross" not in kinds:
+        reason = "the model has no such input, by which the plugin excludes padding"
+        reason += ": run add-attention-mask" if kinds == {"kv"} else ""
         yield Finding("input", "attention_mask", "refused", reason=reason, source=_REQUEST)
     if "position_ids" not in inputs:
         tried = [_ANGLES.match(model.graph, node) for node in model.graph.of_op("Cos")]
