@@ -93,8 +93,8 @@ class Sizes:
         self._parts: dict[Expr | None, set[Expr]] = {}
         #: The number of iterations of each loop.
         self._iterations: dict[str, Expr] = {}
-        #: Sizes of slices that may exceed the axis, by node and axis.
-        self._cut_short: dict[tuple[int, int], Expr] = {}
+        #: Sizes of slices that may exceed the axis, and of the axis, by node and axis.
+        self._cut_short: dict[tuple[int, int], tuple[Expr, Expr]] = {}
         self._walk()
         if self._proves:
             self._settle()
@@ -104,22 +104,22 @@ class Sizes:
         shape = None if value is None else self._shapes.get((value.node, value.port))
         return shape if shape is None or not self._equal.joins else tuple([self._equal.resolve(size) for size in shape])
 
-    def assumed(self, value: Value) -> dict[int, Expr]:
+    def assumed(self, value: Value, *, tables: bool = False) -> dict[int, Expr]:
         """Return the assumed sizes of an operator's output, by axis.
 
         They are equal to others by a broadcast, or those of a slice that is assumed to be within its axis.
 
         Args:
             value: Output of an operator.
+            tables: Whether to include slices of axes of fixed size.
         """
         shape = self._shapes.get((value.node, value.port)) or ()
         own = {axis: size for axis, size in enumerate(shape) if size is _fresh(value, axis)}
         own = {axis: size for axis, size in own.items() if self._equal.is_joined(size)}
-        own |= {
-            axis: self._cut_short[value.node, axis]
-            for axis in range(len(shape))
-            if (value.node, axis) in self._cut_short
-        }
+        for axis in range(len(shape)):
+            size, whole = self._cut_short.get((value.node, axis), (None, None))
+            if size is not None and whole is not None and (tables or whole.op != "number"):
+                own[axis] = size
         return {axis: self._equal.resolve(size) for axis, size in own.items()}
 
     def content(self, value: Value | None) -> Vector | None:
@@ -487,8 +487,8 @@ class Sizes:
         if not self._proves:
             # Assume that the axis is at least as long as the slice.
             size = subtract(stop, _position(whole, first))
-            if whole.op != "number" and not is_natural(subtract(whole, stop)):
-                self._cut_short[change.value.node, change.axis] = size
+            if not is_natural(subtract(whole, stop)):
+                self._cut_short[change.value.node, change.axis] = size, whole
             return size
         if first is not ZERO or not is_natural(stop):
             return None

@@ -22,7 +22,7 @@ from graphpass.ir.values import REALS
 from graphpass.verify.structure.tensors import DefinedTensors, Inputs, Steps, closed, definitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable, Iterator
 
     from graphpass.analysis.symbolic.elements import OperatorTable, Request
     from graphpass.ir.graph import Value
@@ -131,6 +131,11 @@ class BodyTensors(DefinedTensors):
     def _inferred(self, dimension: Expr) -> Expr:
         known = self._outer_sizes.get(dimension)
         return super()._inferred(dimension) if known is None else self._outer.size(known)
+
+    def assumptions(self, nodes: Iterable[Node], *, tables: bool = False) -> Iterator[tuple[Node, Expr | None, Expr]]:
+        """See `DefinedTensors.assumptions`; the outer tensors have those of nodes outside bodies."""
+        own = (node for node in nodes if self._same.keys().isdisjoint(node.outputs))
+        return super().assumptions(own, tables=tables)
 
     def shape(self, value: Value) -> Index:
         return self._outer.shape(self._same[value]) if value in self._same else super().shape(value)

@@ -30,7 +30,7 @@ from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.analysis.symbolic.solver import never
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, MOVES, SLICES, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 from graphpass.verify.structure.sorted_experts import SortedExperts
@@ -221,11 +221,12 @@ class DefinedTensors(Elements):
             return None
         return self.definitions.length((kind, *axis, shapes, bodies))
 
-    def assumptions(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, Expr | None, Expr]]:
+    def assumptions(self, nodes: Iterable[Node], *, tables: bool = False) -> Iterator[tuple[Node, Expr | None, Expr]]:
         """Yield computed sizes that may be 1 where others are broadcast to them.
 
         Args:
             nodes: Nodes of the model.
+            tables: Whether to include slices of axes of fixed size.
 
         Yields:
             Node, size by the operator's rule, ``None`` without one, and the size that it is assumed to equal.
@@ -236,15 +237,21 @@ class DefinedTensors(Elements):
                 continue
             for value in node.outputs:
                 rule = (self._table.states if value.port else self._table.sizes).get(node.op)
-                for axis, size in self._sizes.assumed(value).items():
+                for axis, size in self._sizes.assumed(value, tables=tables).items():
                     assumed = self.size(size)
                     try:
                         known = None if rule is None else rule(self, node, axis)
                     except UnknownError:
                         known = None
-                    # The caller moves slots in caches that have at least the past.
-                    if known is not assumed and not (self._inputs.moves and assumed is PAST):
+                    # Caches have at least the past, also those whose slots the caller moves or trims.
+                    if known is not assumed and not (assumed is PAST and (self._inputs.moves or self._trims(node))):
                         yield node, known, assumed
+
+    def _trims(self, node: Node) -> bool:
+        """Return whether a Slice reads a cache, perhaps with selected rows."""
+        while node.op in MOVES | SLICES | {"Gather"}:
+            node = self.graph.producer(node.source())
+        return node.index in self._leaves
 
     def assume(self, reference: DefinedTensors) -> None:
         """Treat results that depend on sizes of which only this model assumes equality as unknown.
@@ -252,13 +259,22 @@ class DefinedTensors(Elements):
         Args:
             reference: Tensors of the reference, which runs at every length.
         """
-        assumptions = reference.assumptions(reference.graph.nodes)
+        assumptions = list(reference.assumptions(reference.graph.nodes, tables=True))
         given = {_equation(known, size) for _, known, size in assumptions if known is not None}
+        undefined = {(reference._call(node), size) for node, known, size in assumptions if known is None}
         for node, known, size in self.assumptions(node for node in self.graph.nodes if node.index not in self._unsized):
-            is_given = known is not None and _equation(known, size) in given
-            if not is_given and (known is None or not never(ex.negate(ex.equal(known, size)))):
+            if known is None:
+                is_given = (self._call(node), size) in undefined
+            else:
+                is_given = _equation(known, size) in given or never(ex.negate(ex.equal(known, size)))
+            if not is_given:
                 uses = self.graph.forward(node.outputs, lambda use: use.node.outputs)
                 self._unsized |= {node.index, *(use.node.index for use in uses)}
+
+    def _call(self, node: Node) -> tuple[object, ...]:
+        """Return operator, attributes, and types and sizes of the operands."""
+        operands = (None if value is None else (_family(value), self.shape(value)) for value in node.inputs)
+        return _kind(node, self) or node, *operands
 
     def _start(self, value: Value, index: Index) -> Generator[Request, Expr, Expr]:
         node = self.graph.producer(value)
