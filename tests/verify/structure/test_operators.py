@@ -172,7 +172,7 @@ def test_the_place_of_the_largest_element(kind, keeps):
 
 
 def function(body: str, inputs: str) -> OnnxModel:
-    """Return a model of ONNX's text form, whose result ``y`` is output twice, so that it is no cache."""
+    """Return a model of ONNX's text form that outputs ``y`` twice; read once, it would be a cache."""
     text = f"""<ir_version: 9, opset_import: ["": 19]>
     function ({inputs}) => (float[rows, columns, width] logits) {{
         one = Constant <value = int64[1] {{1}}> ()
