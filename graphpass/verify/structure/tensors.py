@@ -30,7 +30,7 @@ from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.analysis.symbolic.solver import never
 from graphpass.dialects.signature import meaning
 from graphpass.ir.graph import Node, Value
-from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, MOVES, SLICES, SOURCES
+from graphpass.ir.operators import LOOP_ENTRIES, LOOP_EXITS, SOURCES
 from graphpass.ir.values import INTEGERS, REALS
 from graphpass.verify.structure.definitions import Definition, Definitions
 from graphpass.verify.structure.sorted_experts import SortedExperts
@@ -243,15 +243,9 @@ class DefinedTensors(Elements):
                         known = None if rule is None else rule(self, node, axis)
                     except UnknownError:
                         known = None
-                    # Caches have at least the past, also those whose slots the caller moves or trims.
-                    if known is not assumed and not (assumed is PAST and (self._inputs.moves or self._trims(node))):
+                    # The caller moves slots in caches that have at least the past.
+                    if known is not assumed and not (self._inputs.moves and assumed is PAST):
                         yield node, known, assumed
-
-    def _trims(self, node: Node) -> bool:
-        """Return whether a Slice reads a cache, perhaps with selected rows."""
-        while node.op in MOVES | SLICES | {"Gather"}:
-            node = self.graph.producer(node.source())
-        return node.index in self._leaves
 
     def assume(self, reference: DefinedTensors) -> None:
         """Treat results that depend on sizes of which only this model assumes equality as unknown.
