@@ -395,10 +395,12 @@ def _least_sign(expr: Expr, depth: int = _DEEPEST) -> int | None:
         return _least_sign(expr.args[0].bodies[0], depth - 1) if is_sum and depth else None
     if expr.op not in {"choose", "real_sum", "times"} or not depth:
         return None
-    signs = [_least_sign(part, depth - 1) for part in expr.args[expr.op == "choose" :]]
-    known = [sign for sign in signs if sign is not None]
-    if len(known) < len(signs):
-        return None
+    known: list[int] = []
+    for part in expr.args[expr.op == "choose" :]:
+        sign = _least_sign(part, depth - 1)
+        if sign is None:
+            return None
+        known.append(sign)
     return max(known) if expr.op == "real_sum" else min(known)
 
 
