@@ -14,6 +14,8 @@ from graphpass.ir.values import REALS, fixed_size
 from graphpass.verify.layers.head import LOGITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from graphpass.ir.cache import Cache
     from graphpass.ir.graph import Graph, Node, Value
     from graphpass.ir.model import Model
@@ -75,12 +77,15 @@ def extract(part: Part) -> Model:
         for cut in (cut for node, cut in part.outside.items() if node in needed):
             _replace_cut(rewriter, write, _twin(graph, same, cut), start)
     others = [cache for cache in chain.caches if cache.name not in part.caches]
-    length = None
+    own = [cache for cache in chain.caches if cache.name in part.caches]
+    fed: Handle = None
     for cache in others:
         if (node := chain.graph.reads[cache.read]).index in needed:
             read = _twin(graph, same, node.outputs[0])
+            length = _length(write, graph, cache, own)
             if length is None and cache.axes.sequence is not None:
-                length = graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
+                fed = fed or graph.parameters.get(PAST_LENGTH) or rewriter.input(PAST_LENGTH, "i64", [1])
+                length = fed
             zeros = _zeros(write, cache, read, tokens, length)
             rewriter.redirect_uses(read, zeros)
             if (gather := only_beam_gather(chain.graph, node)) is not None and gather.index in needed:
@@ -101,6 +106,16 @@ def extract(part: Part) -> Model:
     rewriter.finish()
     model.declare(declaration for declaration in model.declarations if declaration.name in part.caches)
     return model
+
+
+def _length(write: Writer, graph: Graph, cache: Cache, own: Sequence[Cache]) -> Handle:
+    """Return the length of the own caches if ``cache`` has their shape; else ``None``."""
+    if cache.axes.sequence is None or cache.shape is None or None in cache.shape:
+        return None
+    for twin in own:
+        if (twin.shape, twin.axes) == (cache.shape, cache.axes):
+            return write.size(graph.reads[twin.read].outputs[0], cache.axes.sequence)
+    return None
 
 
 def _needed(part: Part) -> dict[int, Node]:
