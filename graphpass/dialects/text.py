@@ -105,7 +105,10 @@ class _Builder:
     def add(self, statement: Statement) -> None:
         try:
             self._add(statement)
-        except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        except KeyError as error:
+            reason = f"it has no attribute {error.args[0]!r}"
+            raise UsageError("GP270", f"{statement}: {reason}", f"see the operators of {self._dialect}") from error
+        except (RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UsageError("GP270", f"{statement}: {reason}", f"see the operators of {self._dialect}") from error
 

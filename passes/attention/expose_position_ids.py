@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphpass.analysis.attention.rotary import positions_of_angles
-from graphpass.analysis.caches.inventory import analyze_caches
-from graphpass.analysis.equations.activations import find_activations, past_lengths
-from graphpass.analysis.symbolic.expressions import Expr, add, subtract
-from graphpass.analysis.symbolic.folding import fold_cuts, fold_elements, fold_scalar
+from graphpass.analysis.equations.activations import find_activations
+from graphpass.analysis.equations.positions import PositionRow, find_position_rows
+from graphpass.analysis.symbolic.folding import fold_elements
 from graphpass.analysis.symbolic.sizes import Sizes, infer_sizes
 from graphpass.engine.passes import Done, Pass, Skipped
 from graphpass.ir.graph import Graph, Node, Use, Value
-from graphpass.ir.inputs import token_input
 from graphpass.ir.model import Model
-from graphpass.ir.operators import CASTS, COMPARISONS, COPIES, MOVES, POSITIONWISE, SLICES
+from graphpass.ir.operators import COMPARISONS, COPIES, MOVES, POSITIONWISE, SLICES
 from graphpass.ir.rewriter import Handle, Rewriter
 from graphpass.ir.values import is_activation
 from graphpass.passes.attention.table_rows import gather_rows, is_table
@@ -32,6 +30,9 @@ _TOWARDS_FACTORS = POSITIONWISE | MOVES
 
 #: Operators between the largest position and the angles of the table that it selects.
 _TOWARDS_SELECTION = (POSITIONWISE | MOVES | COMPARISONS.keys() | {"Concat", "MatMul"}) - {"Cos", "Sin"}
+
+#: Operators that lay out positions for their use.
+_LAYS_OUT = COPIES | {"Convert", "Unsqueeze"}
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class ExposePositionIds(Pass[Model]):
         gather_rows(model)
         graph = model.graph
         sizes = model.analysis(infer_sizes)
-        uses = [use for positions in _counted_rows(model) for use in _embedding_uses(graph, sizes, positions)]
+        uses = [use for row in _first_rows(model) for use in _embedding_uses(graph, sizes, row)]
         rewriter = model.rewriter()
         if not uses:
             if not self.always or known is not None:
@@ -135,94 +136,19 @@ class ExposePositionIds(Pass[Model]):
         return Done({"uses of positions": len(uses)} if uses else {"inputs": 1})
 
 
-def _counted_rows(model: Model) -> list[Value]:
-    """Return positions ``[1, length]`` counted by the cache, or ``[batch, length]`` counted by the mask."""
-    graph = model.graph
-    rows = [row for node in graph.of_op("CumSum") for row in _last_columns(graph, node)]
-    sizes = model.analysis(infer_sizes)
-    pasts = _past_lengths(model, sizes)
-    rows += [
-        node.outputs[0]
-        for node in graph.of_op("Slice")
-        if _slices_counts(graph, node) and (sizes.content(node.input(1)) or (None,))[0] in pasts
+def _first_rows(model: Model) -> list[PositionRow]:
+    """Return counted positions in the layout in which they are computed first."""
+    graph, rows = model.graph, {row.value: row for row in model.analysis(find_position_rows)}
+    return [
+        row
+        for value, row in rows.items()
+        if (producer := graph.producer(value)).op not in _LAYS_OUT or producer.input(0) not in rows
     ]
-    for node in graph.of_op("Range"):
-        start = sizes.content(node.inputs[0])
-        if start is not None and fold_scalar(graph, node.inputs[2]) == 1:
-            rows += _rows_after(graph, sizes, node.outputs[0], start[0], pasts)
-    return rows
 
 
-def _slices_counts(graph: Graph, node: Node) -> bool:
-    """Return whether the node slices columns of ``[[0, 1, 2 ...]]``."""
-    table, kept = graph.constant(node.source(), limit=1 << 20), fold_cuts(graph, node)
-    if table is None or table.ndim != 2 or [(cut.axis, cut.step) for cut in kept] != [(1, 1)]:
-        return False
-    return bool((table == [[*range(table.shape[1])]]).all())
-
-
-def _past_lengths(model: Model, sizes: Sizes) -> set[Expr]:
-    """Return symbolic past lengths: the cache's, and the mask's less the new tokens."""
-    graph, lengths = model.graph, past_lengths(model, analyze_caches(model))
-    total, new = (sizes.shape(value) for value in (graph.parameters.get("attention_mask"), token_input(graph)))
-    if total is not None and new is not None and len(total) == 2:
-        lengths.add(subtract(total[1], new[1]))
-    return lengths
-
-
-def _rows_after(graph: Graph, sizes: Sizes, counted: Value, start: Expr, pasts: set[Expr]) -> list[Value]:
-    """Return rows, see `_makes_row`, of consecutive positions that start at the past length."""
-    rows: list[Value] = []
-    pending = [(counted, start)]
-    while pending:
-        value, first = pending.pop()
-        if first in pasts and (value.rank or 0) > 1:
-            rows.append(value)
-            continue
-        for use in graph.uses(value):
-            node = use.node
-            moved = sizes.content(node.inputs[1 - use.port]) if node.op in {"Add", "Subtract"} else None
-            if _makes_row(node):
-                pending.append((node.outputs[0], first))
-            elif moved is not None and len(moved) == 1 and (node.op == "Add" or use.port == 0):
-                moves = add if node.op == "Add" else subtract
-                pending.append((node.outputs[0], moves(first, moved[0])))
-    return rows
-
-
-def _last_columns(graph: Graph, counted: Node) -> list[Value]:
-    """Return the last columns, for the new tokens, of the mask's running sum less 1."""
-    source = graph.look_through(counted.source(), CASTS)
-    if graph.producer(source).op != "Parameter" or source.rank != 2:
-        return []
-    columns: list[Value] = []
-    pending = [(counted.outputs[0], 0.0)]
-    while pending:
-        value, offset = pending.pop()
-        for use in graph.uses(value):
-            node = use.node
-            number = fold_scalar(graph, node.inputs[1]) if len(node.inputs) > 1 and use.port == 0 else None
-            # A product with the mask changes only positions of padding, to which no token attends.
-            by_mask = node.op == "Multiply" and source in {
-                graph.look_through(side, CASTS) for side in node.inputs if side is not None
-            }
-            if node.op == "Convert" or by_mask or (node.op == "Maximum" and number == 0):
-                pending.append((node.outputs[0], offset))
-            elif node.op in {"Add", "Subtract"} and number is not None:
-                pending.append((node.outputs[0], offset + (number if node.op == "Add" else -number)))
-            elif node.op == "Slice" and use.port == 0 and offset == -1 and _ends_last(graph, node):
-                columns.append(node.outputs[0])
-    return columns
-
-
-def _ends_last(graph: Graph, node: Node) -> bool:
-    cuts = fold_cuts(graph, node)
-    return [cut.axis for cut in cuts] == [1] and cuts[0].reaches_end
-
-
-def _embedding_uses(graph: Graph, sizes: Sizes, positions: Value) -> list[_EmbeddingUse]:
+def _embedding_uses(graph: Graph, sizes: Sizes, row: PositionRow) -> list[_EmbeddingUse]:
     uses: list[_EmbeddingUse] = []
-    pending: list[tuple[Value, tuple[Node, ...]]] = [(positions, ())]
+    pending: list[tuple[Value, tuple[Node, ...]]] = [(row.value, ())]
     while pending:
         value, laid_out = pending.pop()
         for use in graph.uses(value):
@@ -232,7 +158,7 @@ def _embedding_uses(graph: Graph, sizes: Sizes, positions: Value) -> list[_Embed
             elif use.node.op == "Unsqueeze" and use.port == 0:
                 pending.append((use.node.outputs[0], (*laid_out, use.node)))
             elif _leads_to_embedding(graph, use) or _leads_to_factor(graph, use) or _selects_angles(graph, use):
-                uses.append(_EmbeddingUse(use, laid_out, *_axes_around(positions)))
+                uses.append(_EmbeddingUse(use, row, laid_out))
     return uses
 
 
@@ -250,15 +176,13 @@ class _EmbeddingUse:
 
     Attributes:
         use: The use by the embedding.
+        row: The positions.
         laid_out: Unsqueezes between the positions and the use, in order.
-        leading: Number of axes before the batch.
-        trailing: Number of axes after the length.
     """
 
     use: Use
+    row: PositionRow
     laid_out: tuple[Node, ...]
-    leading: int
-    trailing: int
 
 
 class _Sources:
@@ -271,7 +195,8 @@ class _Sources:
 
     def of(self, embedding: _EmbeddingUse, element_type: str) -> Handle:
         made, source = self._made, self._made[(), "i64"]
-        axes = (*range(embedding.leading), *range(embedding.leading + 2, embedding.leading + 2 + embedding.trailing))
+        row = embedding.row
+        axes = tuple(axis for axis in range(row.value.rank or 0) if axis not in {row.batch, row.length})
         done: tuple[int, ...] = tuple(-1 - axis for axis in axes)
         if (done, "i64") not in made:
             made[done, "i64"] = self._write.op("Unsqueeze", source, axes=axes, label="laid_out")
@@ -284,23 +209,6 @@ class _Sources:
             name = "/".join([*(step.name for step in embedding.laid_out[-1:]), element_type])
             made[done, element_type] = self._write.op("Convert", made[done, "i64"], to=element_type, label=name)
         return made[done, element_type]
-
-
-def _makes_row(node: Node) -> bool:
-    """Return whether ``node`` makes a vector ``[1 or batch, length]``, ``[1, 1, length]`` or ``[1, length, 1]``."""
-    shape = node.outputs[0].shape if node.outputs else None
-    if node.op == "Broadcast":
-        return (node.source().rank, node.outputs[0].rank) == (1, 2)
-    if node.op not in {"Unsqueeze", "Reshape"} or shape is None or len(shape) not in {2, 3}:
-        return False
-    return {*shape[:-1]} == {1} or (shape[0], shape[-1]) == (1, 1)
-
-
-def _axes_around(positions: Value) -> tuple[int, int]:
-    """Return the number of axes before the batch and after the length, see `_makes_row`."""
-    shape = positions.shape or ()
-    trailing = int(len(shape) > 2 and shape[-1] == 1 and shape[1] != 1)
-    return max(len(shape) - 2 - trailing, 0), trailing
 
 
 def _leads_to_embedding(graph: Graph, use: Use) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphpass.analysis.attention.find import find_score_masks
 from graphpass.analysis.caches.inventory import analyze_caches
 from graphpass.analysis.caches.step_lengths import MASK, POSITIONS
-from graphpass.analysis.symbolic.expressions import Expr, contains
+from graphpass.analysis.symbolic.expressions import contains
 from graphpass.analysis.symbolic.sizes import infer_sizes
 from graphpass.ir.cache import Inventory
 from graphpass.ir.graph import Graph, Node, Use, Value
@@ -52,21 +52,6 @@ def computed_by_positions(model: Model) -> tuple[Value, ...]:
     return tuple(read)
 
 
-def past_lengths(model: Model, inventory: Inventory) -> set[Expr]:
-    """Return the numbers of past positions in ``kv`` caches.
-
-    Args:
-        model: The model.
-        inventory: Its caches.
-    """
-    sizes, lengths = model.analysis(infer_sizes), set[Expr]()
-    for cache in inventory.of_kind("kv"):
-        shape = sizes.shape(model.graph.reads[cache.read].outputs[0])
-        if shape is not None and cache.axes.sequence is not None:
-            lengths.add(shape[cache.axes.sequence])
-    return lengths
-
-
 def position_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
     """Yield operators that count positions for activations, from the past or from 0.
 
@@ -77,7 +62,11 @@ def position_counters(model: Model, inventory: Inventory) -> Iterator[Node]:
     graph, sizes = model.graph, model.analysis(infer_sizes)
     activations, masks = model.analysis(find_activations), mask_values(model)
     new, total = (sizes.shape(value) for value in (token_input(graph), graph.parameters.get(MASK)))
-    pasts = past_lengths(model, inventory) | ({total[1]} if total is not None and len(total) == 2 else set())
+    pasts = {total[1]} if total is not None and len(total) == 2 else set()
+    for cache in inventory.of_kind("kv"):
+        shape = sizes.shape(graph.reads[cache.read].outputs[0])
+        if shape is not None and cache.axes.sequence is not None:
+            pasts.add(shape[cache.axes.sequence])
 
     def outputs(use: Use) -> tuple[Value, ...]:
         inside = _computes_numbers(graph, use) and use.node.index not in activations

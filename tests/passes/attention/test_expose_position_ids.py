@@ -209,7 +209,11 @@ class Counting:
             batch = ops.gather(ops.shape_of(self.ids), integers(0), ops.constant(0))
             copies = ops.concat([batch, integers(1)], 0)
             is_tiled = self.embedding == "tiled rows"
-            rows = ops.tile(row, copies) if is_tiled else ops.broadcast(self.places, copies, "BIDIRECTIONAL")
+            rows = (
+                ops.tile(row, copies)
+                if is_tiled
+                else ops.broadcast(self.places, copies, broadcast_spec="BIDIRECTIONAL")
+            )
             return ops.add(words, ops.gather(table, ops.add(rows, ops.constant(2)), ops.constant(0)))
         if self.embedding == "unsqueezed rows":
             rows = ops.unsqueeze(ops.gather(table, self.places, ops.constant(0)), integers(0, 1))
