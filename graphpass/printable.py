@@ -16,22 +16,22 @@ _COMMANDS = re.compile(r"^(\s*):(?=:)|(?<=#)#(?=\[|vso\[)", re.MULTILINE)
 
 
 def visible(text: str) -> str:
-    """Escape characters that move a cursor or cannot be seen; newlines and tabs stay."""
+    """Return ``text`` with escaped control characters and direction marks; newlines and tabs stay."""
     return _HIDDEN.sub(lambda match: _escape(match[0]), text)
 
 
 def on_one_line(text: str) -> str:
-    """Escape as `visible`, newlines and tabs, too."""
+    """Return ``text`` escaped as by `visible`, newlines and tabs, too."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def printable(text: str) -> str:
-    """Escape as `visible`, and commands that CI systems read in logs."""
+    """Return ``text`` escaped as by `visible`, also commands that CI systems read in logs."""
     return _COMMANDS.sub(lambda match: f"{match[1] or ''}{_escape(match[0][-1])}", visible(text))
 
 
 def printable_json(text: str) -> str:
-    """Escape commands to CI systems in ASCII JSON; the parsed value is unchanged."""
+    """Return ASCII JSON with escaped commands to CI systems; the parsed value is unchanged."""
     return re.sub(r"(?<=#)#(?=\[|vso\[)", r"\\u0023", text)
 
 

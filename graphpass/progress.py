@@ -163,6 +163,9 @@ def counting(text: str, items: Sequence[Item], unit: str) -> Iterator[Iterable[I
         text: Description of the work.
         items: The items; an item counts as completed when the next one is requested.
         unit: Unit of the items.
+
+    Yields:
+        The items, to be iterated once.
     """
     current = _STAGE.get()
     if current is None or current.unit:

@@ -308,7 +308,11 @@ def _equal_run(old: tuple[Dimension, ...], new: tuple[Dimension, ...]) -> int:
 def _last_product(
     old: tuple[Dimension, ...], new: tuple[Dimension, ...], olds: list[int], news: list[int]
 ) -> AxisGroup | None:
-    """Pair the last axis of one shape with the last axes of equal product."""
+    """Pair the last axis of one shape with the last axes of equal product.
+
+    Returns:
+        Axes of ``old`` and of ``new``, one of them a single axis; ``None`` if no products are equal.
+    """
     for shape, axes, other_shape, other_axes in ((old, olds, new, news), (new, news, old, olds)):
         size, product = shape[axes[-1]], 1
         for count in range(1, len(other_axes) + 1):

@@ -266,7 +266,11 @@ class Inventory:
         return frozenset(name for block in blocks for name in (block.key, block.value))
 
     def cache(self, name: str) -> Cache:
-        """Return the cache named ``name``; raise `KeyError` if it does not exist."""
+        """Return the cache named ``name``.
+
+        Raises:
+            KeyError: No cache has this name.
+        """
         for cache in self.caches:
             if cache.name == name:
                 return cache

@@ -49,6 +49,9 @@ class Declaration:
 def parse_declaration(text: str) -> Declaration:
     """Read ``NAME=KIND[,AXIS=NUMBER ...][,role=ROLE]``.
 
+    Returns:
+        The declaration, with ``None`` for axes and a role that ``text`` omits.
+
     Raises:
         UsageError: GP218, ``text`` is not a declaration.
     """
@@ -101,6 +104,9 @@ def note_of(declarations: Iterable[Declaration]) -> str:
 
 def declarations_from(note: str | None) -> tuple[Declaration, ...]:
     """Read the text of `note_of`.
+
+    Returns:
+        The declarations; empty without a note.
 
     Raises:
         ReadError: GP109, the note is invalid.

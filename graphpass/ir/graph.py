@@ -268,7 +268,7 @@ class Graph:
         return writes
 
     def of_op(self, *ops: str) -> Iterator[Node]:
-        """Yield the nodes of these operators, in order."""
+        """Return the nodes of these operators, in order."""
         groups = [self._by_op.get(op, ()) for op in ops]
         return iter(groups[0]) if len(groups) == 1 else heapq.merge(*groups, key=lambda node: node.index)
 

@@ -105,7 +105,11 @@ class KVLayout:
     value_transposed: bool = False
 
     def __post_init__(self) -> None:
-        """Check that order, packing and transposition are consistent; raise GP213 otherwise."""
+        """Check that order, packing and transposition are consistent.
+
+        Raises:
+            UsageError: GP213, they are not.
+        """
         has_pair, is_packed = "pair" in self.order, self.packing != "separate"
         for problem, holds in {
             "an axis occurs twice": len(set(self.order)) < len(self.order),
@@ -121,7 +125,14 @@ class KVLayout:
 
     @classmethod
     def parse(cls, text: str) -> KVLayout:
-        """Read a layout's text, or one of vLLM's names; raise GP213 for other texts."""
+        """Read a layout's text, or one of vLLM's names.
+
+        Returns:
+            The layout, with key and value in separate tensors unless ``text`` states a packing.
+
+        Raises:
+            UsageError: GP213, ``text`` is neither.
+        """
         letters, *marks = _ALIASES.get(text, text).split("+")
         wrong = [letter for letter in letters if letter not in _LETTERS]
         wrong += [mark for number, mark in enumerate(marks) if mark not in {_PACKED, _TRANSPOSED} - set(marks[:number])]

@@ -39,7 +39,11 @@ class MissError(Exception):
 
 
 def or_miss(find: Callable[Given, Found]) -> Callable[Given, Found | Miss]:
-    """Decorate a function to return the `Miss` of a raised `MissError`."""
+    """Decorate a function to return the `Miss` of a raised `MissError`.
+
+    Returns:
+        A function that returns the result of ``find``, or the miss.
+    """
 
     @functools.wraps(find)
     def finds(*arguments: Given.args, **named: Given.kwargs) -> Found | Miss:

@@ -134,6 +134,7 @@ class Model(ABC):
 
         Raises:
             UnsupportedError: GP310, the analysis failed because the graph is malformed.
+            GraphpassError: ``compute`` raises it.
         """
         if compute not in self._analyses:
             name = f"{compute.__module__}.{compute.__name__.strip('_')}".removeprefix("graphpass.")

@@ -50,7 +50,11 @@ class Phase:
 
     @classmethod
     def of(cls, model: Model) -> Phase:
-        """Return the phase of ``model``; raise GP394 if its metadata is missing or invalid."""
+        """Return the phase of ``model``, from its metadata.
+
+        Raises:
+            UnsupportedError: GP394, the metadata is missing or invalid.
+        """
         text = model.read_note(_KEY)
         hint = "create both models with graphpass split, or with the pass make-static"
         if text is None:

@@ -113,17 +113,23 @@ class Rewriter(ABC):
             inputs: Its operands.
             name: Name of the node, and of its output in ONNX.
             attributes: Its attributes.
+
+        Returns:
+            Its output.
         """
         return self.make(kind, inputs, name, 1, attributes)[0]
 
     def split(self, operand: Operand, axis: int, sizes: Sequence[int], name: str) -> list[Handle]:
-        """Split a tensor along an axis; return one tensor for each size.
+        """Split a tensor along an axis.
 
         Args:
             operand: The tensor.
             axis: The axis to split.
             sizes: Sizes of the results along the axis.
             name: Name of the node.
+
+        Returns:
+            One tensor for each size, in order.
         """
         return self.make("VariadicSplit", [operand, list(sizes)], name, len(sizes), {"axis": axis})
 
@@ -327,6 +333,9 @@ class Writer:
             label: Last part of the node's name; ``kind`` by default.
             name: The full name of the node, in place of prefix and label.
             attributes: Its attributes.
+
+        Returns:
+            Its output.
         """
         return self._rewriter.make(kind, inputs, name or self._name(label or kind), 1, attributes)[0]
 
@@ -339,11 +348,18 @@ class Writer:
             count: Number of outputs.
             label: Last part of the node's name; ``kind`` by default.
             attributes: Its attributes.
+
+        Returns:
+            Its ``count`` outputs, in order.
         """
         return self._rewriter.make(kind, inputs, self._name(label or kind), count, attributes)
 
     def clone(self, node: Node, *inputs: Operand) -> Handle:
-        """Create a copy of ``node``, which has one output, with these inputs."""
+        """Create a copy of ``node``, which has one output, with these inputs.
+
+        Returns:
+            The output of the copy.
+        """
         return self._rewriter.clone(node, dict(enumerate(inputs)), self._name(node.op))
 
     def constant(
@@ -355,6 +371,9 @@ class Writer:
             values: An integer, which gives a scalar, a sequence of integers, or an array.
             label: Last part of the node's name.
             element_type: OpenVINO's short name; by default the array's type, or i64 for integers.
+
+        Returns:
+            The constant.
         """
         kind = element_type or ("i64" if isinstance(values, int | list | tuple | range) else "")
         return self._rewriter.constant(values, kind, self._name(label))
@@ -366,6 +385,9 @@ class Writer:
             value: Its element.
             element_type: OpenVINO's short name.
             label: Last part of the node's name.
+
+        Returns:
+            The constant, of shape ``[]``.
         """
         return self._rewriter.constant(value, element_type, self._name(label))
 
@@ -386,13 +408,16 @@ class Writer:
         return self.op("Convert", handle, to=element_type, label=label)
 
     def size(self, operand: Operand, axis: int, label: str = "Size", shape: Handle | None = None) -> Handle:
-        """Create one dimension of a tensor, i64 ``[1]``.
+        """Create the operators that compute one dimension of a tensor.
 
         Args:
             operand: The tensor.
             axis: Index of the dimension, from 0.
             label: Last part of the node's name.
             shape: The tensor's shape, if it is computed already; ``None`` creates a ShapeOf.
+
+        Returns:
+            The dimension, i64 ``[1]``.
         """
         return self._rewriter.size(operand, axis, self._name(label), shape)
 
@@ -408,6 +433,9 @@ class Writer:
             axis: The sliced axis.
             label: Last part of the node's name.
             name: The full name of the node, in place of prefix and label.
+
+        Returns:
+            The slice, of the rank of ``operand``.
         """
         first, last = (
             [bound] if isinstance(bound, int) else bound for bound in (start, NO_STOP if stop is None else stop)
@@ -415,13 +443,16 @@ class Writer:
         return self.op("Slice", operand, first, last, axes=[axis], label=label, name=name)
 
     def split(self, operand: Operand, axis: int, sizes: Sequence[int], label: str = "Split") -> list[Handle]:
-        """Split a tensor along an axis; return one tensor for each size.
+        """Split a tensor along an axis.
 
         Args:
             operand: The tensor.
             axis: The axis to split.
             sizes: Sizes of the results along the axis.
             label: Last part of the node's name.
+
+        Returns:
+            One tensor for each size, in order.
         """
         return self._rewriter.split(operand, axis, sizes, self._name(label))
 

@@ -177,12 +177,15 @@ class StoredFolder:
 
     @contextlib.contextmanager
     def leased(self, seconds: float = _LEASE) -> Iterator[Lease]:
-        """Wait until no other process writes to the folder, then yield a lease on it.
+        """Wait until no other process writes to the folder, and hold a lease on it.
 
         Remains of dead processes are removed.
 
         Args:
             seconds: Time without a renewal after which a process counts as dead.
+
+        Yields:
+            The lease, released at the end of the ``with`` block.
 
         Raises:
             WriteError: GP505, the storage reports an error.

@@ -88,7 +88,11 @@ class BinFile:
         return len(self._extents) == 1 and self._extents[0].end == self._extents[0].file.size == self._start
 
     def offset_of(self, byte_range: FileRange) -> int:
-        """Return the offset that a range of a weight file will have."""
+        """Return the offset in bytes that a range of a weight file will have.
+
+        Raises:
+            AssertionError: The range was not planned.
+        """
         for extent in self._extents:
             if extent.file == byte_range.file and extent.start <= byte_range.offset < max(extent.end, extent.start + 1):
                 return extent.target + byte_range.offset - extent.start

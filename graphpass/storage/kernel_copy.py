@@ -102,7 +102,7 @@ def copy_range(source: int, offset: int, length: int, target: int) -> None:
 
     Raises:
         OSError: The file system reports an error, or the source is too short.
-    """
+    """  # noqa: DOC501 - _cut is an OSError
     end = offset + length
     by_kernel = hasattr(os, "copy_file_range")
     while offset < end:

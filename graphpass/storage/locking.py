@@ -27,6 +27,7 @@ def sole_worker(path: Path) -> Iterator[None]:
 
     Raises:
         OSError: The file system reports an error.
+        FileNotFoundError: The lock cannot be created, because its folder is missing after each attempt.
     """
     file = _lock_of(path)
     made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
@@ -84,12 +85,15 @@ def _hold(file: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def lock(path: Path, stack: contextlib.ExitStack, *, wait: bool = False) -> bool:
-    """Lock a file or folder; return whether the lock was acquired.
+    """Lock a file or folder.
 
     Args:
         path: The file or folder; the lock is advisory.
         stack: Releases the lock at its end.
         wait: Whether to wait until another process releases the lock.
+
+    Returns:
+        Whether the lock was acquired; ``True`` on Windows, which has no such locks.
 
     Raises:
         OSError: The file system reports an error other than missing support for locks.

@@ -46,7 +46,11 @@ class ScratchFile:
         self._starts: dict[bytes, int] = {}
 
     def begin(self) -> int:
-        """Begin a weight; return its offset."""
+        """Begin a weight at the next aligned offset.
+
+        Returns:
+            The offset in bytes, a multiple of `ALIGNMENT`.
+        """
         self._append(bytes(-self.size % ALIGNMENT))
         self._digest = hashlib.sha256()
         return self.size
@@ -57,7 +61,11 @@ class ScratchFile:
         self._append(content)
 
     def end(self, offset: int) -> int:
-        """End the weight at ``offset``; return the offset of the first weight with equal content."""
+        """End the weight at ``offset``; remove it again if an earlier one has equal content.
+
+        Returns:
+            The offset in bytes of the first weight with this content.
+        """
         start = self._starts.setdefault(self._digest.digest(), offset)
         if start != offset:
             self._stream.truncate(offset)

@@ -186,7 +186,12 @@ def _refuse_changes(staged: Path, destination: Path, inodes: dict[str, int]) -> 
 
 
 def _appear(staged: Path, destination: Path) -> None:
-    """Rename the staged folder, or its parent, to the destination, which does not exist."""
+    """Rename the staged folder, or its parent, to the destination, which does not exist.
+
+    Raises:
+        WriteError: GP504, another process created the destination.
+        OSError: The file system reports an error.
+    """  # noqa: DOC501 - _overtaken is a WriteError
     while True:
         depth = sum(1 for folder in destination.parents if not folder.exists())
         missing, new = (destination, *destination.parents)[depth], (staged, *staged.parents)[depth]

@@ -128,6 +128,9 @@ class FileRange:
     def ends(self, count: int) -> bytes:
         """Read the first and last ``count`` bytes by file; the map loads a megabyte.
 
+        Returns:
+            ``2 * count`` bytes: the first ones, then the last ones.
+
         Raises:
             OSError: The file does not exist.
         """

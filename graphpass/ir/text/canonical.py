@@ -21,6 +21,9 @@ def canonical(statements: Iterable[Statement], *, types: bool = False) -> tuple[
         statements: A graph.
         types: Whether to keep types.
 
+    Returns:
+        Inputs first, then each statement after those of its operands. Equal graphs give equal statements.
+
     Raises:
         UsageError: GP270, a value has no statement.
     """

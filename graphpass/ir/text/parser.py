@@ -29,6 +29,9 @@ Item = TypeVar("Item")
 def parse_text(text: str) -> tuple[Statement, ...]:
     """Read the text of a graph.
 
+    Returns:
+        The statements in order of the lines, without empty lines.
+
     Raises:
         UsageError: GP270, a line is not a statement; the message has its number.
     """
